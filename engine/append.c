@@ -1,14 +1,17 @@
-/* append.c: segments of a step on a stream of the caller's, as part of what it captures or at once.
+/* append.c: puts segments of a step on a caller's stream, either into its capture or to run at
+ * once.
  *
- * A fetch takes the plan staged longest ago; what comes behind it in the same capture, or at once
- * on the same engine, runs under that plan. Cold: a graph is built once, and replayed without a
- * call of ours but stage. Steps that a graph of the caller's has fetched count as launched as soon
- * as the ring shows it.
+ * A fetch is the part of a step that takes the oldest staged plan. The segments that follow a fetch
+ * in the same capture run under that plan. Outside captures, the same holds for the segments that
+ * follow a fetch on the same engine. This file is cold: the caller builds a graph once, and then
+ * needs only fig_engine_stage() to replay it. A step that such a graph runs counts as launched as
+ * soon as the ring shows that its plan was fetched.
  *
- * What is enqueued at once on a stream of the caller's comes behind all launched on the engine's
- * own, and before all launched there later, so that who waits for the one waits for both. Only the
- * caller knows where a graph of theirs is launched, and puts it in order. Invariant: while a graph
- * lives that was captured here, every tensor that its nodes name is marked in the bindings. */
+ * Outside a capture, work that is appended to a caller's stream runs after everything launched on
+ * the engine's own stream before, and before everything launched there later. So a wait for the
+ * engine's stream also waits for that work. Only the caller knows on which stream a captured graph
+ * is launched, so the caller must order the graph with respect to other work. Invariant: as long as
+ * a graph captured here exists, every tensor that its nodes name is marked in the bindings. */
 #include "engine/prepare.h"
 
 #include <inttypes.h>
@@ -16,16 +19,17 @@
 
 #include "planner/status.h"
 
-/* What fig_append asks for. */
+/* The content of a fig_append after its checks. */
 typedef struct append_request {
-    const char *segment; /* "all" stands for NULL in sentences */
+    const char *segment; /* "all" if the caller gave NULL, so that messages can name it */
     uint32_t bucket;     /* index from 0 */
     fig_exec_part part;
     void *stream;
-    uint64_t capture; /* 0: none */
+    uint64_t capture; /* number of the capture that the stream is in; 0: none */
 } append_request;
 
-/* The node that makes a plan of lengths on the device is part of the fetch, and of no segment. */
+/* Finds the nodes of the requested segment. If the program reads lengths on the device, its first
+ * node makes the plan from them. That node belongs to the fetch and to no segment. */
 static fig_status find_part(const fig_engine *engine, append_request *request) {
     const fig_program_view *program = engine->program;
     fig_segment found;
@@ -46,7 +50,8 @@ static fig_status find_part(const fig_engine *engine, append_request *request) {
 
 /* ---- Order --------------------------------------------------------------------------------- */
 
-/* The last fetch in the capture, or at once; NULL: there was none. */
+/* Returns the last fetch in the given capture, or NULL if there was none. Capture 0 stands for work
+ * outside any capture. */
 static fig_engine_fetch *find_fetch(fig_engine *engine, uint64_t capture) {
     for (uint32_t i = 0; i < FIG_ENGINE_FETCH_LIMIT; i++) {
         fig_engine_fetch *fetch = &engine->fetches[i];
@@ -55,7 +60,8 @@ static fig_engine_fetch *find_fetch(fig_engine *engine, uint64_t capture) {
     return NULL;
 }
 
-/* Place 0 is that of what runs at once; a new capture takes the place of the oldest. */
+/* Stores a fetch. Entry 0 is for fetches that run at once. A new capture replaces the oldest
+ * one. */
 static void note_fetch(fig_engine *engine, const append_request *request) {
     fig_engine_fetch *fetch = find_fetch(engine, request->capture);
     if (fetch == NULL && request->capture == 0) fetch = &engine->fetches[0];
@@ -64,7 +70,8 @@ static void note_fetch(fig_engine *engine, const append_request *request) {
     *fetch = (fig_engine_fetch){request->capture, (int32_t)request->bucket};
 }
 
-/* A fetch that runs at once is a launch: it needs a step, and that step's bucket. */
+/* Checks that a step of the requested bucket is staged, because a fetch that runs at once launches
+ * that step. */
 static fig_status check_staged(fig_engine *engine, const append_request *request) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged) return fig_fail(FIG_ORDER, "append: nothing is staged");
@@ -92,7 +99,7 @@ static fig_status check_order(fig_engine *engine, const append_request *request)
 
 /* ---- Appending ----------------------------------------------------------------------------- */
 
-/* A fetch at once was a launch. */
+/* Records a fetch. A fetch outside a capture has already run, so it also counts as a launch. */
 static void note(fig_engine *engine, const append_request *request) {
     if (!request->part.fetches) return;
     note_fetch(engine, request);
@@ -101,7 +108,8 @@ static void note(fig_engine *engine, const append_request *request) {
     engine->own_launched = engine->launched;
 }
 
-/* The mark comes first: where appending fails half-way, the capture may hold the nodes. */
+/* Marks the tensors before it appends, because after a graph_append that fails half-way the capture
+ * may already hold nodes. */
 static fig_status append(fig_engine *engine, const append_request *request) {
     fig_dev_graph *graph;
     if (!request->part.fetches && request->part.node_count == 0) return FIG_OK;

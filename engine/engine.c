@@ -1,8 +1,8 @@
-/* engine.c: bind an engine's tensors, move bytes in and out, order streams, wait.
+/* engine.c: binds an engine's tensors, copies bytes in and out, orders streams, and waits.
  *
- * All that is not done per step, as replay.c is, nor on a caller's stream, as append.c is.
- * Invariant: bytes are moved in the order of the engine's stream, behind all that was launched on
- * it before. */
+ * replay.c has the calls that are made in every step, and append.c those that put work on a
+ * caller's stream. Invariant: a copy runs after everything that was launched on the engine's stream
+ * before it. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -25,7 +25,13 @@ fig_status fig_engine_bind_thread(const fig_engine *engine) {
 
 /* ---- Bindings ------------------------------------------------------------------------------ */
 
-/* Entries of page tables that wait belong to the memory that is bound as yet. */
+/* Returns the id of the tensor of that name. The caller has checked that there is one. */
+static uint32_t find_bound(const fig_engine *engine, const char *name) {
+    return fig_program_find(engine->graphs->program, name).id;
+}
+
+/* Binds a tensor. Page table entries that wait for a plan belong to the memory bound so far, so
+ * this function writes them before it changes the binding. */
 static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     fig_binding ours;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, binding, "fig_binding"));
@@ -33,6 +39,7 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     if (fig_graph_refs_pieces(engine->refs) == 0) fig_binding_unmark(&engine->bindings);
     FIG_TRY(fig_binding_bind(&engine->bindings, &ours));
     fig_page_tables_forget(&engine->tables);
+    fig_table_mirrors_forget(&engine->tables.mirrors, find_bound(engine, ours.name));
     fig_engine_count_owned(engine);
     return FIG_OK;
 }
@@ -47,6 +54,7 @@ static fig_status find_address(fig_engine *engine, const char *name, void **addr
     *address = NULL;
     FIG_TRY(fig_binding_find(&engine->bindings, name, &tensor));
     *address = engine->bindings.tensors[tensor - 1].place.address;
+    fig_table_mirrors_give(&engine->tables.mirrors, tensor);
     return FIG_OK;
 }
 
@@ -63,7 +71,7 @@ fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callbac
 
 /* ---- Bytes in and out ---------------------------------------------------------------------- */
 
-/* Checks a span and finds where it begins. */
+/* Checks a span and finds the address of its first byte. */
 static fig_status find_span(fig_engine *engine, const fig_span *span, const void *host,
                             uint8_t **address) {
     uint32_t tensor;
@@ -78,14 +86,22 @@ static fig_status find_span(fig_engine *engine, const fig_span *span, const void
     return FIG_OK;
 }
 
-/* What waits for a page table is there before it is written or read. */
+/* Copies bytes into a tensor. This function and read_bytes() first write the page table entries
+ * that wait for a plan, so that the copy comes after those entries. */
 static fig_status write_bytes(fig_engine *engine, const fig_span *span, const void *from) {
     fig_span ours;
     uint8_t *address;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, span, "fig_span"));
     FIG_TRY(find_span(engine, &ours, from, &address));
     FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
-    return engine->api->copy_in(engine->dev, engine->stream, address, from, ours.bytes);
+    const uint32_t tensor = find_bound(engine, ours.name);
+    fig_table_mirrors *mirrors = &engine->tables.mirrors;
+    if (engine->bindings.tensors[tensor - 1].tables)
+        FIG_TRY(fig_table_mirrors_prepare(mirrors, tensor));
+    const fig_status status =
+        engine->api->copy_in(engine->dev, engine->stream, address, from, ours.bytes);
+    fig_table_mirrors_write(mirrors, tensor, &ours, status == FIG_OK ? from : NULL);
+    return status;
 }
 
 static fig_status read_bytes(fig_engine *engine, const fig_span *span, void *to) {
@@ -123,6 +139,30 @@ fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
     return fig_engine_leave(engine, set_pages(engine, pages));
 }
 
+/* Copies page table entries of one sequence to another. Refuses if a staged step still waits for
+ * its launch: this step would see the copied entries too, and might append to a page that both
+ * sequences have. */
+static fig_status fork_pages(fig_engine *engine, const fig_fork *fork) {
+    fig_fork ours;
+    uint64_t ahead_bytes;
+    fig_engine_catch_up(engine);
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, fork, "fig_fork"));
+    if (engine->launched < engine->staged)
+        return fig_fail(FIG_ORDER,
+                        "fork: launches still due from earlier steps: %" PRId64
+                        "; launch them or take them back first",
+                        engine->staged - engine->launched);
+    FIG_TRY(fig_page_tables_fork(&engine->tables, &ours, engine->running, &ahead_bytes));
+    fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
+    fig_engine_count_owned(engine);
+    return FIG_OK;
+}
+
+fig_status fig_engine_fork(fig_engine *engine, const fig_fork *fork) {
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, fork_pages(engine, fork));
+}
+
 /* ---- The caller's streams ------------------------------------------------------------------ */
 
 void *fig_engine_stream(const fig_engine *engine) {
@@ -154,7 +194,7 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     if (torn > 0)
         return fig_fail(FIG_DRIVER,
                         "%" PRIu64 " plan%s arrived damaged, and %" PRIu64 " step%s ran no rows "
-                        "for it; what was carried for page tables goes with the next plan",
+                        "for it; the next plan carries their page table entries again",
                         torn, FIG_PLURAL(torn), missed, FIG_PLURAL(missed));
     if (fig_program_view_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),

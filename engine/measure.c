@@ -1,46 +1,51 @@
-/* measure.c: what a step costs, and what its parts do.
+/* measure.c: measures the time of a step and of its parts.
  *
- * One step is run over and over. Execs of the measuring's own run beside the bucket's: `bare`, its
- * nodes without fetch and look ahead, under the plan that the device holds, and `chain`, those
- * nodes several times in one graph; and `empty` and `empty_chain`, of as many launches that do
- * nothing, which is the least that the driver takes. On cuda a program's callbacks are called once
- * more for each copy.
+ * fig_engine_measure() runs one step many times. It uses the engine's own exec of the step's bucket
+ * ("own" below), and makes four more execs. `bare` has the step's nodes without the fetch and the
+ * look ahead, and runs under the plan that the device holds. `chain` has several copies of the
+ * nodes of `bare` in one graph. `empty` has as many launches as the own exec, but they do nothing;
+ * `empty_chain` has as many copies of `empty` as `chain` has of `bare`. The two empty execs show
+ * the least time that the driver needs. On cuda the program's callbacks are called once more for
+ * each copy of the nodes.
  *
- * The host. Rows are a token longer each time, as in a loop. check, choose and plan are what stage
- * is made of, each timed alone on memory of its own. A step, which is stage and launch, and a bare
- * launch, which is the driver's alone, take turns:
+ * The host. In every step the rows are one token longer than in the previous step, as in a decode
+ * loop. The parts of fig_engine_stage() (check, choose and plan) are timed separately, on memory
+ * that the engine does not use. A whole step (stage and launch) and a bare launch (only the
+ * driver's call) take turns:
  *
  *     plan for 2  launch  wait  BARE LAUNCH    step  wait  STAGE LAUNCH
  *
- * Both launch the same exec. First the wait is for a slot of the ring, as in a loop that runs ahead
- * of the device; then for the step before to end, as in a loop that needs its tokens: both find an
- * idle device and, whatever the wait did, colder caches. A look at the clock is taken off. A result
- * is a step with the wait for its end, which begins when the device is idle; one empty graph is
- * launched and waited for alike.
+ * Both launch the same exec. In the first series the host waits for a slot of the ring, like a loop
+ * that runs ahead of the device. In the second series the host waits for the end of the previous
+ * step, like a loop that needs the step's tokens. The timed calls of the second series then find an
+ * idle device and, because of the wait, colder caches. The cost of reading the clock is subtracted.
+ * RESULT is the time from staging a step on an idle device to the end of the wait for that step.
+ * EMPTY_RESULT is the same time for an empty graph.
  *
- * The device. A batch is replays of one kind between two marks on the stream; a sample is the time
- * from mark to mark divided by their number, and nothing is taken off:
+ * The device. A batch is a number of replays of one kind between two marks on the stream. A sample
+ * is the time between the marks divided by the number of replays; nothing is subtracted:
  *
  *     chain  own  MARK 0  replay replay ..  MARK 1
  *
- *     fetched   own execs, each with a plan of its own; the host stages as far as the ring allows
- *     resident  own execs under the plan of the `own` before mark 0: the fetch reads none
+ *     fetched   own execs, each with its own plan; the host stages as far as the ring allows
+ *     resident  own execs under the plan of the own exec before mark 0; they fetch no new plan
  *     bare      bare execs
- *     chain     as many copies of the nodes, but in fewer graphs
- *     empty     empty execs, and empty_chain as many copies of them in fewer graphs
- *     waited    one own exec, staged when all before has ended: there is nothing but the two marks
- *               around it, so its launch and the bus are in it
+ *     chain     as many copies of the nodes as in a batch of bare, but in fewer graphs
+ *     empty     empty execs; empty_chain: as many launches, but in fewer graphs
+ *     waited    one own exec, staged when the device is idle: nothing else lies between the marks,
+ *               so the time includes the launch and the transfer over the bus
  *
- * All of them have the same lengths, since tokens cost more than what is measured, and each plan
- * travels whole, as where everything has changed. The chain in front is there for its length: the
- * device is busy until the host has launches in hand, so that it never waits for one. The own exec
- * behind it has looked ahead for the first of the batch, as each does for the next. All batches
- * begin and end alike, so what a mark costs falls out of the differences: between a kind and its
- * chain, the gaps; between fetched and either of the others, what a fetch adds. Kinds take turns
- * batch by batch. A median is of all samples of a kind.
+ * All kinds of replays use the same lengths, because a few tokens cost more time than the
+ * differences to be measured. Each plan is sent whole, as if everything had changed. The chain
+ * before mark 0 runs long enough for the host to get ahead, so the device never waits for a launch.
+ * The own exec after that chain prefetches the plan of the batch's first replay, as each own replay
+ * does for the next one. All batches begin and end alike, so the cost of the marks cancels out in
+ * differences. The time of bare minus chain, or of empty minus empty_chain, gives the gaps between
+ * graphs. The time of fetched minus resident, or minus bare, gives the cost of a fetch. The kinds
+ * take turns batch by batch. Each median is taken over all samples of a kind.
  *
- * The engine's own counters have all these steps in them afterwards. Cold. Invariant: whatever
- * fails, nothing stays staged and nothing runs when measuring has ended. */
+ * Afterwards the engine's counters include all these steps. This file is cold. Invariant: when
+ * fig_engine_measure() returns, even after a failure, no step stays staged and nothing runs. */
 #include "engine/replay.h"
 
 #include <inttypes.h>
@@ -48,22 +53,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/clock.h"
-#include "engine/exec_bare.h"
+#include "engine/seam/clock.h"
+#include "engine/execs/exec_bare.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum {
     STEPS_DEFAULT = 10000,
     STEPS_LIMIT = 1000000,
-    GROWTH_LIMIT = 64, /* lengths that a row takes, one after another */
+    GROWTH_LIMIT = 64, /* limit on the number of lengths of a row */
     BATCH = 16,        /* replays between two marks */
-    COPIES_LIMIT = 8,  /* of the nodes in one graph; BATCH is a multiple */
+    COPIES_LIMIT = 8,  /* copies of the nodes in one graph; BATCH is a multiple of it */
     COPIES_LEAST = 2,
-    NODES_LIMIT = 256, /* of a chain, unless the fewest copies have more */
-    DEPTH_LIMIT = 16,  /* steps that the host is ahead, however deep the ring */
+    NODES_LIMIT = 256, /* nodes in a chain; COPIES_LEAST copies may have more */
+    /* the largest number of steps that the host runs ahead, even if the ring has more slots */
+    DEPTH_LIMIT = 16,
     CLOCK_LOOKS = 255,
-    LOOKS_BEFORE_YIELD = 2048 /* of a wait for a slot: some tens of microseconds */
+    LOOKS_BEFORE_YIELD = 2048 /* in a wait for a slot: some tens of microseconds */
 };
 static const int64_t PATIENCE_NS = 1000000000;
 
@@ -90,20 +96,20 @@ typedef enum kind {
 
 typedef struct measuring {
     fig_engine *engine;
-    fig_step step;        /* the caller's, but for kv_lengths, which are `lengths` */
-    const int32_t *given; /* [rows] the caller's */
+    fig_step step;        /* the caller's step, with kv_lengths replaced by `lengths` */
+    const int32_t *given; /* [rows] the caller's kv_lengths */
     int32_t *lengths;     /* [rows] */
-    int32_t base, period; /* a row with tokens takes given + base, and period - 1 lengths more */
-    int32_t at;           /* which of them comes next */
+    int32_t base, period; /* lengths run from given + base to given + base + period - 1 */
+    int32_t at;           /* index of the next step's lengths in the period */
     uint32_t bucket;
-    uint32_t exec; /* the one that serves it */
+    uint32_t exec; /* launches the bucket's steps */
     int32_t steps;
-    int64_t never_fetched; /* launches from before, which found no plan */
+    int64_t never_fetched; /* launches that found no plan, before measuring began */
     fig_dev_exec *bare, *chain, *empty, *empty_chain;
-    int32_t copies; /* in a chain */
+    int32_t copies; /* number of copies of the nodes in a chain */
     fig_plan_held held;
     uint8_t *slot;   /* scratch for a plan */
-    double clock;    /* ns that a look at the clock takes */
+    double clock;    /* time to read the clock, in ns */
     double *samples; /* [KIND_COUNT][steps] */
     int32_t counts[KIND_COUNT];
 } measuring;
@@ -115,7 +121,7 @@ static void note(measuring *m, kind of, double ns) {
     m->samples[(size_t)of * (size_t)m->steps + (size_t)m->counts[of]++] = ns > 0 ? ns : 0;
 }
 
-/* Of what lies between two looks at the clock. */
+/* Adds a sample of the time between two readings of the clock. */
 static void note_host(measuring *m, kind of, int64_t ns) {
     note(m, of, (double)ns - m->clock);
 }
@@ -151,13 +157,13 @@ static void lengthen(measuring *m, int32_t tokens) {
         m->lengths[row] = m->given[row] > 0 ? m->given[row] + tokens : 0;
 }
 
-/* Lengths of the next step. */
+/* Sets the lengths of the next step. */
 static void advance(measuring *m) {
     lengthen(m, m->base + m->at);
     m->at = (m->at + 1) % m->period;
 }
 
-/* The bucket of the step with so many tokens more in each row. */
+/* Chooses the bucket for the caller's step after each row that has tokens has grown by `tokens`. */
 static fig_status choose(measuring *m, int32_t tokens, int32_t *bucket) {
     const fig_engine *engine = m->engine;
     fig_plan_step planned;
@@ -168,7 +174,7 @@ static fig_status choose(measuring *m, int32_t tokens, int32_t *bucket) {
                              &planned, bucket);
 }
 
-/* How many lengths from `base` on have one bucket. */
+/* Counts the successive lengths, from `base` on, that stay in one bucket. */
 static fig_status count_lengths(measuring *m, int32_t base) {
     int32_t first, next;
     m->base = base;
@@ -181,9 +187,9 @@ static fig_status count_lengths(measuring *m, int32_t base) {
     return FIG_OK;
 }
 
-/* All steps are one bucket's, or a change of graphs would be measured, and there are two lengths at
- * least, so that each step changes them. One that fills its bucket is measured from a token later
- * on. */
+/* Chooses the lengths to measure. All steps use one bucket, because otherwise the samples would
+ * include the time of changing graphs. There are at least two different lengths, so that each step
+ * changes them. If the given step fills its bucket, measuring starts one token later. */
 static fig_status settle_lengths(measuring *m) {
     const int32_t limit = m->engine->program->spec.kv_limit - 1;
     FIG_TRY(count_lengths(m, 0));
@@ -191,7 +197,7 @@ static fig_status settle_lengths(measuring *m) {
         if (m->given[row] > limit)
             return fig_fail(FIG_TOO_LARGE,
                             "measure: kv_lengths[%" PRId32 "] is %" PRId32 ", limit %" PRId32
-                            ": from step to step rows are a token longer",
+                            ": rows grow by a token in every step",
                             row, m->given[row], limit);
     if (m->period == 1) FIG_TRY(count_lengths(m, 1));
     if (m->period > 1) return FIG_OK;
@@ -209,8 +215,8 @@ static fig_status check_options(const fig_engine *engine, const fig_measure_opti
                         options->steps, STEPS_LIMIT);
     if (!fig_program_view_reads_lengths(engine->program)) return FIG_OK;
     return fig_fail(FIG_UNSUPPORTED,
-                    "measure: the program reads lengths on the device, and they are to change in "
-                    "every step");
+                    "measure: the program reads lengths on the device, but measuring must change "
+                    "them in every step");
 }
 
 static fig_status check_step(fig_engine *engine, const fig_step *step) {
@@ -235,7 +241,7 @@ static fig_status check_idle(fig_engine *engine) {
         engine->staged - engine->launched, FIG_PLURAL(engine->staged - engine->launched));
 }
 
-/* After all that can be wrong with what was asked for. */
+/* Allocates the host memory for measuring. The caller's options and step have been checked. */
 static fig_status open_memory(measuring *m) {
     const size_t rows = (size_t)m->step.rows, samples = (size_t)m->steps * KIND_COUNT;
     m->lengths = calloc(rows, sizeof *m->lengths);
@@ -245,7 +251,8 @@ static fig_status open_memory(measuring *m) {
         return fig_fail(FIG_NOMEM, "measure: %zu samples, %zu rows and a plan of %" PRIu32 " bytes",
                         samples, rows, m->engine->ring.slot_bytes);
     m->step.kv_lengths = m->lengths;
-    return fig_plan_held_init(&m->held, m->engine->program->spec.batch_limit);
+    const fig_plan_held_limits limits = fig_graphs_held_limits(m->engine->graphs);
+    return fig_plan_held_init(&m->held, &limits);
 }
 
 static fig_status open_empty(measuring *m, int32_t copies, fig_dev_exec **exec) {
@@ -255,8 +262,9 @@ static fig_status open_empty(measuring *m, int32_t copies, fig_dev_exec **exec) 
     return fig_exec_bare_readings(execs, &nothing, exec);
 }
 
-/* Copies so that a batch is whole chains. Between two copies there are edges from each node that
- * ends one to each that begins the next, so there are few copies of many nodes. */
+/* Chooses the number of copies so that a batch is a whole number of chains, and makes the execs.
+ * Every last node of a copy has an edge to every first node of the next copy, so a program of many
+ * nodes gets few copies. */
 static fig_status open_execs(measuring *m) {
     const fig_execs *execs = &m->engine->execs;
     const int32_t nodes = (int32_t)m->engine->program->node_count;
@@ -273,7 +281,8 @@ static fig_status open_execs(measuring *m) {
     return open_empty(m, m->copies, &m->empty_chain);
 }
 
-/* After a success nothing runs, and whether one more wait succeeds is of no interest. */
+/* Takes back staged steps and frees everything. The status of the wait is ignored: if the wait
+ * succeeds nothing runs any more, and if it fails the caller already gets an earlier failure. */
 static void finish(measuring *m) {
     fig_engine *engine = m->engine;
     const fig_device_api *api = engine->api;
@@ -299,10 +308,10 @@ static int64_t count_ahead(const measuring *m) {
     return m->engine->launched - m->never_fetched - (int64_t)fig_ring_replays(&m->engine->ring);
 }
 
-/* Until so few steps are ahead of the device that the ring has a slot for one more; where a plan
- * was lost, the engine's own wait says so. A loop that runs ahead of a GPU looks without a pause
- * at first. After that it gives its core away at each look, and on the host device it always does:
- * the thread that runs the steps, or another process, may need that core. */
+/* Waits until the ring has a slot for one more step. If that takes too long, a plan may be lost;
+ * fig_engine_wait() then reports the loss. For a GPU the loop first checks without a pause, and
+ * later yields its core after each check. For the host device the loop yields after every check,
+ * because the thread that runs the steps, or another process, may need the core. */
 static fig_status wait_for_slot(measuring *m) {
     const uint32_t slots = m->engine->ring.slot_count;
     const int64_t depth = slots < DEPTH_LIMIT ? slots : DEPTH_LIMIT;
@@ -324,8 +333,9 @@ static fig_status run_step(measuring *m) {
     return fig_engine_launch(m->engine);
 }
 
-/* Stages the step for so many launches, all with the lengths that stand there: where rows do not
- * grow, the last launch is as much within bucket and limits as the first. It travels whole. */
+/* Stages the step for `horizon` launches, all with the current lengths. The rows do not grow, so if
+ * the first launch is within the bucket and the limits, the last launch is too. The plan is sent
+ * whole. */
 static fig_status put(measuring *m, int32_t horizon) {
     fig_plan_step planned;
     FIG_TRY(wait_for_slot(m));
@@ -340,8 +350,8 @@ static fig_status mark(measuring *m, int32_t which) {
     return m->engine->api->stream_mark(m->engine->dev, m->engine->stream, which);
 }
 
-/* Everything once, so that no sample is of what the driver does at a first launch; the step first,
- * since the others run under the plan that it leaves. */
+/* Launches everything once, so that no sample includes the driver's work at a first launch. The
+ * step comes first, because it leaves the plan under which the other execs run. */
 static fig_status warm_up(measuring *m) {
     FIG_TRY(run_step(m));
     FIG_TRY(replay(m, m->bare));
@@ -374,17 +384,17 @@ static fig_status time_stage(measuring *m) {
     return FIG_OK;
 }
 
-/* What a loop waits for before its next step. */
+/* The event that a loop waits for before its next step. */
 typedef enum pace {
-    AHEAD, /* a slot of the ring: the device still runs */
-    IDLE   /* the step before, to its end */
+    AHEAD, /* wait for a free slot of the ring; the device still runs */
+    IDLE   /* wait for the end of the previous step */
 } pace;
 
 static fig_status keep_pace(measuring *m, pace at) {
     return at == IDLE ? fig_engine_wait(m->engine, -1) : wait_for_slot(m);
 }
 
-/* The launch behind it is of a plan that is for two. */
+/* Stages a plan for two launches and times the second launch, which needs no fig_engine_stage(). */
 static fig_status time_bare_launch(measuring *m, pace at) {
     fig_engine *engine = m->engine;
     fig_dev_exec *exec = engine->execs.of[m->exec].exec;
@@ -512,9 +522,10 @@ static fig_status time_device(measuring *m) {
     return fig_engine_wait(m->engine, -1);
 }
 
-/* ---- All of it ----------------------------------------------------------------------------- */
+/* ---- The whole measurement ----------------------------------------------------------------- */
 
-/* A batch of graphs has more gaps than one of chains. */
+/* Returns the gap between two graphs. A batch of single graphs has more gaps than a batch of
+ * chains; the difference of their times is the time of the additional gaps. */
 static double gap_of(measuring *m, kind graph, kind chain) {
     const int32_t gaps = BATCH - BATCH / m->copies;
     return (median_of(m, graph) - median_of(m, chain)) * BATCH / gaps;

@@ -1,28 +1,32 @@
-/* meeting.c: what an engine and those of the other ranks agree on before they meet in a step.
+/* meeting.c: checks that the engines of all ranks agree before they exchange messages in a step.
  *
- * The file, by its content, is agreed on by field, the narrowest first, so that the sentence says
- * as closely as can be what two ranks have unlike. Invariant: a group that differs in anything that
- * decides what a message holds has no engine. */
+ * The ranks compare several fields. The most specific field comes first and the content of the
+ * whole file last, so that the error message names a difference as precisely as possible.
+ * Invariant: no engine opens if the ranks differ in anything that affects the content of
+ * messages. */
 #include "engine/meeting.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/ranks/group.h"
 #include "planner/status.h"
 
-/* How often `in` goes into `out` is how many ranks a program was recorded for. */
+/* Checks that each gather was recorded for `count` ranks. The recorded number is the width of `out`
+ * divided by the width of `in`. */
 static fig_status check_gathers(const fig_program_view *view, int32_t count) {
     for (uint32_t n = 0; n < view->node_count; n++) {
-        if (view->nodes[n].op != FIG_OP_ALL_GATHER) continue;
-        const uint32_t *ids = view->operands + view->nodes[n].operand;
-        const int64_t ranks = view->tensors[ids[FIG_ALL_GATHER_OUT] - 1].dims[1] /
-                              view->tensors[ids[FIG_ALL_GATHER_IN] - 1].dims[1];
+        const fig_node *node = &view->nodes[n];
+        if (!fig_program_view_meets(node) || fig_kernel_table[node->op].meets != FIG_MEETING_GATHER)
+            continue;
+        const int64_t ranks = fig_program_view_tensor(view, node, 1)->dims[1] /
+                              fig_program_view_tensor(view, node, 0)->dims[1];
         if (ranks == count) continue;
         return fig_fail(FIG_INVALID,
-                        "engine: node %u (all_gather) is for %" PRId64 " rank%s, and the group has "
+                        "engine: node %u (%s) is for %" PRId64 " rank%s, but the group has "
                         "%" PRId32,
-                        n, ranks, FIG_PLURAL(ranks), count);
+                        n, fig_table_op_name(node->op), ranks, FIG_PLURAL(ranks), count);
     }
     return FIG_OK;
 }
@@ -30,20 +34,26 @@ static fig_status check_gathers(const fig_program_view *view, int32_t count) {
 static fig_status check_share(const fig_graphs *graphs, int32_t count) {
     if (graphs->ranks == 1 || graphs->ranks == count) return FIG_OK;
     return fig_fail(FIG_INVALID,
-                    "engine: the graphs are the share of one of %" PRId32 " ranks, and the group "
-                    "has %" PRId32,
+                    "engine: the graphs are for one of %" PRId32 " ranks, but the group has "
+                    "%" PRId32,
                     graphs->ranks, count);
 }
 
 static fig_status agree(const fig_graphs *graphs, struct fig_ranks *ranks) {
     const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
-    fig_bucket *ladder = calloc(graphs->bucket_count, sizeof *ladder);
+    /* [bucket_count][3] */
+    int32_t *ladder = calloc(graphs->bucket_count, 3 * sizeof *ladder);
     if (ladder == NULL) return fig_fail(FIG_NOMEM, "engine: %u buckets", graphs->bucket_count);
     for (uint32_t i = 0; i < graphs->bucket_count; i++)
-        ladder[i] = graphs->buckets[i].caps;
+        memcpy(ladder + (size_t)i * 3,
+               (int32_t[3]){graphs->buckets[i].caps.batch, graphs->buckets[i].caps.kv,
+                            graphs->buckets[i].queries},
+               3 * sizeof *ladder);
     const fig_ranks_field fields[] = {
         {.name = "spec", .bytes = spec, .count = sizeof *spec},
-        {.name = "bucket ladder", .bytes = ladder, .count = graphs->bucket_count * sizeof *ladder},
+        {.name = "bucket ladder",
+         .bytes = ladder,
+         .count = graphs->bucket_count * 3 * sizeof *ladder},
         {.name = "file", .bytes = graphs->content_id, .count = sizeof graphs->content_id}};
     const fig_status status = fig_ranks_agree(ranks, fields, sizeof fields / sizeof fields[0]);
     free(ladder);

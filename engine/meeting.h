@@ -1,11 +1,12 @@
-/* meeting.h: what an engine and those of the other ranks agree on before they meet in a step. */
+/* meeting.h: checks that the engines of all ranks agree before they exchange messages in a step. */
 #ifndef FIG_ENGINE_MEETING_H
 #define FIG_ENGINE_MEETING_H
 
 #include "engine/engine.h"
 
-/* Collective where ranks is not NULL. *met: zero where the program has no collectives.
- * FIG_INVALID: the graphs are not for such a group, or two ranks have not the same. */
+/* Checks that all ranks agree, and connects them if the program has collectives; otherwise *met is
+ * zeroed. Every rank must call this function, unless ranks is NULL. Returns FIG_INVALID if the
+ * graphs are for another number of ranks or two ranks have different graphs. */
 fig_status fig_meeting_open(const fig_engine *engine, struct fig_ranks *ranks, fig_dev_met *met);
 
 #endif

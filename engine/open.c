@@ -1,13 +1,14 @@
-/* open.c: open an engine and close it.
+/* open.c: opens and closes an engine.
  *
- * Leaves what is done with an open one to engine.c, replay.c and append.c. Invariant: what is
- * acquired in open() is given back in close() in the opposite order, however far open() came. */
+ * engine.c, replay.c and append.c do the work of an open engine. Invariant: dismantle() releases
+ * everything that fig_engine_open() acquired, in the opposite order, even if open failed
+ * half-way. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "engine/choice.h"
+#include "engine/cuda/choice.h"
 #include "engine/meeting.h"
 #include "include/figraph_unstable.h"
 #include "planner/size.h"
@@ -44,7 +45,9 @@ static fig_status choose_device(fig_engine *engine, const fig_engine_options *op
     return engine->api->open(&engine->dev, options);
 }
 
-/* Images take the params that this library's table has, so the maker's has to be the same. */
+/* Loads the kernel images of the graphs' file. This library fills in params as described by its own
+ * kernel table, so an image is usable only if the library that made the file had the same
+ * params. */
 static fig_status trust_images(fig_engine *engine, const struct fig_trust *trust) {
     const fig_graphs *graphs = engine->graphs;
     if (trust == NULL) return FIG_OK;
@@ -53,15 +56,16 @@ static fig_status trust_images(fig_engine *engine, const struct fig_trust *trust
         const fig_op op = engine->admitted.set.images[i].op;
         if (!(graphs->changed_kernels >> op & 1)) continue;
         return fig_fail(FIG_UNSUPPORTED,
-                        "trust: %s takes other params than the file's image of it, version %" PRIu32
-                        ": open the engine without trust for the library's own kernels",
+                        "trust: %s takes other params than its image in the file, made by version "
+                        "%" PRIu32
+                        ": open the engine without trust to use the library's own kernels",
                         fig_kernel_table[op].name, graphs->maker.version);
     }
     return engine->api->take_images(engine->dev, &engine->admitted.set);
 }
 
 /*     pinned: [words, padded to 64][slot 0][slot 1]...[pages in bulk]
- *     state:  [how far the device is][the slot that it took ahead]  */
+ *     state:  [fig_fetch_state][copy of the slot that the device prefetched]  */
 static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
     const fig_graphs *graphs = engine->graphs;
     const fig_device_api *api = engine->api;
@@ -100,7 +104,8 @@ static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
     const size_t slots_bytes = (size_t)engine->ring.slot_count * engine->ring.slot_bytes;
     FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,
                                  engine->ring.slots + slots_bytes));
-    return fig_plan_held_init(&engine->held, engine->program->spec.batch_limit);
+    const fig_plan_held_limits limits = fig_graphs_held_limits(engine->graphs);
+    return fig_plan_held_init(&engine->held, &limits);
 }
 
 static fig_status open_references(fig_engine *engine) {
@@ -120,8 +125,8 @@ static fig_status open_stamps(fig_engine *engine) {
     return fig_fail(FIG_NOMEM, "engine: %zu sequences and %zu rows", count, rows);
 }
 
-/* In order: device, its images, stream, memory, references, stamps, ranks, bindings, execs, page
- * tables. */
+/* Opens the parts in this order: fork check, device, kernel images, stream, memory, references,
+ * stamps, ranks, bindings, execs, page tables. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
     FIG_TRY(fig_fork_check_open(&engine->fork));
     FIG_TRY(choose_device(engine, options));
@@ -142,7 +147,7 @@ static void close_memory(fig_engine *engine) {
     engine->api->close(engine->dev);
 }
 
-/* So that a graph that lives on finds no plan. */
+/* Takes back every staged step, so that a caller's graph that outlives the engine finds no plan. */
 static void take_all_back(fig_engine *engine) {
     fig_engine_catch_up(engine);
     while (engine->launched < engine->staged) {
@@ -152,15 +157,16 @@ static void take_all_back(fig_engine *engine) {
     }
 }
 
-/* A graph of the caller's that lives on may be launched, or be half captured at this very moment,
- * so what its nodes read stays where it is until the process ends: kernels, context, ring,
- * workspace and the engine's own tensors. It finds no plan, since nobody stages any more, and runs
- * no rows. Takes a half-made engine. */
+/* Frees an engine, which may be half-made. If a caller's graph outlives the engine, the caller may
+ * still launch it, or may be capturing it at this moment. So the memory and code that the graph's
+ * nodes use stay until the process ends: kernels, context, ring, workspace and the tensors that the
+ * engine allocated. The closed engine stages no more steps, so the graph finds no plan and runs no
+ * rows. */
 static void dismantle(fig_engine *engine) {
     const int outlived = engine->refs != NULL && fig_graph_refs_pieces(engine->refs) > 0;
     if (outlived) take_all_back(engine);
     if (engine->dev != NULL) {
-        engine->api->stream_close(engine->dev, engine->stream); /* nothing runs from here on */
+        engine->api->stream_close(engine->dev, engine->stream); /* waits; nothing runs afterwards */
         fig_execs_finish(&engine->execs);
         if (!outlived) close_memory(engine);
     }
@@ -197,7 +203,8 @@ fig_status fig_engine_open(fig_engine **out, const fig_graphs *graphs,
     return FIG_OK;
 }
 
-/* A lost device has ended all it ever will. */
+/* If the wait fails with FIG_LOST, the engine is closed anyway: on a lost device no wait can
+ * succeed, and nothing more will run. */
 fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us) {
     if (engine == NULL) return FIG_OK;
     FIG_TRY(fig_engine_enter(engine));
@@ -208,7 +215,8 @@ fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us) {
     return FIG_OK;
 }
 
-/* Closes as well where the engine's stream captures and cannot be waited for. */
+/* Closes the engine without a timeout. Unlike fig_engine_close_within(), this function also closes
+ * an engine whose stream is capturing, for which no wait is possible. */
 fig_status fig_engine_close(fig_engine *engine) {
     if (engine == NULL) return FIG_OK;
     FIG_TRY(fig_engine_enter(engine));

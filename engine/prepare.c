@@ -1,7 +1,8 @@
-/* prepare.c: take up what was bound, and make buckets launchable with it.
+/* prepare.c: takes up new bindings, and makes buckets launchable with them.
  *
- * Leaves execs to execs.c. Invariant: once bindings are taken up only execs are touched here, and
- * those are any thread's, so that a second thread may prepare while the engine's own runs steps. */
+ * execs.c makes the execs. Invariant: once the bindings are settled, fig_engine_prepare() touches
+ * only execs, which any thread may prepare. So a second thread can prepare buckets while the
+ * engine's own thread runs steps. */
 #include "engine/prepare.h"
 
 #include <inttypes.h>
@@ -14,8 +15,8 @@ fig_status fig_prepare_settle(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->staged != engine->launched)
         return fig_fail(FIG_ORDER,
-                        "prepare: %" PRId64 " step%s to launch first, staged with what was bound "
-                        "before",
+                        "prepare: %" PRId64 " step%s staged with earlier bindings must be launched "
+                        "first",
                         engine->staged - engine->launched,
                         FIG_PLURAL(engine->staged - engine->launched));
     const fig_status status = fig_execs_settle(&engine->execs);
@@ -60,7 +61,8 @@ static fig_status launch_info(fig_engine *engine, int32_t bucket, int32_t launch
                         bucket_count);
     const uint32_t exec = fig_engine_exec_of(engine, (uint32_t)bucket - 1);
     if (!fig_execs_ready(&engine->execs, exec))
-        return fig_fail(FIG_ORDER, "launch: bucket %" PRId32 " is not prepared with what is bound",
+        return fig_fail(FIG_ORDER,
+                        "launch: bucket %" PRId32 " is not prepared with the bindings in force",
                         bucket);
     return fig_execs_launch_info(&engine->execs, exec, launch, info);
 }

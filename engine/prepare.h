@@ -1,13 +1,14 @@
-/* prepare.h: take up what was bound, and make buckets launchable with it. */
+/* prepare.h: takes up new bindings, and makes buckets launchable with them. */
 #ifndef FIG_ENGINE_PREPARE_H
 #define FIG_ENGINE_PREPARE_H
 
 #include "engine/engine.h"
 
-/* Takes up what was bound, where that has changed. A staged step belongs to the bindings that it
- * was staged with, so none may wait for its launch then (FIG_ORDER). */
+/* If bindings have changed, makes them current. Returns FIG_ORDER if they have changed while a
+ * staged step still waits for its launch: a step must be launched with the bindings with which it
+ * was staged. */
 fig_status fig_prepare_settle(fig_engine *engine);
-/* The same, and makes a bucket's exec ready; index from 0. */
+/* Calls fig_prepare_settle(), and then makes the exec of a bucket ready. Buckets count from 0. */
 fig_status fig_prepare_bucket(fig_engine *engine, uint32_t bucket);
 
 #endif

@@ -1,20 +1,23 @@
-/* replay.c: stage a step, launch it, take it back, see how far the steps are.
+/* replay.c: stages a step, launches it, takes it back, and reports progress.
  *
- * The only file that runs per step: nothing here allocates, locks or logs, and the one wait is for
- * a slot and bounded. A step changes the bytes of one slot, never a graph, and its launch is one
- * call to the device. Invariant: what was staged is launched in the order staged, as often as its
- * horizon says, by the exec of the bucket that it was planned for, or by a graph of the caller's
- * that append.c gave that bucket's nodes. */
+ * These calls are made in every step. In this file nothing allocates, locks or logs, and the only
+ * wait is the bounded wait for a free slot. fig_engine_stage() writes one slot and never changes a
+ * graph. fig_engine_launch() makes one call to the device. Invariant: plans are launched in the
+ * order in which they were staged, each once for every step of its horizon. Every launch uses the
+ * exec of the plan's bucket, or a graph that the caller captured with the nodes of that bucket
+ * (append.c). */
 #include "engine/replay.h"
 
-#include "engine/clock.h"
+#include <inttypes.h>
+
+#include "engine/seam/clock.h"
 #include "engine/prepare.h"
 #include "planner/status.h"
 
 /* ---- Stage --------------------------------------------------------------------------------- */
 
-/* Enqueues, behind everything launched, a kernel that drops the plan which the device took ahead
- * and, where the rest of a horizon was taken back, that rest. */
+/* Enqueues, behind everything launched so far, a kernel that drops the plan that the device has
+ * prefetched. If the rest of a horizon was taken back, the kernel also drops that rest. */
 static fig_status drop(fig_engine *engine) {
     const fig_execs *execs = &engine->execs;
     fig_dev_exec *exec = engine->drop_due == FIG_FETCH_DROP ? execs->drop : execs->forget;
@@ -23,7 +26,8 @@ static fig_status drop(fig_engine *engine) {
     return FIG_OK;
 }
 
-/* What is rare: bindings that changed, a plan that was taken back or torn. */
+/* Handles the rare cases before a step is planned: the bindings changed, a plan was taken back, or
+ * a plan arrived damaged. After a damaged plan the next plan must be sent whole. */
 static fig_status catch_up_on_rare(fig_engine *engine) {
     const uint64_t torn = fig_ring_torn(&engine->ring);
     if (!fig_execs_settled(&engine->execs)) FIG_TRY(fig_prepare_settle(engine));
@@ -102,7 +106,7 @@ static fig_status launch(fig_engine *engine) {
     return FIG_OK;
 }
 
-/* Notes a launch that was made, begun at begin_ns. */
+/* Records the host time of a successful launch call that began at begin_ns. */
 static void note_times(fig_engine *engine, int64_t begin_ns) {
     const int64_t end_ns = fig_clock_ns();
     fig_stats_record(&engine->counters.host, engine->host_ns + end_ns - begin_ns);
@@ -131,7 +135,8 @@ static void note_unpublished(fig_engine *engine, const uint8_t *slot) {
     fig_stats_set(&engine->counters.last_bucket, last);
 }
 
-/* The newest plan: all of it where none of its steps was launched, else what is left. */
+/* Takes the newest plan back. If none of the plan's steps was launched, the whole plan is taken
+ * back; otherwise only the remaining steps of its horizon are. */
 static fig_status take_back(fig_engine *engine) {
     fig_engine_catch_up(engine);
     if (engine->launched == engine->staged)
@@ -140,7 +145,7 @@ static fig_status take_back(fig_engine *engine) {
     const int64_t left = plan->first > engine->launched ? plan->first : engine->launched;
     const uint8_t *slot = NULL;
     if (plan->first == left && (slot = fig_ring_take_back(&engine->ring)) == NULL)
-        return fig_fail(FIG_ORDER, "take back: a graph of the caller's has fetched the plan");
+        return fig_fail(FIG_ORDER, "take back: a graph of yours has fetched the plan");
     fig_stats_add(&engine->counters.taken_back, engine->staged - left);
     engine->staged = left;
     fig_stats_set(&engine->counters.staged, left);
@@ -159,21 +164,30 @@ static fig_status take_back(fig_engine *engine) {
 fig_status fig_engine_take_back(fig_engine *engine) {
     FIG_TRY(fig_engine_enter(engine));
     const fig_status status = take_back(engine);
-    /* Where the device refuses the drop the plan is taken back all the same: `drop_due` stays, and
-     * the next stage drops it first or says what is wrong. */
+    /* If the device refuses the drop, the plan is still taken back: `drop_due` stays set, and the
+     * next fig_engine_stage() first drops the plan or returns the error. */
     if (status == FIG_OK) drop(engine);
     return fig_engine_leave(engine, status);
 }
 
-/* Where the launch fails nothing is staged by it either, so that a caller who tries again is not a
- * plan behind for ever after. The device, which has just refused a call, is told by the next. */
+/* Stages a step and launches it. If an older step still waits for its launch, the call fails: the
+ * launch would run the older step and leave the new one staged, so every later step would run one
+ * call late. If the launch fails, the step is taken back, because otherwise each retry would lag by
+ * one plan. The device has just refused a call, so the next call enqueues the drop. */
 static fig_status step_once(fig_engine *engine, const fig_step *step) {
+    fig_engine_catch_up(engine);
+    if (engine->launched < engine->staged)
+        return fig_fail(FIG_ORDER,
+                        "step: launches still due from earlier steps: %" PRId64
+                        "; launch them or take them back, or stage this step behind them",
+                        engine->staged - engine->launched);
     FIG_TRY(stage(engine, step));
     const int64_t staged = engine->staged;
     fig_status status = launch(engine);
     if (status == FIG_OK) return FIG_OK;
     fig_engine_catch_up(engine);
-    /* A graph of the caller's that ran without a plan of its own may have taken this one. */
+    /* If the caller replayed a graph without staging a step, that graph may have fetched this
+     * plan. */
     if (engine->launched < staged) take_back(engine);
     return status;
 }
@@ -190,11 +204,12 @@ fig_status fig_engine_step(fig_engine *engine, const fig_step *step) {
     return fig_engine_leave(engine, status);
 }
 
-/* ---- Looking ------------------------------------------------------------------------------- */
+/* ---- Progress ------------------------------------------------------------------------------ */
 
-/* Steps that are known to have ended. A step begins when all before it have ended, on whatever
- * stream; and those that we launched on our own stream have ended but for as many as are pending
- * there, each of them one launch or, of segments, several. */
+/* Returns the number of steps that are known to have ended. This is the larger of two counts.
+ * First, a step's fetch runs only after all earlier steps have ended, on any stream, so all fetched
+ * steps except the newest have ended. Second, at most `pending` of the steps on the engine's own
+ * stream have not ended, because each pending launch is a whole step or one segment of a step. */
 static int64_t count_completed(const fig_engine *engine, int64_t pending) {
     const int64_t replays = (int64_t)fig_ring_replays(&engine->ring);
     const int64_t fetched = replays > 0 ? replays - 1 : 0, own = engine->own_launched - pending;

@@ -1,20 +1,21 @@
-/* timing.c: how long a step's nodes take on the device, and how long memory takes to be read or
- * copied.
+/* timing.c: times a step's nodes on the device, or the reading or copying of a tensor.
  *
- * Unlike measure.c, which takes a step apart, this times one exec as plainly as can be: a step is
- * run once, which leaves its plan on the device, and then its nodes are replayed without a fetch.
- * A sample is as many replays as it takes to last, between two marks:
+ * measure.c times the parts of a step separately; this file times the step's nodes as a whole. It
+ * runs the step once, which leaves the plan on the device, and then replays the step's nodes
+ * without a fetch. A sample is the time of several replays between two marks. The number of replays
+ * is chosen so that together they last sample_us:
  *
  *     replay  MARK 0  replay replay ..  MARK 1
  *
- * The replay in front keeps the device busy until the host has launches in hand. Cold. Invariant:
- * whatever fails, nothing stays staged and nothing runs when timing has ended. */
+ * The replay before mark 0 keeps the device busy while the host enqueues the other replays. This
+ * file is cold. Invariant: when fig_engine_time() returns, even after a failure, no step stays
+ * staged and nothing runs. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "engine/exec_bare.h"
+#include "engine/execs/exec_bare.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
@@ -24,19 +25,20 @@ enum {
     SAMPLE_US_DEFAULT = 1000,
     SAMPLE_US_LIMIT = 1000000,
     REPLAYS_LIMIT = 1000,
-    BLOCKS_PER_SM = 4 /* as many as keep a GPU's memory busy */
+    BLOCKS_PER_SM = 4 /* enough to keep a GPU's memory busy */
 };
 
-static const size_t READ_LIMIT = (size_t)UINT32_MAX * 16; /* of one launch */
+static const size_t READ_LIMIT = (size_t)UINT32_MAX * 16; /* bytes that one launch can read */
 
 typedef struct timing {
     fig_engine *engine;
     fig_timing_options options; /* with the defaults filled in */
-    fig_spacer spacer;          /* where options.spacer is not NULL */
-    int32_t bucket;             /* its number; 0: of a tensor */
-    fig_block folded;           /* what bytes that are read come to, which nobody looks at */
-    fig_dev_exec *exec;         /* NULL: a copy */
-    uint8_t *half;              /* of a tensor that is copied, its second */
+    fig_spacer spacer;          /* zero unless options.spacer is given */
+    int32_t bucket;             /* the step's bucket, from 1; 0 if a tensor is timed */
+    /* the reading kernels write their result here; the host never reads it */
+    fig_block folded;
+    fig_dev_exec *exec; /* the exec to time; NULL: the copying of a tensor is timed */
+    uint8_t *half;      /* the second half of the copied tensor */
     size_t half_bytes;
     double samples[SAMPLES_LIMIT];
 } timing;
@@ -51,12 +53,13 @@ static fig_status take_spacer(timing *t) {
     if (t->options.spacer == NULL) return FIG_OK;
     FIG_TRY(fig_status_take_options(ours, sizeof *ours, t->options.spacer, "fig_spacer"));
     if (t->options.step == NULL)
-        return fig_fail(FIG_INVALID, "time: a spacer is of a step, and a tensor was given");
+        return fig_fail(FIG_INVALID, "time: spacer needs step, but tensor was given");
     if (ours->nodes < 0)
-        return fig_fail(FIG_INVALID, "time: spacer: nodes is %" PRId32, ours->nodes);
+        return fig_fail(FIG_INVALID, "time: spacer: nodes is %" PRId32 ", it must not be negative",
+                        ours->nodes);
     if (ours->bytes < 0 || ours->bytes % 16 != 0 || ours->bytes > ours->memory_bytes)
         return fig_fail(FIG_INVALID,
-                        "time: spacer: bytes is %" PRId64 ", a multiple of 16 from 0 to "
+                        "time: spacer: bytes is %" PRId64 ", it must be a multiple of 16 from 0 to "
                         "memory_bytes, %" PRId64,
                         ours->bytes, ours->memory_bytes);
     return FIG_OK;
@@ -66,7 +69,7 @@ static fig_status take_options(timing *t, const fig_timing_options *options) {
     fig_timing_options *ours = &t->options;
     FIG_TRY(fig_status_take_options(ours, sizeof *ours, options, "fig_timing_options"));
     if ((ours->step == NULL) == (ours->tensor == NULL))
-        return fig_fail(FIG_INVALID, "time: either step or tensor is given, and %s",
+        return fig_fail(FIG_INVALID, "time: give either step or tensor; %s",
                         ours->step == NULL ? "neither was" : "both were");
     if (ours->samples < 0 || ours->samples > SAMPLES_LIMIT)
         return fig_fail(FIG_INVALID, "time: samples is %" PRId32 ", limits 0 to %d", ours->samples,
@@ -90,7 +93,7 @@ static fig_status check_idle(fig_engine *engine) {
         engine->staged - engine->launched, FIG_PLURAL(engine->staged - engine->launched));
 }
 
-/* What reads; what it reads is the caller's to fill in. */
+/* Prepares a reading. The caller then fills in the memory to read and the size of a piece. */
 static fig_status make_reading(timing *t, fig_exec_reading *reading) {
     fig_engine *engine = t->engine;
     fig_traits traits;
@@ -116,7 +119,8 @@ static fig_status open_spaced(timing *t, fig_exec_bare *bare) {
     return fig_exec_bare_nodes(&t->engine->execs, bare, &t->exec);
 }
 
-/* A step that was staged and could not be launched is taken back. */
+/* Runs the step once and makes the exec that replays its nodes. If the step is staged but cannot be
+ * launched, fig_engine_step() takes it back. */
 static fig_status open_nodes(timing *t) {
     fig_engine *engine = t->engine;
     FIG_TRY(fig_engine_step(engine, t->options.step));
@@ -169,7 +173,8 @@ static fig_status take_sample(timing *t, int32_t replays, double *ns) {
     return fig_engine_wait(t->engine, -1);
 }
 
-/* The first sample warms up and tells how many replays the others take. */
+/* Takes all samples. The first sample warms up the device, and its time gives the number of replays
+ * in each of the other samples. */
 static fig_status take_samples(timing *t) {
     double first_ns;
     FIG_TRY(take_sample(t, 1, &first_ns));

@@ -1,9 +1,9 @@
-/* blas_cuda.c: memory of a GPU by the CUDA runtime, and matrix products by cuBLASLt or, where that
- * is quicker, by blas_few.c.
+/* blas_cuda.c: allocates GPU memory with the CUDA runtime and multiplies matrices with cuBLASLt.
  *
- * The libraries are opened when the program runs, so that one program runs with and without a GPU.
- * A program that always has one includes cublasLt.h, links with -lcublasLt -lcudart, and calls
- * cudaMalloc where this says cuda.Malloc, cublasLtMatmul where it says cublas.Matmul. */
+ * Where blas_few.c is faster, it multiplies instead of cuBLASLt. The libraries are opened when the
+ * program runs, so that one program runs with and without a GPU. A program that always has a GPU
+ * can include cublasLt.h and link with -lcublasLt -lcudart. It then calls cudaMalloc where this
+ * file says cuda.Malloc, and cublasLtMatmul where this file says cublas.Matmul. */
 #include "examples/blas.h"
 
 #include "examples/blas_few.h"
@@ -15,7 +15,7 @@
 
 enum {
     DEVICE_TO_DEVICE = 3, /* cudaMemcpyDeviceToDevice */
-    EITHER_WAY = 4,       /* cudaMemcpyDefault: by the addresses */
+    EITHER_WAY = 4,       /* cudaMemcpyDefault: the addresses give the direction */
     BF16 = 14,            /* CUDA_R_16BF */
     F32 = 0,              /* CUDA_R_32F */
     SUMS_IN_F32 = 68,     /* CUBLAS_COMPUTE_32F */
@@ -23,13 +23,15 @@ enum {
     TRANSPOSE_A = 3,      /* CUBLASLT_MATMUL_DESC_TRANSA */
     MOST_WORKSPACE = 1,   /* CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES */
     SHAPE_LIMIT = 32,
-    SPLITS = 2,     /* CUBLASLT_ALGO_CONFIG_SPLITK_NUM */
-    REDUCTION = 3,  /* CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME */
-    WAY_LIMIT = 24, /* that cuBLASLt is asked for, the one it takes to be best first */
-    PASSES = 5      /* of tuning; the first warms up */
+    SPLITS = 2,    /* CUBLASLT_ALGO_CONFIG_SPLITK_NUM */
+    REDUCTION = 3, /* CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME */
+    /* the largest number of algorithms requested from cuBLASLt, which lists the best first */
+    WAY_LIMIT = 24,
+    PASSES = 5 /* tuning passes; the first one warms up */
 };
 static const size_t WORKSPACE_BYTES = 32 << 20;
-/* In a step blas_few.c hides what other kernels leave between products, which tuning has not. */
+/* In a step, blas_few.c overlaps the launches between products. Tuning has no such launches, so
+ * blas_few.c is preferred even if tuning finds it slower by up to this factor. */
 static const double FEW_FAVOUR = 1.03;
 
 static struct {
@@ -77,12 +79,12 @@ static struct {
                   size_t workspace_bytes, void *stream);
 } cublas;
 
-/* Products of one shape, and the way that they are multiplied. */
+/* A shape of products, and the algorithm that multiplies them. */
 typedef struct shape {
     int32_t rows, depth, width, y_stride;
-    void *w, *x, *y; /* layouts */
+    void *w, *x, *y; /* cuBLASLt layouts */
     way way;
-    int by_few; /* by blas_few.c, no way of cuBLASLt's */
+    int by_few; /* 1: blas_few.c multiplies; 0: cuBLASLt does, with `way` */
 } shape;
 
 static void *handle, *desc, *preference, *workspace;
@@ -96,7 +98,8 @@ typedef struct entry {
     void *place;
 } entry;
 
-/* The first library that is there, by the name of each major version, and its entries. */
+/* Opens whichever of two major versions of a library is installed, the first if both are, and finds
+ * its entries. */
 static int open_library(const char *const names[2], const entry *entries, size_t count) {
     void *library = dlopen(names[0], RTLD_NOW);
     if (library == NULL) library = dlopen(names[1], RTLD_NOW);
@@ -143,14 +146,14 @@ int32_t blas_cuda_count(void) {
     return open_runtime() == 0 && cuda.GetDeviceCount(&count) == 0 ? count : 0;
 }
 
-/* Where each rank was shown a GPU of its own, that is number 0 for all of them. */
+/* If each process sees only its own GPU, that GPU has number 0 in every process. */
 static int open_cuda(int32_t local_rank, int32_t *ordinal) {
     int count = 0;
     if (open_runtime() != 0) return fprintf(stderr, "layers: no libcudart\n"), 1;
     CUDA(GetDeviceCount, (&count));
     *ordinal = local_rank % count;
     CUDA(SetDevice, (*ordinal));
-    CUDA(Free, (NULL)); /* until here some versions put off the work */
+    CUDA(Free, (NULL)); /* some versions put off initialization until this call */
     return 0;
 }
 
@@ -179,11 +182,11 @@ static int open_products(void) {
     CUBLAS(MatmulPreferenceCreate, (&preference));
     CUBLAS(MatmulPreferenceSetAttribute,
            (preference, MOST_WORKSPACE, &WORKSPACE_BYTES, sizeof WORKSPACE_BYTES));
-    blas_few_open(); /* where it does not, all are cuBLASLt's */
+    blas_few_open(); /* if this fails, cuBLASLt multiplies everything */
     return 0;
 }
 
-/* desc and preference are small, and end with the process. */
+/* desc and preference are small; the end of the process frees them. */
 static void close_cuda(void) {
     for (int32_t i = 0; i < shape_count; i++) {
         cublas.MatrixLayoutDestroy(shapes[i].w);
@@ -231,7 +234,7 @@ static int copy(void *to, const void *from, size_t bytes, void *stream) {
 
 /* ---- Products ------------------------------------------------------------------------------ */
 
-/* by: a way of cuBLASLt's; NULL: by blas_few.c. */
+/* by: the cuBLASLt algorithm to run; NULL: blas_few.c runs the product. */
 static int run(const shape *of, const blas_product *product, const way *by, void *stream) {
     const float zero = 0;
     if (by == NULL) return blas_few_multiply(product, stream);
@@ -240,7 +243,7 @@ static int run(const shape *of, const blas_product *product, const way *by, void
                          WORKSPACE_BYTES, stream);
 }
 
-/* To cuBLASLt, which counts columns first, each matrix is the transpose: y' = w x'. */
+/* cuBLASLt stores matrices by columns, so it sees the transpose of each matrix: y' = w x'. */
 static int open_shape(shape *of, way ways[WAY_LIMIT], int *count) {
     const uint64_t rows = (uint64_t)of->rows, depth = (uint64_t)of->depth;
     CUBLAS(MatrixLayoutCreate, (&of->w, BF16, depth, (uint64_t)of->width, of->depth));
@@ -248,7 +251,7 @@ static int open_shape(shape *of, way ways[WAY_LIMIT], int *count) {
     CUBLAS(MatrixLayoutCreate, (&of->y, BF16, (uint64_t)of->width, rows, of->y_stride));
     CUBLAS(MatmulAlgoGetHeuristic,
            (handle, desc, of->w, of->x, of->y, of->y, preference, WAY_LIMIT, ways, count));
-    if (*count == 0) return fprintf(stderr, "layers: cublasLt multiplies nothing like it\n"), 1;
+    if (*count == 0) return fprintf(stderr, "layers: cublasLt has no kernel for it\n"), 1;
     of->way = ways[0];
     return 0;
 }
@@ -261,7 +264,8 @@ static shape *find_shape(const blas_product *product) {
     return NULL;
 }
 
-/* NULL: it is a shape too many, or none that cuBLASLt knows. */
+/* Adds a shape. Returns NULL if the table of shapes is full or cuBLASLt cannot multiply this
+ * shape. */
 static shape *add_shape(const blas_product *product, way ways[WAY_LIMIT], int *count) {
     if (shape_count == SHAPE_LIMIT) return NULL;
     shape *of = &shapes[shape_count];
@@ -274,7 +278,8 @@ static shape *add_shape(const blas_product *product, way ways[WAY_LIMIT], int *c
     return of;
 }
 
-/* Seconds of the last passes; a way that fails takes for ever. */
+/* Measures the seconds that all passes after the first take. An algorithm that fails gets 1e9
+ * seconds. */
 static int time_way(const shape *of, const blas_product *products, int32_t count, const way *by,
                     double *seconds) {
     struct timespec began = {0}, ended;
@@ -294,8 +299,9 @@ static int time_way(const shape *of, const blas_product *products, int32_t count
     return 0;
 }
 
-/* The same way but that no sum is split over blocks, which costs a launch that adds up: cuBLASLt
- * thinks of few of those. Where there is none, its status says so. */
+/* Returns the same algorithm without splitting sums over blocks, because adding up the parts costs
+ * a launch. cuBLASLt itself suggests few such algorithms. If it has none, the returned algorithm
+ * has a status other than success. */
 static way make_whole(const shape *of, const way *from) {
     const int32_t one = 1, none = 0;
     way whole = *from, result;
@@ -336,7 +342,7 @@ static int tune(const blas_product *products, int32_t count) {
     return tune_few(of, products, count, least);
 }
 
-/* A shape that was not tuned is multiplied as cuBLASLt thinks best. */
+/* Multiplies with the tuned algorithm of the shape, or with the first that cuBLASLt suggests. */
 static int multiply(const blas_product *product, void *stream) {
     way ways[WAY_LIMIT];
     int count;

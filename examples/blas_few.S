@@ -1,4 +1,4 @@
-/* blas_few.S: the compiled blas_few.cu, or no byte where there was no nvcc. */
+/* blas_few.S: contains the compiled blas_few.cu, or nothing if the build had no nvcc. */
     .section .rodata
     .balign 16
     .global blas_few_image

@@ -1,7 +1,7 @@
-/* blas_few.c: deals a product of few rows to a GPU's blocks, and launches blas_few.cu.
+/* blas_few.c: divides a product of few rows among a GPU's blocks, and launches blas_few.cu.
  *
- * The driver is opened when the program runs, as the runtime is in blas_cuda.c. Invariant: a launch
- * may begin before the one before it on its stream has ended. */
+ * The driver library is opened when the program runs, as blas_cuda.c opens the runtime. Invariant:
+ * a launch may begin before the previous launch on its stream has ended. */
 #include "examples/blas_few.h"
 
 #include <dlfcn.h>
@@ -150,7 +150,8 @@ int32_t blas_few_blocks(void) {
 
 /* ---- Launching ----------------------------------------------------------------------------- */
 
-/* A matrix of rows of `depth` numbers, in pieces of so many rows; what is beyond it reads as 0. */
+/* Makes the tensor map of a matrix with rows of `depth` numbers, cut into pieces of the given
+ * number of rows. Reads beyond the matrix return 0. */
 static int make_map(blas_few_map *map, const uint16_t *matrix, int32_t rows, int32_t depth,
                     int32_t piece_rows) {
     const uint64_t dims[] = {(uint64_t)depth, (uint64_t)rows};

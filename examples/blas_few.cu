@@ -1,17 +1,18 @@
-/* blas_few.cu: y = scale * x w', where x has few rows, as fast as w comes from memory.
+/* blas_few.cu: computes y = scale * x w' for an x of few rows, as fast as memory delivers w.
  *
- * One block an SM; blas_few_params.h says how a product is dealt. One thread fills the ring by bulk
- * copies, eight warps multiply on tensor cores: x is the left side, a unit of w the right one. Of a
- * step each two warps have the same part of the depth and share the units; parts meet in shared
- * memory once per group, always in the same order. A block begins where one of the launch before
- * ends, and fills its ring while the others and all launches between still run. Invariant: what is
- * asked for before they have ended is weights alone; x is read and y written after. */
+ * There is one block per SM; blas_few_params.h says how a product is divided among blocks. One
+ * thread fills a ring of slots by bulk copies. Eight warps multiply on tensor cores, with x as the
+ * left operand and a unit of w as the right one. In each step, two warps have the same part of the
+ * depth and share the units. The parts are added up in shared memory once per group, always in the
+ * same order. A block starts as soon as a block of the previous launch ends. It fills its ring
+ * while the other blocks, and all launches in between, still run. Invariant: before those launches
+ * have ended, a block reads only weights; it reads x and writes y afterwards. */
 #include <cuda_bf16.h>
 
 #include "examples/blas_few_params.h"
 
 enum {
-    SHARES = BLAS_FEW_WARPS / BLAS_FEW_PARTS, /* warps that share the units */
+    SHARES = BLAS_FEW_WARPS / BLAS_FEW_PARTS, /* warps that share the units of one part */
     OWN = (BLAS_FEW_GROUP_LIMIT + SHARES - 1) / SHARES,
     READERS = 32 * BLAS_FEW_WARPS
 };
@@ -49,7 +50,7 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t 
                      : "memory");
 }
 
-/* A piece of the unit, or the units, that begin at `row`. */
+/* Copies a piece of one unit, or of all units, beginning at `row`. */
 static __device__ __forceinline__ void copy_piece(uint32_t to, const blas_few_map *map,
                                                   int32_t piece, int32_t row, uint64_t *barrier,
                                                   uint64_t policy) {
@@ -60,7 +61,7 @@ static __device__ __forceinline__ void copy_piece(uint32_t to, const blas_few_ma
                  : "memory");
 }
 
-/* Four blocks of 8 rows and 16 bytes; lane 8b + r knows where row r of block b lies. */
+/* Loads four blocks of 8 rows and 16 bytes. Lane 8b + r gives the address of row r of block b. */
 static __device__ __forceinline__ void fragment_load(uint32_t (&to)[4], uint32_t from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -68,7 +69,8 @@ static __device__ __forceinline__ void fragment_load(uint32_t (&to)[4], uint32_t
                  : "memory");
 }
 
-/* sums += 16 rows of x, the upper 8 and the lower, by 8 rows of w, over 16 numbers. */
+/* Multiplies 16 rows of x (`upper` and `lower`, 8 each) by 8 rows of w over 16 numbers of the
+ * depth, and adds the products to sums. */
 static __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t *upper,
                                                 const uint32_t *lower, const uint32_t *w) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
@@ -79,7 +81,7 @@ static __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t
 
 /* ---- A block's way through its units ------------------------------------------------------- */
 
-/* A step of a group, and the slot that it fills. */
+/* A step of a group, and the slot that holds its data. */
 typedef struct place {
     int32_t first, count; /* the block's units */
     int32_t group, unit, units, step, slot, round;
@@ -112,8 +114,8 @@ static __device__ __forceinline__ void advance(const blas_few_params &p, place *
 typedef struct ring {
     uint32_t slots; /* [slots][pieces][x, then units] */
     uint64_t *full, *empty;
-    int32_t piece_bytes; /* of x and all units */
-    uint64_t once, kept; /* weights leave L2 first, x last */
+    int32_t piece_bytes; /* the size of one piece of x and of all units */
+    uint64_t once, kept; /* L2 policies: `once` evicts weights first, `kept` evicts x last */
 } ring;
 
 static __device__ __forceinline__ const blas_few_map *map_of(const blas_few_params &p,
@@ -141,8 +143,8 @@ static __device__ __forceinline__ void fill_x(const blas_few_params &p, const ri
                    at.step * BLAS_FEW_PIECES + i, 0, &r.full[at.slot], r.kept);
 }
 
-/* By one thread. The launches behind may begin at once: what they read before they wait is nobody's
- * result in this step. */
+/* Fills the ring; one thread calls it. Later launches may start at once, because before their wait
+ * they read nothing that a launch of this step writes. */
 static __device__ __forceinline__ void fill(const blas_few_params &p, ring r, int32_t x_units) {
     const int32_t total = p.groups * p.steps, early = p.slots < total ? p.slots : total;
     place at = place_first(p), x_at = at;
@@ -163,7 +165,7 @@ static __device__ __forceinline__ void fill(const blas_few_params &p, ring r, in
 
 /* ---- Multiplying --------------------------------------------------------------------------- */
 
-/* What a warp has of a group: its part of the depth, every SHARES-th unit. */
+/* The sums of one warp for one group: one part of the depth and every SHARES-th unit. */
 template <int32_t X> struct sums_of { float of[OWN][(X + 1) / 2][4]; };
 
 template <int32_t X>
@@ -188,7 +190,7 @@ static __device__ __forceinline__ void add_step(sums_of<X> *sums, uint32_t from,
     }
 }
 
-/* To shared memory: parts: [BLAS_FEW_PARTS][8 X][BLAS_FEW_SUM_STRIDE]. */
+/* Writes a warp's sums to `parts` in shared memory, [BLAS_FEW_PARTS][8 X][BLAS_FEW_SUM_STRIDE]. */
 template <int32_t X>
 static __device__ __forceinline__ void write_part(const sums_of<X> &sums, float *parts,
                                                   int32_t part, int32_t share, int32_t units) {
@@ -207,7 +209,7 @@ static __device__ __forceinline__ void write_part(const sums_of<X> &sums, float 
     }
 }
 
-/* Each warp has a row of y at a time. */
+/* Adds up the parts and writes y. Each warp writes one row of y at a time. */
 template <int32_t X>
 static __device__ __forceinline__ void write_y(const blas_few_params &p, const float *parts,
                                                int32_t warp, int32_t unit, int32_t units) {
@@ -232,7 +234,7 @@ static __device__ __forceinline__ void wait_readers(void) {
     asm volatile("bar.sync 1, %0;" ::"n"((int32_t)READERS) : "memory");
 }
 
-/* The tensor maps put 16 bytes of row r where those of their number, r exclusive or, would lie. */
+/* The tensor maps swizzle: the 16 bytes with index i of row r lie at index i XOR r of that row. */
 template <int32_t X>
 static __device__ __forceinline__ void read(const blas_few_params &p, const ring &r, float *parts,
                                             int32_t warp) {

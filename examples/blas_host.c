@@ -1,4 +1,4 @@
-/* blas_host.c: memory and matrix products on a machine without a GPU, in plain C. */
+/* blas_host.c: allocates memory and multiplies matrices on a machine without a GPU, in plain C. */
 #include "examples/blas.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static float number_of(uint16_t bf16) {
     return number;
 }
 
-/* To the nearest, of two the even one. */
+/* Rounds to the nearest bf16, ties to even. */
 static uint16_t bf16_of(float number) {
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
@@ -71,7 +71,7 @@ static int tune(const blas_product *products, int32_t count) {
 }
 
 static void *allocate(size_t bytes) {
-    return calloc(bytes / 64 + 1, 64); /* at 16 bytes, as tensors are to lie */
+    return calloc(bytes / 64 + 1, 64); /* aligned to 16 bytes, as tensors must be */
 }
 
 const blas blas_host = {.open = open_host,

@@ -1,16 +1,16 @@
-/* layers.c: whole layers of a model, their matrix products by cuBLAS, on one GPU or on several.
+/* layers.c: runs whole layers of a model, with matrix products by cuBLAS, on one or several GPUs.
  *
  *     layers record --preset llama-3.1-70b --layers 8 -o model.fig
  *     layers run model.fig --kv 8x8192
  *     figraph-launch -n 2 -- layers run model.fig --kv 8x8192 --check
  *
- * One file serves any number of ranks. run makes up weights and caches, takes steps, and tells how
- * long one takes; on several ranks also how much of it is communication, by the same step of ranks
- * that are each alone with their share. Products of each shape go the way that was quickest of all
- * that were tried, or with --first-way the one that cuBLASLt names first. --check then runs the
- * whole model on each rank and compares the first step's numbers; those of one GPU alone it
- * compares with the host's. Where no GPU is found all of it runs on the host. Exit: 0; 1 the
- * numbers differ; 2 anything else, in a sentence on stderr. */
+ * One file serves any number of ranks. run generates weights and caches, runs steps, and prints the
+ * time of a step. On several ranks it also prints the share of communication, found by timing the
+ * same step without it. For each shape of product it uses the fastest algorithm that it tried or,
+ * with --first-way, the first that cuBLASLt names. --check then runs the whole model on each rank
+ * and compares the numbers of the first step; on a single GPU it compares them with the host's.
+ * Without a GPU everything runs on the host. Exit code: 0; 1: the numbers differ; 2: any other
+ * error, with a message on stderr. */
 #include <figraph_parallel.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 #include "examples/layers_trial.h"
 
-enum { FAILED = 1, REFUSED = 2 };
+enum { FAILED = 1, REFUSED = 2, STEPS_OF_GPU = 100, STEPS_OF_HOST = 10 };
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -33,12 +33,13 @@ typedef struct words {
     int check, first_way;
 } words;
 
-/* A rank's process. */
+/* The state of one rank's process. */
 typedef struct process {
     fig_ranks *ranks;
     fig_ranks_info who;
     layers_trial_options options;
-    fig_graphs *model, *share; /* share: the model where it is alone */
+    /* share: the rank's part of the model; the model itself if there is one rank */
+    fig_graphs *model, *share;
     layers_part part;
     double meet_s, cuda_s, products_s, file_s;
 } process;
@@ -57,10 +58,10 @@ static int read_spec(const words *given, fig_spec *spec) {
     if (spec->activation == FIG_SILU && spec->window == 0 && spec->qk_norm_epsilon == 0 &&
         spec->soft_cap == 0)
         return 0;
-    return fprintf(stderr, "layers: it has layers as llama has them, and no others\n"), REFUSED;
+    return fprintf(stderr, "layers: only models with layers like llama's are supported\n"), REFUSED;
 }
 
-/* Most models are as wide as all their heads together. */
+/* In most models hidden equals q_heads * head_dim, so that is the default. */
 static int record(const words *given) {
     fig_spec spec;
     fig_program *program = NULL;
@@ -92,7 +93,9 @@ static int open_machine(process *p, const words *given) {
                                         .device = on_gpu ? FIG_DEVICE_CUDA : FIG_DEVICE_HOST,
                                         .rows = given->rows,
                                         .kv = given->kv,
-                                        .steps = given->steps,
+                                        .steps = given->steps > 0 ? given->steps
+                                                 : on_gpu         ? STEPS_OF_GPU
+                                                                  : STEPS_OF_HOST,
                                         .first_way = given->first_way};
     const double met = layers_trial_now_s();
     if (by->open(p->who.local_rank, &p->options.ordinal) != 0) return REFUSED;
@@ -135,8 +138,8 @@ static void report(const process *p, const layers_trial *t, const char *file) {
     printf("  step      %.3f ms, %.1f us a layer\n", 1e3 * t->step_s, 1e6 * t->step_s / layers);
 }
 
-/* What each rank measured: the most, as ranks that wait for one another are as slow as the slowest,
- * and the mean, as one is that waits for nobody. */
+/* Gathers the time that each rank measured. *most_s is the time of the slowest rank, which counts
+ * if ranks wait for one another. *mean_s is the mean of all ranks, which counts if they do not. */
 static int gather_times(const process *p, double own_s, double *most_s, double *mean_s) {
     double all[FIG_RANKS_LIMIT];
     TRY(fig_ranks_all_gather(p->ranks, &own_s, sizeof own_s, all));
@@ -148,12 +151,13 @@ static int gather_times(const process *p, double own_s, double *most_s, double *
     return 0;
 }
 
-/* The same step of ranks that wait for nobody: what it takes less is communication. */
+/* Times the same step without waits between ranks. The difference from step_s is the time of
+ * communication. */
 static int time_share(const process *p, double step_s) {
     fig_graphs_info info = {.size = sizeof info};
     fig_program *program = NULL;
     fig_graphs *graphs = NULL;
-    layers_trial t = {.options = &p->options, .part = p->part};
+    layers_trial t = {.options = &p->options, .part = p->part, .quiet = p->who.rank > 0};
     fig_graphs_read_info(p->share, &info);
     TRY(layers_record(&program, info.spec, p->part.hidden));
     TRY(fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options, .traits = info.traits)));
@@ -177,8 +181,8 @@ static double number_of(uint16_t bf16) {
     return (double)number;
 }
 
-/* Each layer rounds the residual twice, by 2^-9 at most, and each time what comes before it. A
- * single number may be further off than all are in the mean. */
+/* Each layer rounds the residual twice, by at most 2^-9, and each time also rounds the values that
+ * are added to it. A single number may be further off than the mean of all. */
 static int compare(const process *p, const uint16_t *got, const uint16_t *due, int64_t count) {
     const double limit = ldexp(sqrt(2.0 * p->part.model.layers), -8);
     double squares = 0, error = 0, most = 0;
@@ -197,13 +201,15 @@ static int compare(const process *p, const uint16_t *got, const uint16_t *due, i
     return right ? 0 : FAILED;
 }
 
-/* The whole model on each rank; where it was one rank's already, on the host. */
+/* Runs the whole model on each rank and compares the results. A single rank has already run the
+ * whole model, so it runs the model on the host instead. */
 static int run_whole(const process *p, double step_s, const uint16_t *got) {
     const int64_t count = (int64_t)p->options.rows * p->part.hidden;
     const int on_host = p->who.count == 1;
     double most_s, mean_s;
     layers_trial_options options = p->options;
-    layers_trial t = {.options = &options, .graphs = p->model, .part = p->part};
+    layers_trial t = {
+        .options = &options, .graphs = p->model, .part = p->part, .quiet = p->who.rank > 0};
     if (on_host) {
         options.blas = &blas_host;
         options.device = FIG_DEVICE_HOST;
@@ -229,6 +235,7 @@ static int run_all(const process *p, const words *given) {
     layers_trial t = {
         .options = &p->options, .graphs = p->share, .ranks = p->ranks, .part = p->part};
     t.result = malloc(count * sizeof *t.result);
+    t.quiet = p->who.rank > 0;
     int code = t.result != NULL ? layers_trial_run(&t) : REFUSED;
     if (code == 0 && p->who.rank == 0) report(p, &t, given->file);
     if (code == 0 && p->who.count > 1) code = time_share(p, t.step_s);
@@ -251,13 +258,22 @@ static int run(const words *given) {
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
+static int print_usage(FILE *to) {
+    fprintf(to, "usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
+                "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
+                "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
+                "                       [--device auto|cuda|host]\n");
+    return to == stdout ? 0 : REFUSED;
+}
+
 static int refuse_usage(void) {
-    fprintf(stderr,
-            "usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
-            "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
-            "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
-            "                       [--device auto|cuda|host]\n");
-    return REFUSED;
+    return print_usage(stderr);
+}
+
+static int wants_help(int count, char **arguments) {
+    for (int i = 1; i < count; i++)
+        if (strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0) return 1;
+    return 0;
 }
 
 static int is_number(const char *text, int32_t *number) {
@@ -274,7 +290,7 @@ static int read_kv(words *given, const char *text) {
            is_number(end + 1, &given->kv);
 }
 
-/* 1: `value` is one for the option `name`. */
+/* Returns 1 if `value` is valid for the option `name`. */
 static int read_option(words *given, const char *name, const char *value) {
     const struct {
         const char *name;
@@ -297,7 +313,8 @@ static int read_option(words *given, const char *name, const char *value) {
 
 int main(int count, char **arguments) {
     const int records = count > 1 && strcmp(arguments[1], "record") == 0;
-    words given = {.rows = 8, .kv = 1024, .steps = 100, .device = records ? "h200" : "auto"};
+    words given = {.rows = 8, .kv = 1024, .device = records ? "h200" : "auto"};
+    if (wants_help(count, arguments)) return print_usage(stdout);
     if (!records && (count < 3 || strcmp(arguments[1], "run") != 0)) return refuse_usage();
     if (!records) given.file = arguments[2];
     for (int i = records ? 2 : 3; i < count; i++) {
@@ -311,6 +328,8 @@ int main(int count, char **arguments) {
             return refuse_usage();
         }
     }
+    if (given.file != NULL && strcmp(given.file, "-") == 0)
+        return fprintf(stderr, "layers: \"-\" names no file; stdout is not used\n"), REFUSED;
     if (given.file == NULL || (records && (given.preset == NULL) == (given.config == NULL)))
         return refuse_usage();
     return records ? record(&given) : run(&given);

@@ -1,13 +1,13 @@
-/* layers_record.c: the decode step of a model as a program. For each layer:
+/* layers_record.c: records the decode step of a model as a program. For each layer:
  *
  *     normed ──qkv──→ q, k, v ──RoPE, append, attention──→ attended ──output──→ part
  *     residual += the sum of all ranks' part;     normed = RMSNorm(residual)
  *     normed ──gate_up──→ gate_up ──activation──→ act ──down──→ part
  *     residual += the sum of all ranks' part;     normed = RMSNorm(residual)
  *
- * The four arrows that have a matrix's name are calls: what multiplies, and by which weights, is
- * the caller's. A rank has some heads and some of the ffn's columns, so what it has behind output
- * and down is a part of the sum. */
+ * The four arrows that are named after a matrix are calls, in which the caller's callback
+ * multiplies by the caller's weights. A rank has some of the heads and some of the ffn's columns.
+ * So its products with output and down are only parts of a sum over all ranks. */
 #include "examples/layers_record.h"
 
 #include <figraph_parallel.h>
@@ -43,7 +43,7 @@ static fig_tensor add_cache(const recording *r, const char *name) {
                     .dims = {FIG_DIM_PAGES, spec->page_size, spec->kv_heads, spec->head_dim}));
 }
 
-/* The tensors that all layers use one after another. */
+/* Adds the tensors that all layers use one after another. */
 static void add_tensors(recording *r, int64_t hidden) {
     const fig_spec *spec = r->spec;
     const int64_t pages = (spec->kv_limit + spec->page_size - 1) / spec->page_size;
@@ -71,7 +71,7 @@ static void project(const recording *r, int32_t layer, layers_matrix which, fig_
                          .tag = (uint64_t)LAYERS_MATRICES * (uint64_t)layer + (uint64_t)which));
 }
 
-/* What all ranks have of it is added to the residual, and the sum is normed. */
+/* Adds the sum of all ranks' parts to the residual, and normalizes the result. */
 static void join(const recording *r, const char *norm, int64_t hidden, fig_tensor out) {
     fig_all_reduce_add_rms_norm(r->program,
                                 FIG_OPTIONS(fig_rms_norm_op, .in = r->part, .residual = r->residual,
@@ -105,7 +105,8 @@ static void record_layer(const recording *r, int32_t layer, int64_t hidden) {
     join(r, next_norm, hidden, is_last ? r->state : r->normed);
 }
 
-/* A model samples a token of the state and looks up its row; here the state itself is that row. */
+/* A real model samples a token from the state and looks up its row. Here the state itself is that
+ * row. */
 static void embed(const recording *r) {
     fig_call(r->program, FIG_OPTIONS(fig_call_op, .call = "embed", .reads = &r->state,
                                      .read_count = 1, .writes = &r->residual, .write_count = 1));

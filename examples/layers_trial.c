@@ -1,7 +1,8 @@
-/* layers_trial.c: weights, caches and tensors of a rank, an engine over them, and its steps.
+/* layers_trial.c: opens the weights, caches, tensors and engine of a rank, and runs its steps.
  *
- * The part of the example that a server has too: what is bound where, the order of opening, and the
- * loop. The host runs ahead of the device, and waits where all slots are in flight. */
+ * A server needs this part of the example too: it shows which memory each tensor is bound to, the
+ * order of opening, and the loop. The host runs ahead of the device, and waits when all slots are
+ * in flight. */
 #include "examples/layers_trial.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 enum {
     REFUSED = 2,
     WARM_STEPS = 3,
-    GROWTH = 64, /* tokens by which rows grow, and then they start over */
+    GROWTH = 64, /* tokens that rows grow by before they start over */
     BUSY_US = 1000000,
     WAIT_US = 60000000
 };
@@ -26,6 +27,12 @@ double layers_trial_now_s(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Says on stderr what begins now. A long pause without output looks like a hang, and the host may
+ * run out of memory, so every long operation is announced. */
+static void tell(const layers_trial *t, const char *what) {
+    if (!t->quiet) fprintf(stderr, "layers: %s\n", what);
 }
 
 /* ---- Memory -------------------------------------------------------------------------------- */
@@ -50,12 +57,32 @@ static int fill_norm(const layers_trial *t) {
     return bad;
 }
 
-/* Caches that look as if each row's prompt had gone before. */
+static int32_t row_pages(const layers_trial *t) {
+    const int32_t page = t->part.share.page_size;
+    return (t->options->kv + GROWTH + page - 1) / page;
+}
+
+/* Prints the size of weights and caches; everything else in a step is small. */
+static void tell_memory(const layers_trial *t) {
+    const fig_spec *share = &t->part.share;
+    const int64_t tokens = (int64_t)t->options->rows * row_pages(t) * share->page_size;
+    const int64_t caches =
+        2 * tokens * share->layers * share->kv_heads * share->head_dim * (int64_t)sizeof(uint16_t);
+    char text[160];
+    snprintf(text, sizeof text,
+             "%.2f GB for weights of %d layers and %.2f GB for %d rows of %d tokens, on each of %d "
+             "rank%s",
+             1e-9 * (double)layers_weights_bytes(&t->part), (int)share->layers,
+             1e-9 * (double)caches, (int)t->options->rows, (int)t->options->kv, (int)t->part.ranks,
+             t->part.ranks == 1 ? "" : "s");
+    tell(t, text);
+}
+
+/* Fills caches as if the prompt of each row had been processed. */
 static int take_caches(layers_trial *t) {
     const fig_spec *share = &t->part.share;
-    const int32_t page = share->page_size;
-    t->row_pages = (t->options->kv + GROWTH + page - 1) / page;
-    const int64_t tokens = (int64_t)t->options->rows * t->row_pages * page;
+    t->row_pages = row_pages(t);
+    const int64_t tokens = (int64_t)t->options->rows * t->row_pages * share->page_size;
     t->table = malloc((size_t)t->options->rows * (size_t)t->row_pages * sizeof *t->table);
     t->caches = calloc(2 * (size_t)share->layers, sizeof *t->caches);
     if (t->table == NULL || t->caches == NULL) return 1;
@@ -88,7 +115,7 @@ static int take_memory(layers_trial *t) {
     return 0;
 }
 
-/* As many rows as the bucket has: a callback multiplies all of them. */
+/* Tunes for all rows of the bucket, because a callback multiplies all of them. */
 static int tune(layers_trial *t) {
     int32_t lengths[LAYERS_ROW_LIMIT];
     fig_plan_report report = {.size = sizeof report};
@@ -117,7 +144,7 @@ static void close_trial(layers_trial *t) {
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
-/* q, k and v lie side by side in a row, as one product writes them. */
+/* Binds q, k or v. They lie side by side in a row, as one product writes them. */
 static fig_binding bind_heads(const layers_trial *t, const char *name) {
     const fig_spec *share = &t->part.share;
     const int64_t q = share->q_heads * share->head_dim, kv = share->kv_heads * share->head_dim;
@@ -154,7 +181,7 @@ static fig_binding bind_rows(const layers_trial *t, const char *name) {
 static int bind_all(const layers_trial *t) {
     fig_tensor_info info = {.size = sizeof info};
     for (int32_t i = 0; fig_graphs_tensor(t->graphs, i, &info) == FIG_OK; i++) {
-        if (info.role != FIG_ROLE_BOUND) continue; /* the page table is the engine's */
+        if (info.role != FIG_ROLE_BOUND) continue; /* the engine owns the page table */
         const fig_binding binding = info.rank == 4   ? bind_cache(t, info.name)
                                     : info.rank == 3 ? bind_heads(t, info.name)
                                                      : bind_rows(t, info.name);
@@ -181,9 +208,9 @@ static int take_steps(const layers_trial *t, int32_t first, int32_t count) {
     return 0;
 }
 
-/* From graphs to the end of the first step. */
+/* Runs everything from the graphs to the end of the first step. */
 static int take_first(layers_trial *t) {
-    if (t->ranks != NULL) TRY(fig_ranks_barrier(t->ranks)); /* weights are there on all of them */
+    if (t->ranks != NULL) TRY(fig_ranks_barrier(t->ranks)); /* all ranks have their weights */
     const double began = layers_trial_now_s();
     TRY(fig_engine_open(&t->engine, t->graphs,
                         FIG_OPTIONS(fig_engine_options, .device = t->options->device,
@@ -197,7 +224,7 @@ static int take_first(layers_trial *t) {
     return code;
 }
 
-/* The state is the sum of all ranks' parts, so all of them have the same bits. */
+/* Reads the state. It is the sum of all ranks' parts, so all ranks have the same bits. */
 static int read_result(layers_trial *t) {
     const uint64_t bytes =
         (uint64_t)t->options->rows * (uint64_t)t->part.hidden * sizeof *t->result;
@@ -221,13 +248,21 @@ static int check_rows(const layers_trial *t) {
 static int run(layers_trial *t) {
     double began = layers_trial_now_s();
     if (check_rows(t) != 0) return REFUSED;
+    tell_memory(t);
     if (layers_weights_open(&t->weights, t->options->blas, &t->part) != 0) return REFUSED;
     int code = take_memory(t);
     t->weights_s = layers_trial_now_s() - began;
-    if (code == 0 && !t->options->first_way) code = tune(t);
+    if (code == 0 && !t->options->first_way) {
+        tell(t, "trying how each product is fastest");
+        code = tune(t);
+    }
     t->tune_s = layers_trial_now_s() - began - t->weights_s;
+    if (code == 0) tell(t, "taking the first step");
     if (code == 0) code = take_first(t);
     if (code == 0 && t->result != NULL) code = read_result(t);
+    char text[64];
+    snprintf(text, sizeof text, "taking %d steps more", WARM_STEPS + (int)t->options->steps);
+    if (code == 0) tell(t, text);
     if (code == 0) code = take_steps(t, 1, WARM_STEPS);
     began = layers_trial_now_s();
     if (code == 0) code = take_steps(t, 1 + WARM_STEPS, t->options->steps);

@@ -1,9 +1,10 @@
-/* layers_weights.c: a rank's rows and columns of every matrix, and the products.
+/* layers_weights.c: makes a rank's rows and columns of every matrix, and multiplies by them.
  *
- * Who loads a checkpoint reads the same blocks from it: of qkv and gate_up a rank has the rows of
- * its heads and its ffn columns, of output and down their columns. Here all matrices are windows of
- * one array of random numbers, which lies on the device, so that a hundred gigabytes are made in no
- * time. Invariant: a number is decided by its place in the model's matrix alone. */
+ * A program that loads a checkpoint reads the same blocks from it: of qkv and gate_up, a rank has
+ * the rows of its heads and of its ffn columns; of output and down, it has the matching columns.
+ * Here every matrix is a window of one array of random numbers on the device, so that a hundred
+ * gigabytes are filled quickly. Invariant: the position in the model's matrix alone decides a
+ * number. */
 #include "examples/layers_weights.h"
 
 #include <math.h>
@@ -12,22 +13,22 @@
 #include <string.h>
 
 enum {
-    PERIOD_ROWS = 1024, /* of the widest matrix, until its rows repeat */
-    TUNED_LAYERS = 8,   /* whose weights are more than a cache holds */
-    STEP_ROWS = 7919,   /* from where a matrix begins to where the next does */
-    STATE = -1          /* the number of what a step begins with */
+    PERIOD_ROWS = 1024, /* rows of the widest matrix before its rows repeat */
+    TUNED_LAYERS = 8,   /* layers to tune with; their weights exceed every cache */
+    STEP_ROWS = 7919,   /* rows from the start of one matrix to the start of the next */
+    STATE = -1          /* the window number of the first step's input */
 };
 
 /* Rows and columns [first, first + count) of a matrix of the model. */
 typedef struct window {
-    int32_t number; /* of the matrix */
+    int32_t number; /* the number of the matrix */
     int64_t first_row, rows, first_column, columns;
-    int64_t depth; /* columns of the model's */
+    int64_t depth; /* columns of the model's matrix */
 } window;
 
 /* ---- Numbers ------------------------------------------------------------------------------- */
 
-/* Uniform and of variance one, in bf16. */
+/* Draws uniform numbers of variance one, in bf16. */
 static uint16_t *draw(size_t count) {
     const float most = sqrtf(3);
     uint64_t state = 1;
@@ -42,13 +43,16 @@ static uint16_t *draw(size_t count) {
     return numbers;
 }
 
-static int open_numbers(layers_weights *weights) {
-    const layers_part *part = &weights->part;
+static size_t count_numbers(const layers_part *part) {
     size_t widest = (size_t)part->model.ffn_width;
     const size_t heads = (size_t)part->model.q_heads * (size_t)part->model.head_dim;
     if (widest < heads) widest = heads;
     if (widest < (size_t)part->hidden) widest = (size_t)part->hidden;
-    weights->number_count = PERIOD_ROWS * widest;
+    return PERIOD_ROWS * widest;
+}
+
+static int open_numbers(layers_weights *weights) {
+    weights->number_count = count_numbers(&weights->part);
     const size_t bytes = weights->number_count * sizeof *weights->numbers;
     uint16_t *drawn = draw(weights->number_count);
     weights->numbers = weights->blas->allocate(bytes);
@@ -77,9 +81,9 @@ static int copy_window(const layers_weights *weights, const window *of, uint16_t
     return 0;
 }
 
-/* ---- What a rank has of each matrix -------------------------------------------------------- */
+/* ---- A rank's part of each matrix ---------------------------------------------------------- */
 
-/* The extents of a matrix of the share. */
+/* Computes the rows and columns of a matrix of the rank's share. */
 static void read_extents(const layers_part *part, int32_t which, int64_t *rows, int64_t *columns) {
     const fig_spec *share = &part->share;
     const int64_t q = (int64_t)share->q_heads * share->head_dim;
@@ -91,7 +95,8 @@ static void read_extents(const layers_part *part, int32_t which, int64_t *rows, 
     *columns = columns_of[which];
 }
 
-/* Where there are fewer kv heads than ranks, several have the same. */
+/* Returns the first kv column of this rank. If there are fewer kv heads than ranks, several ranks
+ * have the same kv head. */
 static int64_t first_kv(const layers_part *part) {
     return (int64_t)part->rank * part->model.kv_heads / part->ranks * part->model.head_dim;
 }
@@ -116,7 +121,7 @@ static int fill_gate_up(const layers_weights *weights, int32_t number, uint16_t 
     return copy_window(weights, &gate, to) || copy_window(weights, &up, to + own * hidden);
 }
 
-/* Of output and down: `own` columns of as many for each rank. */
+/* Fills the rank's `own` columns of output or down, which have `all` columns in the model. */
 static int fill_columns(const layers_weights *weights, int32_t number, int64_t own, int64_t all,
                         uint16_t *to) {
     const window of = {number, 0, weights->part.hidden, weights->part.rank * own, own, all};
@@ -133,6 +138,16 @@ static int fill_matrix(const layers_weights *weights, int32_t number, uint16_t *
     case LAYERS_GATE_UP: return fill_gate_up(weights, number, to);
     default: return fill_columns(weights, number, share->ffn_width, model->ffn_width, to);
     }
+}
+
+int64_t layers_weights_bytes(const layers_part *part) {
+    int64_t numbers = (int64_t)count_numbers(part);
+    for (int32_t which = 0; which < LAYERS_MATRICES; which++) {
+        int64_t rows, columns;
+        read_extents(part, which, &rows, &columns);
+        numbers += part->model.layers * rows * columns;
+    }
+    return numbers * (int64_t)sizeof(uint16_t);
 }
 
 int layers_weights_open(layers_weights *weights, const blas *of, const layers_part *part) {
@@ -177,8 +192,9 @@ int layers_weights_fill_state(const layers_weights *weights, int32_t rows, uint1
 
 /* ---- Products ------------------------------------------------------------------------------ */
 
-/* Scales keep numbers near one: queries and keys are larger, so that of many tokens a few count,
- * and what layers add to the residual is as much together as the residual at first. */
+/* The scales keep numbers near one. Queries and keys are larger, so that only a few of many tokens
+ * count. The sum of everything that the layers add to the residual is as large as the initial
+ * residual. */
 static blas_product product_of(const layers_weights *weights, int32_t number, int32_t rows) {
     const fig_spec *model = &weights->part.model;
     const int32_t which = number % LAYERS_MATRICES, hidden = weights->part.hidden;
@@ -196,7 +212,7 @@ static blas_product product_of(const layers_weights *weights, int32_t number, in
                           .scale = scales[which]};
 }
 
-/* q, k and v were bound as neighbours in one array of rows, so that one product writes all. */
+/* q, k and v are bound side by side in one array of rows, so that one product writes all three. */
 int32_t layers_weights_project(void *user, const fig_call_args *args) {
     const layers_weights *weights = user;
     blas_product product = product_of(weights, (int32_t)args->tag, args->rows);

@@ -1,12 +1,12 @@
-"""torch_loop.py: whole layers of a model in torch, its products by cuBLAS, in one CUDA graph.
+"""torch_loop.py: runs whole layers of a model in torch, with cuBLAS, in one CUDA graph.
 
     examples/torch_loop.py --rows 8 --kv 2048
     examples/torch_loop.py --device cpu --layers 2 --kv 64 --steps 2 --check
 
-The same step as `build/layers run` takes: RMSNorm, q, k and v by one product, RoPE, append and
-attention, the output's product, RMSNorm, gate and up by one product, the activation, and down. What
-stands between the products is figraph.torch's. Weights and caches are made up. It tells what a step
-takes; --check compares one with plain torch in float32.
+It runs the same step as `build/layers run`: RMSNorm, one product for q, k and v, RoPE, append and
+attention, the output's product, RMSNorm, one product for gate and up, the activation, and down.
+figraph.torch does the work between the products. Weights and caches are random. The script prints
+the time of a step; --check compares a step with plain torch in float32.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import figraph
 import figraph.torch as ft
 import torch
 
-PAGE, GROWTH = 16, 64  # tokens of a page; by which rows grow, and then they start over
+PAGE, GROWTH = 16, 64  # tokens of a page; tokens that rows grow by before they start over
 
 
 def read_words():
@@ -32,7 +32,7 @@ def read_words():
 
 
 class Layer:
-    """Weights as [out][in], whose products keep numbers near one."""
+    """The weights of a layer, [out][in], scaled so that products keep numbers near one."""
 
     def __init__(self, spec, make):
         hidden, width = spec.q_heads * spec.head_dim, spec.ffn_width
@@ -45,7 +45,7 @@ class Layer:
 
 
 class Model:
-    """Made-up layers, and caches as if each row's prompt had gone before."""
+    """Random layers, with caches as if the prompt of each row had been processed."""
 
     def __init__(self, words):
         self.spec = figraph.spec(words.model, layers=words.layers)
@@ -69,12 +69,12 @@ class Model:
         return ft.rms_norm(added, self.norm, residual=residual)
 
     def split(self, qkv):
-        """q, k and v, views of one array."""
+        """Returns q, k and v as views of one array."""
         q, kv = self.spec.q_heads, self.spec.kv_heads
         return qkv.view(self.rows, -1, self.spec.head_dim).split((q, kv, kv), 1)
 
     def loop(self):
-        """The step that is captured: what it leaves in state, the next begins with."""
+        """Runs one step, which capture() captures. Leaves its result in state for the next step."""
         residual = self.state.clone()
         normed = ft.rms_norm(residual, self.norm)
         self.step.plan()
@@ -84,14 +84,15 @@ class Model:
             act = self.step.act(n, normed @ layer.gate_up.T)
             normed = self.normed(act @ layer.down.T, residual)
         self.state.copy_(normed)
-        self.step.lengths.add_(1)
+        self.step.advance()
 
 
 # ---- The same in plain torch, in float32 ---------------------------------------------------------
 
 
 def turn(x, position, rope):
-    """Halves i and i + d / 2 turn together; llama 3 turns long waves slower."""
+    """Rotates element i of each head with element i + d / 2. Llama 3 slows long wavelengths
+    down."""
     half = x.shape[-1] // 2
     i = torch.arange(half, dtype=torch.float64, device=x.device)
     frequency = rope.theta ** (-i / half)
@@ -111,7 +112,7 @@ def plain_norm(x):
 
 
 def expected(model, caches, length):
-    """What a step of that length leaves, from caches that end before it."""
+    """Returns the result of a step of that length, from caches that end before the step's token."""
     h = model.state.float()
     for layer, cache in zip(model.layers, caches):
         q, k, v = model.split(plain_norm(h) @ layer.qkv.float().T)

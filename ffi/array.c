@@ -1,7 +1,7 @@
-/* array.c: what may be asked of a foreign caller's array.
+/* array.c: checks a foreign caller's array and computes its sizes.
  *
- * Owns counting, and the sentences. Invariant: no product here wraps: a decoder takes no array
- * whose count would, and spans, which strides decide, saturate. */
+ * Invariant: no product here overflows. Decoders refuse arrays whose count would overflow, and
+ * spans, which depend on strides, saturate. */
 #include "ffi/array.h"
 
 #include <assert.h>
@@ -44,11 +44,6 @@ uint64_t fig_array_bytes(const fig_array *array) {
     return bytes_of((uint64_t)fig_array_count(array), array->bits);
 }
 
-fig_status fig_array_check_size(const fig_array *array) {
-    if (fig_array_count(array) < INT64_MAX && fig_array_bytes(array) < UINT64_MAX) return FIG_OK;
-    return fig_fail(FIG_INVALID, "%s has more bytes than can be counted", array->name);
-}
-
 uint64_t fig_array_span(const fig_array *array) {
     uint64_t last = 0;
     if (fig_array_count(array) == 0) return 0;
@@ -60,6 +55,15 @@ uint64_t fig_array_span(const fig_array *array) {
             return UINT64_MAX;
     }
     return last == UINT64_MAX ? last : bytes_of(last + 1, array->bits);
+}
+
+fig_status fig_array_check_size(const fig_array *array) {
+    const uint64_t span = fig_array_span(array);
+    if (fig_array_count(array) == INT64_MAX || fig_array_bytes(array) == UINT64_MAX)
+        return fig_fail(FIG_INVALID, "%s has more bytes than can be counted", array->name);
+    if (array->data == NULL || span <= UINTPTR_MAX - (uintptr_t)array->data) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s: %" PRIu64 " bytes at %p end behind the last address",
+                    array->name, span, array->data);
 }
 
 static const char *shape_of(const fig_array *array, char text[SHAPE_TEXT]) {
@@ -84,6 +88,14 @@ fig_status fig_array_check_dim(const fig_array *array, int32_t dim, int64_t exte
     if (array->dims[dim] == extent) return FIG_OK;
     return fig_fail(FIG_INVALID, "%s is %s, its dim %d must be %" PRId64, array->name,
                     shape_of(array, shape), dim, extent);
+}
+
+fig_status fig_array_check_least(const fig_array *array, int32_t dim, int64_t least) {
+    char shape[SHAPE_TEXT];
+    assert(dim < array->rank);
+    if (array->dims[dim] >= least) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is %s, its dim %d must be at least %" PRId64, array->name,
+                    shape_of(array, shape), dim, least);
 }
 
 fig_status fig_array_check_alike(const fig_array *array, const fig_array *other) {
@@ -138,7 +150,7 @@ fig_status fig_array_check_activation(const fig_array *array) {
                     array->name, array->type);
 }
 
-/* The stride of a dim of one element is never used, and callers fill in anything. */
+/* The stride of a dim of size 1 is never used, so callers may fill in anything. */
 static int is_packed_from(const fig_array *array, int32_t first) {
     int64_t stride = 1;
     if (fig_array_count(array) == 0) return 1;
@@ -163,6 +175,41 @@ fig_status fig_array_check_rows(const fig_array *array) {
     if (array->rank > 0 && is_packed_from(array, array->rank - 1)) return FIG_OK;
     return fig_fail(FIG_INVALID, "%s: the elements of its last dim must lie side by side",
                     array->name);
+}
+
+fig_status fig_array_join(fig_array *array) {
+    const int64_t rows = array->dims[0], tokens = array->dims[1];
+    assert(array->rank >= 2);
+    if (rows > 1 && tokens > 1 && fig_array_count(array) > 0 &&
+        (array->strides[0] % tokens != 0 || array->strides[0] / tokens != array->strides[1]))
+        return fig_fail(FIG_INVALID,
+                        "%s has strides %" PRId64 " and %" PRId64
+                        " between rows and between the %" PRId64
+                        " tokens of a row, the first must be %" PRId64 " times the second",
+                        array->name, array->strides[0], array->strides[1], tokens, tokens);
+    array->dims[1] = rows * tokens; /* at most the number of elements, which was checked */
+    if (tokens == 1) array->strides[1] = array->strides[0];
+    array->rank--;
+    memmove(array->dims, array->dims + 1, (size_t)array->rank * sizeof *array->dims);
+    memmove(array->strides, array->strides + 1, (size_t)array->rank * sizeof *array->strides);
+    return FIG_OK;
+}
+
+fig_status fig_array_halve(const fig_array *array, const char *const names[2],
+                           fig_array *const halves[2]) {
+    const fig_array both = *array;
+    FIG_TRY(fig_array_check_dim(&both, 1, 2));
+    const int64_t apart = both.strides[1] * both.bits / 8;
+    for (int half = 0; half < 2; half++) {
+        fig_array *one = halves[half];
+        *one = both;
+        one->name = names[half];
+        if (both.data != NULL) one->data = (uint8_t *)both.data + half * apart;
+        one->rank--;
+        memmove(one->dims + 1, both.dims + 2, (size_t)(both.rank - 2) * sizeof *one->dims);
+        memmove(one->strides + 1, both.strides + 2, (size_t)(both.rank - 2) * sizeof *one->strides);
+    }
+    return FIG_OK;
 }
 
 static const char *place_of(const fig_array *array, char text[SHAPE_TEXT]) {

@@ -1,16 +1,17 @@
-/* invoke.c: from a described call to a runner, and its run.
+/* invoke.c: finds the runner of a described call and runs it.
  *
- * The only file that both interfaces' calls pass through on every call. A hit of the registry
- * allocates nothing and takes no lock, so a call under capture is launches alone, if an earlier one
- * made its runner. Invariant: bindings are in the order of the recipe's slots. */
+ * Every call of both interfaces passes through this file. If an earlier call has made the runner, a
+ * call allocates nothing and takes no lock, so under capture it only launches kernels. Invariant:
+ * bindings are in the order of the recipe's slots. */
 #include "ffi/invoke.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "engine/cuda/cuda_api.h"
+#include "engine/driver/cuda_api.h"
 #include "ffi/registry.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
 fig_status fig_invoke_current_gpu(int32_t *ordinal) {
@@ -31,35 +32,56 @@ void fig_invoke_add(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
     invoke->arrays[slot] = array;
 }
 
-/* Dense arrays go without strides, so that a runner may see in them what its program has, an array
- * with other leading dims, say. */
-static fig_binding binding_of(const fig_array *array) {
-    fig_binding binding = {
-        .size = sizeof binding, .address = array->data, .bytes = fig_array_span(array)};
-    if (fig_array_is_dense(array)) return binding;
-    assert(array->rank <= 4);
-    memcpy(binding.strides, array->strides, (size_t)array->rank * sizeof binding.strides[0]);
-    return binding;
+static int is_cache(fig_slot slot) {
+    return slot == FIG_SLOT_K_CACHE || slot == FIG_SLOT_V_CACHE;
 }
 
-/* A cache of no tokens may have no memory, and a runner has no cache without. No token of it is
- * read, so q, which is as large as one of each row or larger, stands in for it. */
-static const fig_array *array_of(const fig_invoke *invoke, fig_slot slot) {
-    const fig_array *array = invoke->arrays[slot];
-    const int is_cache = slot == FIG_SLOT_K_CACHE || slot == FIG_SLOT_V_CACHE;
-    if (is_cache && invoke->kv_length == 0 && invoke->arrays[FIG_SLOT_Q] != NULL)
-        return invoke->arrays[FIG_SLOT_Q];
-    return array;
+/* Returns 1 if the array has more tokens per sequence, or a wider page table, than the program's
+ * tensor. The excess is skipped, so the runner needs the stride between sequences. */
+static int is_clamped(const fig_invoke *invoke, fig_slot slot) {
+    const int holds_tokens = slot == FIG_SLOT_PAGE_TABLE ||
+                             (is_cache(slot) && invoke->arrays[FIG_SLOT_PAGE_TABLE] == NULL);
+    return holds_tokens && invoke->kv_length == FIG_KV_LIMIT;
+}
+
+/* Writes the strides in the order of the tensor's dims. A dense cache of one row may lack the first
+ * dim, and under HND heads come before tokens in the array. */
+static void put_strides(const fig_invoke *invoke, fig_slot slot, const fig_array *array,
+                        int64_t strides[4]) {
+    const int32_t first = is_cache(slot) ? 4 - array->rank : 0;
+    assert(array->rank + first <= 4);
+    if (first > 0) strides[0] = INT64_MAX; /* there is one row; the runner replaces this stride */
+    memcpy(strides + first, array->strides, (size_t)array->rank * sizeof strides[0]);
+    if (!is_cache(slot) || invoke->recipe.layout != FIG_HND) return;
+    const int64_t heads = strides[1];
+    strides[1] = strides[2];
+    strides[2] = heads;
+}
+
+/* Dense arrays are bound without strides, because their leading dims may differ from those of the
+ * program's tensor. A cache without tokens may have no memory, but a runner requires an address. No
+ * token of such a cache is read, so the memory of q is bound in its place: it is large enough for
+ * one token of each row. */
+static fig_binding binding_of(const fig_invoke *invoke, fig_slot slot) {
+    const fig_array *q = invoke->arrays[FIG_SLOT_Q];
+    const int is_empty = is_cache(slot) && invoke->kv_length == 0 && q != NULL;
+    const fig_array *array = is_empty ? q : invoke->arrays[slot];
+    fig_binding binding = {
+        .size = sizeof binding, .address = array->data, .bytes = fig_array_span(array)};
+    if (is_empty || (fig_array_is_dense(array) && !is_clamped(invoke, slot))) return binding;
+    put_strides(invoke, slot, array, binding.strides);
+    return binding;
 }
 
 static int32_t bind(const fig_invoke *invoke, fig_binding bindings[FIG_SLOT_COUNT]) {
     int32_t count = 0;
     for (fig_slot slot = 0; slot < FIG_SLOT_COUNT; slot++)
-        if (invoke->arrays[slot] != NULL) bindings[count++] = binding_of(array_of(invoke, slot));
+        if (invoke->arrays[slot] != NULL) bindings[count++] = binding_of(invoke, slot);
     return count;
 }
 
-/* The default stream is never captured, and asking about it would end a capture elsewhere. */
+/* The default stream is never captured, and querying it would invalidate another stream's capture.
+ */
 static int is_capturing(const fig_invoke *invoke) {
     unsigned int status = 0;
     uint64_t id;
@@ -74,10 +96,18 @@ static int is_capturing(const fig_invoke *invoke) {
     return result == FIG_CU_SUCCESS && status != 0;
 }
 
+/* A recorded program knows the tokens of its rows itself. */
+static int is_packed(const fig_invoke *invoke) {
+    return invoke->recipe.kind != FIG_RECIPE_PROGRAM && fig_recipe_is_packed(&invoke->recipe);
+}
+
 static fig_run run_of(const fig_invoke *invoke, const fig_binding *bindings, int32_t count) {
+    const int64_t most = invoke->rows * fig_recipe_tokens(&invoke->recipe);
     const fig_run run = {.size = sizeof run,
                          .rows = (int32_t)invoke->rows,
                          .kv_length = invoke->kv_length,
+                         .query_tokens =
+                             is_packed(invoke) && most < invoke->tokens ? most : invoke->tokens,
                          .segment = invoke->segment,
                          .bindings = bindings,
                          .binding_count = count,
@@ -97,17 +127,20 @@ fig_status fig_invoke_lend(fig_invoke *invoke, const fig_array *scratch) {
     return FIG_OK;
 }
 
-void fig_invoke_lend_plan(fig_invoke *invoke, const fig_array *plan) {
-    if (!fig_array_is_present(plan)) return;
+fig_status fig_invoke_lend_plan(fig_invoke *invoke, const fig_array *plan) {
+    if (!fig_array_is_present(plan)) return FIG_OK;
+    FIG_TRY(fig_array_check_dense(plan));
     invoke->plan = plan->data;
     invoke->plan_bytes = fig_array_bytes(plan);
+    return FIG_OK;
 }
 
 fig_status fig_invoke_launch(const fig_invoke *invoke, const fig_binding *bindings, int32_t count) {
     const fig_runner *runner;
     if (invoke->rows > INT32_MAX)
         return fig_fail(FIG_TOO_LARGE, "%" PRId64 " rows, limit %d", invoke->rows, INT32_MAX);
-    if (invoke->rows == 0) return FIG_OK;
+    if (invoke->rows == 0 || (is_packed(invoke) && invoke->tokens == 0 && !invoke->plans))
+        return FIG_OK;
     FIG_TRY(fig_registry_find(&invoke->recipe, &runner));
     if (invoke->loads_only) return FIG_OK;
     const fig_run run = run_of(invoke, bindings, count);

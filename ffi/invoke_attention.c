@@ -1,46 +1,58 @@
-/* invoke_attention.c: decode attention, of one row or of many.
+/* invoke_attention.c: describes decode attention, of one row or of many.
  *
- * Without lengths each row has all the tokens that its cache holds. Invariant: a length on the
- * device is never trusted: the run is told the most that a row may have. */
+ * Without lengths each row has all the tokens that its cache holds. Invariant: lengths on the
+ * device are not trusted, so the call also passes the largest number of tokens that a row may
+ * have. */
 #include <inttypes.h>
 
 #include "ffi/invoke_cache.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
-static fig_status take_heads(fig_invoke *invoke, const fig_invoke_attention *a) {
+/* Checks lse, which has the dims of q except the last. */
+static fig_status check_lse(const fig_invoke_attention *a) {
+    if (!fig_array_is_present(&a->lse)) return FIG_OK;
+    FIG_TRY(fig_array_check_rank(&a->lse, a->q.rank - 1));
+    for (int32_t i = 0; i < a->lse.rank; i++)
+        FIG_TRY(fig_array_check_dim(&a->lse, i, a->q.dims[i]));
+    FIG_TRY(fig_array_check_dtype(&a->lse, FIG_F32));
+    return fig_array_check_dense(&a->lse);
+}
+
+static fig_status join_tokens(fig_invoke *invoke, fig_invoke_attention *a) {
+    if (a->q.rank != 4) return FIG_OK;
+    FIG_TRY(fig_invoke_cache_take_tokens(invoke, &a->q));
+    FIG_TRY(fig_array_join(&a->out));
+    return fig_array_is_present(&a->lse) ? fig_array_join(&a->lse) : FIG_OK;
+}
+
+static fig_status take_heads(fig_invoke *invoke, fig_invoke_attention *a) {
     fig_recipe *recipe = &invoke->recipe;
     const int is_single = a->q.rank == 2;
     const int32_t k_heads_dim = a->k.rank - (a->layout == FIG_HND ? 3 : 2);
-    if (!is_single) FIG_TRY(fig_array_check_rank(&a->q, 3));
+    if (!is_single && a->q.rank != 4) FIG_TRY(fig_array_check_rank(&a->q, 3));
     FIG_TRY(fig_array_check_activation(&a->q));
     FIG_TRY(fig_array_check_alike(&a->out, &a->q));
     FIG_TRY(fig_array_check_dtype(&a->out, a->q.dtype));
     FIG_TRY(is_single ? fig_array_check_dense(&a->q) : fig_array_check_rows(&a->q));
-    FIG_TRY(fig_array_check_dense(&a->out));
+    FIG_TRY(is_single ? fig_array_check_dense(&a->out) : fig_array_check_rows(&a->out));
+    FIG_TRY(check_lse(a));
     if (a->k.rank < 3) FIG_TRY(fig_array_check_rank(&a->k, is_single ? 3 : 4));
+    invoke->rows = is_single ? 1 : a->q.dims[0];
+    if (fig_array_is_present(&a->queries.start_loc)) {
+        FIG_TRY(fig_invoke_cache_take_queries(invoke, &a->queries, &a->q, &a->lengths));
+    } else {
+        FIG_TRY(join_tokens(invoke, a));
+    }
     const int64_t q_heads = a->q.dims[a->q.rank - 2], kv_heads = a->k.dims[k_heads_dim];
     if (q_heads > INT32_MAX || kv_heads > INT32_MAX || a->q.dims[a->q.rank - 1] > INT32_MAX)
         return fig_fail(FIG_TOO_LARGE, "q or k has more heads than can be counted");
-    invoke->rows = is_single ? 1 : a->q.dims[0];
     recipe->dtype = a->q.dtype;
     recipe->q_heads = (int32_t)q_heads;
     recipe->kv_heads = (int32_t)kv_heads;
     recipe->head_dim = (int32_t)a->q.dims[a->q.rank - 1];
     if (q_heads > 0 && kv_heads > 0) return FIG_OK;
     return fig_fail(FIG_INVALID, "q has %" PRId64 " heads and k %" PRId64, q_heads, kv_heads);
-}
-
-/* [rows][heads], or [heads] where q has no rows. */
-static fig_status take_lse(fig_invoke *invoke, const fig_invoke_attention *a) {
-    if (!fig_array_is_present(&a->lse)) return FIG_OK;
-    FIG_TRY(fig_array_check_rank(&a->lse, a->q.rank - 1));
-    for (int32_t i = 0; i < a->lse.rank; i++)
-        FIG_TRY(fig_array_check_dim(&a->lse, i, a->q.dims[i]));
-    FIG_TRY(fig_array_check_dtype(&a->lse, FIG_F32));
-    FIG_TRY(fig_array_check_dense(&a->lse));
-    fig_invoke_add(invoke, FIG_SLOT_LSE, &a->lse);
-    return FIG_OK;
 }
 
 static fig_status take_per_head(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
@@ -53,13 +65,14 @@ static fig_status take_per_head(fig_invoke *invoke, fig_slot slot, const fig_arr
     return FIG_OK;
 }
 
-/* From tokens seen before a row's own to tokens seen; 0: all. */
+/* Converts the number of tokens that a query sees before its own to the number including its own;
+ * 0: all. */
 static int32_t window_of(int64_t window_left) {
     return window_left < 0 || window_left >= FIG_KV_LIMIT ? 0 : (int32_t)window_left + 1;
 }
 
-fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_attention *a) {
-    const fig_invoke_cache cache = {&a->k,       &a->v,       &a->page_table,
+fig_status fig_invoke_attention_describe(fig_invoke *invoke, fig_invoke_attention *a) {
+    const fig_invoke_cache cache = {&a->k,       &a->v,       &a->page_table, &a->lengths,
                                     &a->k_scale, &a->v_scale, a->layout};
     fig_recipe *recipe = &invoke->recipe;
     recipe->kind = FIG_RECIPE_ATTENTION;
@@ -70,13 +83,14 @@ fig_status fig_invoke_attention_describe(fig_invoke *invoke, const fig_invoke_at
     recipe->window = window_of(a->window_left);
     recipe->soft_cap = a->soft_cap > 0 ? (float)a->soft_cap : 0.0f;
     recipe->sm_scale = (float)a->sm_scale;
+    recipe->deterministic = a->deterministic != 0;
     fig_invoke_add(invoke, FIG_SLOT_Q, &a->q);
     FIG_TRY(fig_invoke_cache_take(invoke, &cache));
-    FIG_TRY(fig_invoke_cache_take_lengths(invoke, &a->lengths));
     FIG_TRY(take_per_head(invoke, FIG_SLOT_SINKS, &a->sinks));
     FIG_TRY(take_per_head(invoke, FIG_SLOT_ALIBI, &a->alibi));
     fig_invoke_add(invoke, FIG_SLOT_OUT, &a->out);
-    return take_lse(invoke, a);
+    fig_invoke_add(invoke, FIG_SLOT_LSE, &a->lse);
+    return FIG_OK;
 }
 
 static fig_status check_limit(const char *name, int64_t value, int64_t least, int64_t most) {
@@ -92,10 +106,11 @@ static fig_status check_plan(const fig_invoke_plan *p) {
     FIG_TRY(check_limit("kv_heads", p->kv_heads, 1, FIG_HEAD_LIMIT));
     FIG_TRY(check_limit("head_dim", p->head_dim, 1, INT32_MAX));
     FIG_TRY(check_limit("page_size", p->page_size, 0, INT32_MAX));
-    return check_limit("kv_length", p->kv_length, 1, FIG_KV_LIMIT);
+    FIG_TRY(check_limit("row_tokens", p->row_tokens, 1, FIG_ROW_TOKENS_LIMIT));
+    return check_limit("kv_length", p->kv_length, 1, INT64_MAX);
 }
 
-/* Only lengths are bound; the others stand for arrays that nobody looks at. */
+/* Binds only lengths. The other arrays have only shapes; no kernel reads their contents. */
 fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *p) {
     static const fig_array nothing = {.name = "nothing"};
     static const fig_slot unseen[] = {FIG_SLOT_Q, FIG_SLOT_K_CACHE, FIG_SLOT_V_CACHE, FIG_SLOT_OUT,
@@ -106,7 +121,7 @@ fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invo
     invoke->rows = p->lengths.dims[0];
     invoke->kv_length = p->kv_length;
     FIG_TRY(fig_invoke_lend(invoke, &p->scratch));
-    fig_invoke_lend_plan(invoke, &p->out);
+    FIG_TRY(fig_invoke_lend_plan(invoke, &p->out));
     invoke->plans = 1;
     recipe->kind = FIG_RECIPE_ATTENTION;
     recipe->dtype = p->dtype;
@@ -116,8 +131,19 @@ fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invo
     recipe->head_dim = (int32_t)p->head_dim;
     recipe->page_size = (int32_t)p->page_size;
     recipe->window = window_of(p->window_left);
-    FIG_TRY(fig_recipe_round_tokens(p->kv_length, &recipe->kv_limit));
+    recipe->row_tokens = p->row_tokens > 1 ? (int32_t)p->row_tokens : 0;
+    recipe->deterministic = p->deterministic != 0;
+    FIG_TRY(fig_recipe_round_tokens(&invoke->kv_length, 1, &recipe->kv_limit));
     for (size_t i = 0; i < count; i++)
         fig_invoke_add(invoke, unseen[i], &nothing);
+    if (fig_array_is_present(&p->query_start_loc)) {
+        FIG_TRY(check_limit("tokens", p->tokens, 0, INT64_MAX));
+        invoke->tokens = p->tokens;
+        FIG_TRY(fig_invoke_cache_take_starts(invoke, &p->query_start_loc));
+    }
+    if (fig_array_is_present(&p->positions)) {
+        FIG_TRY(fig_array_check_dtype(&p->positions, FIG_I32)); /* as plans hold them */
+        FIG_TRY(fig_invoke_rope_take_positions(invoke, &p->positions, invoke->rows));
+    }
     return fig_invoke_cache_take_lengths(invoke, &p->lengths);
 }

@@ -2,13 +2,45 @@
  *
  * The dims of one page, in memory, are tokens, heads, head_dim, or heads, tokens, head_dim under
  * HND. A dense sequence is one page, so a dense cache of one row may come without its first dim.
- * Invariant: no read of a sound length leaves the arrays, since a row's tokens end with its page or
- * with its row of the page table. */
+ * Invariant: for a valid length no read leaves the arrays, because a row's tokens end with its page
+ * or with its row of the page table. */
 #include "ffi/invoke_cache.h"
 
 #include <inttypes.h>
 
+#include "planner/spec.h"
 #include "planner/status.h"
+
+fig_status fig_invoke_cache_take_tokens(fig_invoke *invoke, fig_array *array) {
+    const int64_t tokens = array->dims[1];
+    if (tokens < 1 || tokens > FIG_ROW_TOKENS_LIMIT)
+        return fig_fail(FIG_INVALID, "%s has %" PRId64 " tokens a row, limits 1 to %d", array->name,
+                        tokens, FIG_ROW_TOKENS_LIMIT);
+    invoke->recipe.row_tokens = tokens > 1 ? (int32_t)tokens : 0;
+    return fig_array_join(array);
+}
+
+fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_queries *queries,
+                                         const fig_array *tokens, const fig_array *lengths) {
+    const int64_t given = queries->row_tokens;
+    if (given < 0 || given > FIG_ROW_TOKENS_LIMIT)
+        return fig_fail(FIG_INVALID, "row_tokens is %" PRId64 ", limits 0 to %d", given,
+                        FIG_ROW_TOKENS_LIMIT);
+    if (!fig_array_is_present(lengths)) return fig_fail(FIG_INVALID, "lengths are not given");
+    FIG_TRY(fig_array_check_rank(tokens, 3));
+    FIG_TRY(fig_array_check_rank(lengths, 1));
+    invoke->tokens = tokens->dims[0];
+    invoke->rows = lengths->dims[0];
+    invoke->recipe.row_tokens = given > 0 ? (int32_t)given : FIG_ROW_TOKENS_LIMIT;
+    return fig_invoke_cache_take_starts(invoke, &queries->start_loc);
+}
+
+/* Cuts off surplus rows. */
+static fig_status cut_rows(const fig_invoke *invoke, fig_array *array) {
+    FIG_TRY(fig_array_check_least(array, 0, invoke->rows));
+    array->dims[0] = invoke->rows;
+    return FIG_OK;
+}
 
 static fig_status check_cache(const fig_invoke *invoke, const fig_array *array,
                               const fig_invoke_cache *cache, int64_t *pages, int64_t *tokens) {
@@ -19,7 +51,7 @@ static fig_status check_cache(const fig_invoke *invoke, const fig_array *array,
     const int32_t tokens_dim = first + (cache->layout == FIG_NHD ? 0 : 1);
     FIG_TRY(fig_array_check_dim(array, heads_dim, invoke->recipe.kv_heads));
     FIG_TRY(fig_array_check_dim(array, first + 2, invoke->recipe.head_dim));
-    FIG_TRY(fig_array_check_dense(array));
+    FIG_TRY(fig_array_check_rows(array));
     *pages = is_single ? 1 : array->dims[0];
     *tokens = array->dims[tokens_dim];
     return FIG_OK;
@@ -34,24 +66,28 @@ static fig_status check_dtype(const fig_invoke *invoke, const fig_array *array) 
 }
 
 static fig_status take_paged(fig_invoke *invoke, const fig_invoke_cache *cache, int64_t page) {
-    const fig_array *table = cache->page_table;
+    fig_array *table = cache->page_table;
     int64_t tokens;
     FIG_TRY(fig_array_check_rank(table, 2));
     FIG_TRY(fig_array_check_dtype(table, FIG_I32));
-    FIG_TRY(fig_array_check_dim(table, 0, invoke->rows));
-    FIG_TRY(fig_array_check_dense(table));
+    FIG_TRY(cut_rows(invoke, table));
+    FIG_TRY(fig_array_check_rows(table));
     if (page < 1 || page > INT32_MAX)
         return fig_fail(FIG_INVALID, "%s has pages of %" PRId64 " tokens", cache->k->name, page);
     if (__builtin_mul_overflow(table->dims[1], page, &tokens)) tokens = INT64_MAX;
     invoke->recipe.page_size = (int32_t)page;
     invoke->kv_length = tokens;
-    FIG_TRY(fig_recipe_round_tokens(tokens, &invoke->recipe.kv_limit));
     fig_invoke_add(invoke, FIG_SLOT_PAGE_TABLE, table);
     return FIG_OK;
 }
 
-static fig_status take_scale(fig_invoke *invoke, fig_slot slot, const fig_array *scale) {
+/* Takes a scale: one number for all heads, possibly without a dim, or one number for each head. */
+static fig_status take_scale(fig_invoke *invoke, fig_slot slot, fig_array *scale) {
     if (!fig_array_is_present(scale)) return FIG_OK;
+    if (scale->rank == 0) {
+        scale->rank = 1;
+        scale->dims[0] = scale->strides[0] = 1;
+    }
     FIG_TRY(fig_array_check_rank(scale, 1));
     FIG_TRY(fig_array_check_dtype(scale, FIG_F32));
     FIG_TRY(fig_array_check_dense(scale));
@@ -77,13 +113,18 @@ fig_status fig_invoke_cache_take(fig_invoke *invoke, const fig_invoke_cache *cac
     if (fig_array_is_present(cache->page_table)) {
         FIG_TRY(take_paged(invoke, cache, tokens));
     } else {
-        if (cache->k->rank == 4) FIG_TRY(fig_array_check_dim(cache->k, 0, invoke->rows));
+        if (cache->k->rank == 4) {
+            FIG_TRY(cut_rows(invoke, cache->k));
+            FIG_TRY(cut_rows(invoke, cache->v));
+        }
         if (cache->k->rank == 3 && invoke->rows > 1)
             return fig_fail(FIG_INVALID, "%s has one sequence, q has %" PRId64 " rows",
                             cache->k->name, invoke->rows);
         invoke->kv_length = tokens;
-        FIG_TRY(fig_recipe_round_tokens(tokens, &invoke->recipe.kv_limit));
     }
+    FIG_TRY(fig_recipe_round_tokens(&invoke->kv_length, fig_array_is_present(cache->lengths),
+                                    &invoke->recipe.kv_limit));
+    FIG_TRY(fig_invoke_cache_take_lengths(invoke, cache->lengths));
     fig_invoke_add(invoke, FIG_SLOT_K_CACHE, cache->k);
     fig_invoke_add(invoke, FIG_SLOT_V_CACHE, cache->v);
     FIG_TRY(take_scale(invoke, FIG_SLOT_K_SCALE, cache->k_scale));
@@ -97,5 +138,14 @@ fig_status fig_invoke_cache_take_lengths(fig_invoke *invoke, const fig_array *le
     FIG_TRY(fig_array_check_dim(lengths, 0, invoke->rows));
     FIG_TRY(fig_array_check_dense(lengths));
     fig_invoke_add(invoke, FIG_SLOT_LENGTHS, lengths);
+    return FIG_OK;
+}
+
+fig_status fig_invoke_cache_take_starts(fig_invoke *invoke, const fig_array *query_start_loc) {
+    FIG_TRY(fig_array_check_rank(query_start_loc, 1));
+    FIG_TRY(fig_array_check_dtype(query_start_loc, FIG_I32));
+    FIG_TRY(fig_array_check_dim(query_start_loc, 0, invoke->rows + 1));
+    FIG_TRY(fig_array_check_dense(query_start_loc));
+    fig_invoke_add(invoke, FIG_SLOT_QUERY_STARTS, query_start_loc);
     return FIG_OK;
 }

@@ -1,21 +1,32 @@
-/* invoke_cache.h: a KV cache as callers have one, paged or dense, NHD or HND.
+/* invoke_cache.h: reads a caller's KV cache, paged or dense, NHD or HND, into a recipe.
  *
- * Invariant: what is left in a recipe by take describes the cache's program, and rows of it can be
- * as long as `tokens` says. */
+ * K and V may be separate arrays or interleaved in one. Invariant: after take, the recipe describes
+ * the cache's program, and no row can be longer than its kv_limit. */
 #ifndef FIG_FFI_INVOKE_CACHE_H
 #define FIG_FFI_INVOKE_CACHE_H
 
 #include "ffi/invoke.h"
 
 typedef struct fig_invoke_cache {
-    const fig_array *k, *v, *page_table, *k_scale, *v_scale;
+    fig_array *k, *v, *page_table, *lengths, *k_scale, *v_scale;
     int64_t layout; /* 0: NHD, 1: HND */
 } fig_invoke_cache;
 
-/* heads, head_dim and rows are those of the recipe and the invoke, set before. */
+/* Reads the number of query tokens per row from an array [rows][tokens][heads][head_dim], and joins
+ * the array's first two dims. */
+fig_status fig_invoke_cache_take_tokens(fig_invoke *invoke, fig_array *array);
+
+/* Takes the query tokens of rows that have unequal numbers of them. `tokens` is the array whose
+ * first dim counts them all. The invoke's rows are then those of lengths. */
+fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_queries *queries,
+                                         const fig_array *tokens, const fig_array *lengths);
+
+/* Takes the cache and its lengths. The recipe's heads and head_dim, and invoke->rows, must be set
+ * before. */
 fig_status fig_invoke_cache_take(fig_invoke *invoke, const fig_invoke_cache *cache);
 
-/* [rows] i32, where it is there. */
+/* Takes lengths, i32 [rows], if they are present. Takes query_start_loc, i32 [rows + 1]. */
 fig_status fig_invoke_cache_take_lengths(fig_invoke *invoke, const fig_array *lengths);
+fig_status fig_invoke_cache_take_starts(fig_invoke *invoke, const fig_array *query_start_loc);
 
 #endif

@@ -1,6 +1,6 @@
-/* invoke_gated.c: silu_and_mul and its kin, of an array of any rank.
+/* invoke_gated.c: describes the gated activations, such as silu_and_mul, for arrays of any rank.
  *
- * Invariant: all dims but the last are rows, the same in both arrays. */
+ * Invariant: all dims except the last are rows, and are equal in both arrays. */
 #include <inttypes.h>
 
 #include "ffi/invoke.h"

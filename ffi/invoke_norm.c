@@ -1,6 +1,6 @@
-/* invoke_norm.c: RMSNorm of rows, or of what they are when they were added to a residual.
+/* invoke_norm.c: describes RMSNorm of rows, or of the sum of rows and a residual.
  *
- * Invariant: each array but the weight has the same rows and width. */
+ * Invariant: all arrays except the weight have the same rows and width. */
 #include "ffi/invoke.h"
 #include "planner/status.h"
 

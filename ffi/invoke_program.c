@@ -1,8 +1,9 @@
-/* invoke_program.c: arrays against the tensors of a recorded program.
+/* invoke_program.c: binds a caller's arrays to the tensors of a recorded program.
  *
- * What the first node that names a tensor does with it decides: rows that are written first need
- * not come in. All else that is written keeps what it held, a cache above all, and so is an
- * argument too. Invariant: a call binds tensors of its segment, each once. */
+ * The first node that uses a tensor decides its role: a tensor whose rows are written before they
+ * are read is not an argument. Every other tensor that is written, such as a cache, keeps old
+ * contents where nothing is written, so it is also an argument. Invariant: a call binds each tensor
+ * of its segment once. */
 #include "ffi/invoke_program.h"
 
 #include <assert.h>
@@ -12,15 +13,16 @@
 #include "ffi/invoke.h"
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
-#include "graphs/inspect/layer_fold.h"
+#include "graphs/view/layer_name.h"
 #include "planner/status.h"
 
 static const fig_program_view *view_of(const fig_invoke_program *p) {
     return fig_program_view_of(p->graphs->program);
 }
 
-/* In one pass, as it is done on every call: all[id - 1] is what nodes [first, last) do with a
- * tensor, and FIXED where rows of it are written before they are read. */
+/* Every call needs the access of nodes [first, last) to all tensors, so one pass computes them:
+ * all[id - 1] is the access to tensor id, with the bit FIXED set if the first node that uses the
+ * tensor only writes it and its rows are those of the batch. */
 enum { FIXED = 0x80 };
 static_assert((FIXED & (FIG_ACCESS_READ | FIG_ACCESS_WRITE)) == 0, "a bit of its own");
 
@@ -32,7 +34,7 @@ static void add_node(const fig_program_view *view, const fig_node *node, uint8_t
         if (id == 0) continue;
         for (uint32_t j = 0; j < node->operand_count; j++)
             if (operands[j] == id) access |= fig_program_view_access(view, node, j);
-        const int is_rows = view->tensors[id - 1].symbol == FIG_SYMBOL_BATCH;
+        const int is_rows = fig_program_view_has_rows(&view->tensors[id - 1]);
         if (all[id - 1] == 0 && is_rows && access == FIG_ACCESS_WRITE) access |= FIXED;
         all[id - 1] |= (uint8_t)access;
     }
@@ -93,6 +95,26 @@ static fig_status take_rows(fig_invoke_program *p, const fig_array *array, int64
                     rows, p->rows);
 }
 
+static fig_status take_tokens(fig_invoke_program *p, const fig_array *array, int64_t multiple) {
+    const int64_t tokens = array->dims[0] / multiple;
+    if (array->dims[0] % multiple != 0 || tokens == 0)
+        return fig_fail(FIG_INVALID,
+                        "%s: dim 0 is %" PRId64 ", it must be a multiple of %" PRId64 ", not 0",
+                        array->name, array->dims[0], multiple);
+    if (p->tokens == 0) p->tokens = tokens;
+    if (p->tokens == tokens) return FIG_OK;
+    return fig_fail(FIG_INVALID, "%s is of %" PRId64 " query tokens, others are of %" PRId64,
+                    array->name, tokens, p->tokens);
+}
+
+/* Takes query_starts, which has the end of the last row behind the start of each row. */
+static fig_status take_starts(fig_invoke_program *p, const fig_array *array) {
+    fig_array starts = *array;
+    FIG_TRY(fig_array_check_least(array, 0, 1));
+    starts.dims[0]--;
+    return take_rows(p, &starts, 1);
+}
+
 int fig_invoke_program_wants(const fig_invoke_program *p, int32_t tensor) {
     return p->access[tensor] != 0 && !p->is_bound[tensor];
 }
@@ -109,9 +131,12 @@ static fig_status bind_one(fig_invoke_program *p, int32_t tensor, const fig_arra
     FIG_TRY(fig_array_check_rank(array, record->rank));
     FIG_TRY(fig_array_check_dtype(array, record->dtype));
     FIG_TRY(fig_array_check_dense(array));
-    for (int32_t i = record->symbol == FIG_SYMBOL_NONE ? 0 : 1; i < array->rank; i++)
+    const int is_starts = p->ids[tensor] == fig_program_view_query_starts(view_of(p));
+    for (int32_t i = record->symbol == FIG_SYMBOL_NONE && !is_starts ? 0 : 1; i < array->rank; i++)
         FIG_TRY(fig_array_check_dim(array, i, dims[i]));
+    if (is_starts) FIG_TRY(take_starts(p, array));
     if (record->symbol == FIG_SYMBOL_BATCH) FIG_TRY(take_rows(p, array, record->dims[0]));
+    if (record->symbol == FIG_SYMBOL_QUERIES) FIG_TRY(take_tokens(p, array, record->dims[0]));
     p->bindings[tensor].address = array->data;
     p->bindings[tensor].bytes = fig_array_bytes(array);
     p->is_bound[tensor] = 1;
@@ -120,7 +145,7 @@ static fig_status bind_one(fig_invoke_program *p, int32_t tensor, const fig_arra
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* Tensors that are named alike but for the number of the layer. */
+/* Tensors whose names differ only in the layer's number. */
 typedef struct layers {
     const char *stem; /* [bytes] */
     uint32_t bytes;
@@ -129,19 +154,20 @@ typedef struct layers {
 
 static int32_t layer_of(const fig_invoke_program *p, int32_t tensor, const layers *of) {
     const char *name = fig_invoke_program_name(p, tensor);
-    if (strncmp(name, of->stem, of->bytes) != 0) return FIG_FOLD_NONE;
-    const fig_layer_fold_name split = fig_layer_fold_split(name);
-    return split.stem_bytes == of->bytes ? split.number : FIG_FOLD_NONE;
+    if (strncmp(name, of->stem, of->bytes) != 0) return FIG_LAYER_NONE;
+    const fig_layer_name split = fig_layer_name_split(name);
+    return split.stem_bytes == of->bytes ? split.number : FIG_LAYER_NONE;
 }
 
-/* *of counts none where their numbers are not 0, 1 and so on. */
+/* Finds the tensors of all layers whose names have the same stem. Sets the count to 0 unless the
+ * layers' numbers are 0, 1 and so on. */
 static void find_layers(const fig_invoke_program *p, int32_t tensor, layers *of) {
     const char *name = fig_invoke_program_name(p, tensor);
-    int32_t last = FIG_FOLD_NONE;
-    *of = (layers){name, fig_layer_fold_split(name).stem_bytes, 0};
+    int32_t last = FIG_LAYER_NONE;
+    *of = (layers){name, fig_layer_name_split(name).stem_bytes, 0};
     for (int32_t i = 0; i < p->tensor_count; i++) {
         const int32_t layer = layer_of(p, i, of);
-        of->count += layer != FIG_FOLD_NONE;
+        of->count += layer != FIG_LAYER_NONE;
         if (layer > last) last = layer;
     }
     if (last + 1 != of->count) of->count = 0;
@@ -164,7 +190,7 @@ static fig_status bind_layers(fig_invoke_program *p, int32_t tensor, const layer
     for (int32_t i = 0; i < p->tensor_count; i++) {
         const int32_t layer = layer_of(p, i, of);
         const char *name = fig_invoke_program_name(p, i);
-        if (layer == FIG_FOLD_NONE || p->access[i] == 0) continue;
+        if (layer == FIG_LAYER_NONE || p->access[i] == 0) continue;
         if (p->is_bound[i] || p->access[i] != p->access[tensor])
             return fig_fail(FIG_INVALID,
                             "%s comes with a dim of layers, and %s is bound already, or is not "
@@ -188,6 +214,7 @@ fig_status fig_invoke_program_bind(fig_invoke_program *p, int32_t tensor, const 
 fig_status fig_invoke_program_run(const fig_invoke_program *p) {
     fig_invoke invoke = {.rows = p->rows,
                          .kv_length = p->kv_length,
+                         .tokens = p->tokens,
                          .segment = p->segment_name,
                          .stream = p->stream,
                          .loads_only = p->loads_only};
@@ -197,7 +224,7 @@ fig_status fig_invoke_program_run(const fig_invoke_program *p) {
     invoke.recipe.device = p->device;
     invoke.recipe.ordinal = p->ordinal;
     memcpy(invoke.recipe.content, p->graphs->content_id, sizeof invoke.recipe.content);
-    fig_invoke_lend_plan(&invoke, &p->plan);
+    FIG_TRY(fig_invoke_lend_plan(&invoke, &p->plan));
     FIG_TRY(fig_invoke_lend(&invoke, &p->scratch));
     return fig_invoke_launch(&invoke, p->bindings, p->tensor_count);
 }

@@ -1,10 +1,11 @@
 /* invoke_rope.c: the rotation of q and k, by positions or in packed segments.
  *
- * Invariant: an out that is its in, element by element, is rotated in place; one that lies on it in
- * any other way is the runner's to refuse. */
+ * Invariant: if an output is the same array as its input, the rotation is done in place; the runner
+ * refuses any other overlap. */
 #include <inttypes.h>
 
 #include "ffi/invoke.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
 static fig_status check_heads(const fig_array *array, const fig_array *like) {
@@ -41,30 +42,38 @@ static fig_status add_index(fig_invoke *invoke, fig_slot slot, const fig_array *
     return FIG_OK;
 }
 
+fig_status fig_invoke_rope_take_positions(fig_invoke *invoke, const fig_array *positions,
+                                          int64_t tokens) {
+    if (!fig_array_is_present(positions)) return FIG_OK;
+    FIG_TRY(add_index(invoke, FIG_SLOT_POSITIONS, positions));
+    return fig_array_check_dim(positions, 0, tokens);
+}
+
 static fig_status add_positions(fig_invoke *invoke, const fig_invoke_rope *rope) {
     if (fig_array_is_present(&rope->positions)) {
         if (fig_array_is_present(&rope->indptr) || fig_array_is_present(&rope->offsets))
             return fig_fail(FIG_INVALID, "positions and indptr are both given");
-        FIG_TRY(add_index(invoke, FIG_SLOT_POSITIONS, &rope->positions));
-        return fig_array_check_dim(&rope->positions, 0, rope->q.dims[0]);
+        return fig_invoke_rope_take_positions(invoke, &rope->positions, rope->q.dims[0]);
     }
     if (!fig_array_is_present(&rope->indptr) || !fig_array_is_present(&rope->offsets))
         return fig_fail(FIG_INVALID, "neither positions nor both indptr and offsets are given");
     FIG_TRY(add_index(invoke, FIG_SLOT_OFFSETS, &rope->offsets));
     FIG_TRY(add_index(invoke, FIG_SLOT_INDPTR, &rope->indptr));
     FIG_TRY(fig_array_check_dtype(&rope->offsets, rope->indptr.dtype));
-    invoke->recipe.segments = rope->offsets.dims[0];
+    invoke->recipe.segments = FIG_SEQUENCE_LIMIT;
+    if (rope->offsets.dims[0] < 1 || rope->offsets.dims[0] > FIG_SEQUENCE_LIMIT)
+        return fig_fail(FIG_INVALID, "offsets has %" PRId64 " segments, limits 1 to %d",
+                        rope->offsets.dims[0], FIG_SEQUENCE_LIMIT);
     return fig_array_check_dim(&rope->indptr, 0, rope->offsets.dims[0] + 1);
 }
 
-static fig_status add_cos_sin(fig_invoke *invoke, const fig_invoke_rope *rope) {
-    const fig_array *cos_sin = &rope->cos_sin;
+fig_status fig_invoke_rope_take_cos_sin(fig_invoke *invoke, const fig_array *cos_sin) {
     if (!fig_array_is_present(cos_sin)) return FIG_OK;
     FIG_TRY(fig_array_check_rank(cos_sin, 2));
     FIG_TRY(fig_array_check_dtype(cos_sin, FIG_F32));
     FIG_TRY(fig_array_check_dense(cos_sin));
     invoke->recipe.positions = cos_sin->dims[0];
-    if (rope->rope.rotary_dim == 0)
+    if (invoke->recipe.rope.rotary_dim == 0)
         invoke->recipe.rope.rotary_dim = (int32_t)cos_sin->dims[1]; /* the program checks it */
     fig_invoke_add(invoke, FIG_SLOT_COS_SIN, cos_sin);
     return FIG_OK;
@@ -83,11 +92,11 @@ fig_status fig_invoke_rope_describe(fig_invoke *invoke, const fig_invoke_rope *r
     recipe->kv_heads = (int32_t)rope->k.dims[1];
     recipe->head_dim = (int32_t)rope->q.dims[2];
     recipe->rope = rope->rope;
-    if (recipe->rope.rotary_dim == 0) recipe->rope.rotary_dim = recipe->head_dim;
     fig_invoke_add(invoke, FIG_SLOT_Q, &rope->q);
     fig_invoke_add(invoke, FIG_SLOT_K, &rope->k);
     FIG_TRY(add_positions(invoke, rope));
-    FIG_TRY(add_cos_sin(invoke, rope));
+    FIG_TRY(fig_invoke_rope_take_cos_sin(invoke, &rope->cos_sin));
+    if (recipe->rope.rotary_dim == 0) recipe->rope.rotary_dim = recipe->head_dim;
     FIG_TRY(add_out(invoke, FIG_SLOT_OUT, &rope->q_out, &rope->q));
     FIG_TRY(add_out(invoke, FIG_SLOT_K_OUT, &rope->k_out, &rope->k));
     if (recipe->q_heads == 0 || recipe->kv_heads == 0 || recipe->head_dim == 0) invoke->rows = 0;

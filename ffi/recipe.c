@@ -1,7 +1,7 @@
-/* recipe.c: the one-operation program of a recipe, by the public recorder alone.
+/* recipe.c: records the one-operation program of a recipe, with only the public recorder.
  *
- * Invariant: tensors are recorded in the order of fig_slot, whatever their kind, so that a caller's
- * arrays bind by number. */
+ * Invariant: in every kind of recipe, tensors are recorded in the order of fig_slot, so that a
+ * caller's arrays can be bound by number. */
 #include "ffi/recipe.h"
 
 #include <inttypes.h>
@@ -13,24 +13,34 @@ typedef struct slots {
     fig_tensor of[FIG_SLOT_COUNT];
 } slots;
 
-/* A line of all sequences has at most so many tokens in all heads (planner/spec.c). */
+/* The limit of heads times tokens in a batch, as in planner/spec.c. */
 static const int64_t head_token_limit = INT64_C(1) << 34;
+
+int32_t fig_recipe_tokens(const fig_recipe *recipe) {
+    return recipe->row_tokens > 1 ? recipe->row_tokens : 1;
+}
+
+int fig_recipe_is_packed(const fig_recipe *recipe) {
+    return fig_recipe_has(recipe, FIG_SLOT_QUERY_STARTS);
+}
 
 int fig_recipe_has(const fig_recipe *recipe, fig_slot slot) {
     return (int)(recipe->slots >> slot & 1);
 }
 
-fig_status fig_recipe_round_tokens(int64_t tokens, int32_t *kv_limit) {
+fig_status fig_recipe_round_tokens(int64_t *tokens, int has_lengths, int32_t *kv_limit) {
     *kv_limit = 1;
-    if (tokens > FIG_KV_LIMIT)
-        return fig_fail(FIG_TOO_LARGE, "a sequence may have %" PRId64 " tokens, limit %d", tokens,
-                        FIG_KV_LIMIT);
-    while (*kv_limit < tokens)
+    if (*tokens > FIG_KV_LIMIT && !has_lengths)
+        return fig_fail(FIG_TOO_LARGE,
+                        "each sequence has %" PRId64 " tokens, limit %d; lengths may say fewer",
+                        *tokens, FIG_KV_LIMIT);
+    if (*tokens > FIG_KV_LIMIT) *tokens = FIG_KV_LIMIT;
+    while (*kv_limit < *tokens)
         *kv_limit *= 2;
     return FIG_OK;
 }
 
-/* As many rows as the planner can tell apart in one line. */
+/* Returns the largest number of rows that stays within head_token_limit and FIG_BATCH_LIMIT. */
 static int32_t batch_limit_of(const fig_recipe *recipe) {
     const int64_t rows = head_token_limit / ((int64_t)recipe->kv_limit * recipe->kv_heads);
     return rows < FIG_BATCH_LIMIT ? (int32_t)rows : FIG_BATCH_LIMIT;
@@ -46,8 +56,11 @@ static fig_spec spec_of(const fig_recipe *recipe) {
     spec.page_size = recipe->page_size;
     spec.kv_layout = recipe->layout;
     spec.kv_limit = recipe->kv_limit;
+    spec.row_tokens = recipe->row_tokens;
     spec.kv_scales = recipe->scales > 1;
     spec.batch_limit = batch_limit_of(recipe);
+    if (fig_recipe_is_packed(recipe))
+        spec.query_limit = (int64_t)spec.batch_limit * fig_recipe_tokens(recipe);
     return spec;
 }
 
@@ -74,6 +87,9 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
                                  .dims = {batch_limit_of(r), (r->kv_limit + page - 1) / page}};
     case FIG_SLOT_LENGTHS:
         return (fig_tensor_info){.name = "lengths", .dtype = FIG_I32, .dims = {-1}};
+    case FIG_SLOT_QUERY_STARTS:
+        return (fig_tensor_info){
+            .name = "query_start_loc", .dtype = FIG_I32, .dims = {batch_limit_of(r) + 1}};
     case FIG_SLOT_POSITIONS:
         return (fig_tensor_info){.name = "positions", .dtype = r->index_dtype, .dims = {-1}};
     case FIG_SLOT_INDPTR:
@@ -103,8 +119,14 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
     return (fig_tensor_info){0};
 }
 
-/* The rank follows from the dims, and the dtype is the recipe's where the slot has none of its own.
- */
+/* Returns 1 if the array has one number per row, which the plan copies. */
+static int is_of_plan(const fig_recipe *recipe, fig_slot slot) {
+    return slot == FIG_SLOT_LENGTHS ||
+           (slot == FIG_SLOT_POSITIONS && recipe->kind == FIG_RECIPE_ATTENTION);
+}
+
+/* Records the tensors. The rank follows from the dims. A slot without its own dtype has the
+ * recipe's. */
 static void record_tensors(fig_program *program, const fig_recipe *recipe, slots *tensors) {
     for (fig_slot slot = 0; slot < FIG_SLOT_COUNT; slot++) {
         tensors->of[slot] = (fig_tensor){0};
@@ -112,6 +134,12 @@ static void record_tensors(fig_program *program, const fig_recipe *recipe, slots
         fig_tensor_info info = info_of(recipe, slot);
         info.size = sizeof info;
         info.role = FIG_ROLE_BOUND;
+        const int is_of_tokens = info.dims[0] == FIG_DIM_BATCH && !is_of_plan(recipe, slot);
+        if (is_of_tokens && fig_recipe_is_packed(recipe)) {
+            info.dims[0] = FIG_DIM_QUERIES;
+        } else if (is_of_tokens) {
+            info.multiple = recipe->row_tokens;
+        }
         if (info.dtype == 0) info.dtype = recipe->dtype;
         while (info.rank < 4 && info.dims[info.rank] != 0)
             info.rank++;
@@ -162,13 +190,16 @@ static void record_attention(fig_program *program, const fig_recipe *recipe, con
 }
 
 static void record_decode(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    const int is_plain = recipe->rope.rotary_dim == 0;
     fig_decode_attention(
         program,
         FIG_OPTIONS(fig_decode_attention_op, .q = t->of[FIG_SLOT_Q], .k = t->of[FIG_SLOT_K],
                     .v = t->of[FIG_SLOT_V], .out = t->of[FIG_SLOT_OUT], .lse = t->of[FIG_SLOT_LSE],
+                    .positions = t->of[FIG_SLOT_POSITIONS], .cos_sin = t->of[FIG_SLOT_COS_SIN],
                     .sinks = t->of[FIG_SLOT_SINKS], .alibi = t->of[FIG_SLOT_ALIBI],
-                    .rope = &recipe->rope, .cache = cache_of(t), .window = recipe->window,
-                    .soft_cap = recipe->soft_cap, .sm_scale = recipe->sm_scale));
+                    .rope = is_plain ? NULL : &recipe->rope, .plain = is_plain,
+                    .cache = cache_of(t), .window = recipe->window, .soft_cap = recipe->soft_cap,
+                    .sm_scale = recipe->sm_scale));
 }
 
 static void record_norm(fig_program *program, const fig_recipe *recipe, const slots *t) {
@@ -185,8 +216,12 @@ static void record_norm(fig_program *program, const fig_recipe *recipe, const sl
 static void record(fig_program *program, const fig_recipe *recipe) {
     slots tensors;
     record_tensors(program, recipe, &tensors);
-    if (fig_recipe_has(recipe, FIG_SLOT_LENGTHS))
-        fig_program_read_lengths(program, tensors.of[FIG_SLOT_LENGTHS], (fig_tensor){0});
+    if (fig_recipe_has(recipe, FIG_SLOT_LENGTHS)) {
+        const int has = is_of_plan(recipe, FIG_SLOT_POSITIONS);
+        const fig_tensor positions = has ? tensors.of[FIG_SLOT_POSITIONS] : (fig_tensor){0};
+        fig_program_read_queries(program, tensors.of[FIG_SLOT_LENGTHS], positions,
+                                 tensors.of[FIG_SLOT_QUERY_STARTS]);
+    }
     switch ((fig_recipe_kind)recipe->kind) {
     case FIG_RECIPE_GATED: record_gated(program, recipe, &tensors); return;
     case FIG_RECIPE_ROPE: record_rope(program, recipe, &tensors); return;
@@ -206,9 +241,10 @@ fig_status fig_recipe_make(const fig_recipe *recipe, fig_graphs **graphs) {
     record(program, recipe);
     fig_status status = fig_program_finish(program);
     if (status == FIG_OK)
-        status = fig_graphs_lower(
-            graphs, program,
-            FIG_OPTIONS(fig_lower_options, .buckets = &(fig_bucket){1, 1}, .bucket_count = 1));
+        status = fig_graphs_lower(graphs, program,
+                                  FIG_OPTIONS(fig_lower_options, .buckets = &(fig_bucket){1, 1},
+                                              .bucket_count = 1,
+                                              .deterministic = recipe->deterministic));
     fig_program_destroy(program);
     return status;
 }

@@ -1,9 +1,9 @@
-/* recipe.h: everything that decides which kernels an operation of a foreign caller's needs.
+/* recipe.h: the key by which a foreign call's runner is found.
  *
- * A recipe is a key: two calls with equal recipes share one runner. So it holds dims that are fixed
- * in a program, types, scalars and the device, and neither rows nor lengths; kv_limit is a power of
- * two. Owns the one-operation program of each kind. Invariant: a recipe has no byte without a
- * field, and fields that its kind does not read are zero, so that equal recipes are equal bytes. */
+ * Calls with equal recipes share one runner. So a recipe holds the dims that a program fixes, the
+ * types, the scalars and the device, but neither rows nor lengths, and its kv_limit is rounded to a
+ * power of two. Owns the one-operation program of each kind. Invariant: a recipe has no padding,
+ * and fields that its kind does not read are zero, so equal recipes have equal bytes. */
 #ifndef FIG_FFI_RECIPE_H
 #define FIG_FFI_RECIPE_H
 
@@ -17,13 +17,13 @@ typedef enum fig_recipe_kind {
     FIG_RECIPE_APPEND,
     FIG_RECIPE_ATTENTION,
     FIG_RECIPE_DECODE, /* RoPE, append and attention in one */
-    FIG_RECIPE_NORM,   /* RMSNorm; of a sum, where there is a residual */
-    FIG_RECIPE_PROGRAM /* of a file, by its content id */
+    FIG_RECIPE_NORM,   /* RMSNorm, or RMSNorm of a sum with a residual */
+    FIG_RECIPE_PROGRAM /* a file's program, by its content id */
 } fig_recipe_kind;
 
-/* Arrays of all kinds, in the order in which their programs record them. */
+/* The arrays of all kinds, in the order in which programs record them. */
 typedef enum fig_slot {
-    FIG_SLOT_IN = 0, /* of gated and norm */
+    FIG_SLOT_IN = 0, /* the input of gated and norm */
     FIG_SLOT_RESIDUAL,
     FIG_SLOT_WEIGHT,
     FIG_SLOT_Q,
@@ -33,7 +33,8 @@ typedef enum fig_slot {
     FIG_SLOT_V_CACHE,
     FIG_SLOT_PAGE_TABLE,
     FIG_SLOT_LENGTHS,
-    FIG_SLOT_POSITIONS,
+    FIG_SLOT_QUERY_STARTS, /* if a recipe has it, its program is packed */
+    FIG_SLOT_POSITIONS,    /* one per token; in a recipe of attention one per row, for the plan */
     FIG_SLOT_INDPTR,
     FIG_SLOT_OFFSETS,
     FIG_SLOT_COS_SIN,
@@ -42,7 +43,7 @@ typedef enum fig_slot {
     FIG_SLOT_SINKS,
     FIG_SLOT_ALIBI,
     FIG_SLOT_OUT,
-    FIG_SLOT_K_OUT, /* of rope, whose q_out is FIG_SLOT_OUT */
+    FIG_SLOT_K_OUT, /* rope's k_out; its q_out is FIG_SLOT_OUT */
     FIG_SLOT_LSE,
     FIG_SLOT_COUNT
 } fig_slot;
@@ -51,31 +52,44 @@ typedef struct fig_recipe {
     uint32_t kind; /* fig_recipe_kind */
     fig_device device;
     int32_t ordinal;
-    uint32_t slots; /* bit s: there is a fig_slot s */
+    uint32_t slots; /* bit s: the call has an array for fig_slot s */
     fig_dtype dtype, kv_dtype, index_dtype;
     fig_activation activation;
-    int64_t width;     /* gated and norm: of out */
-    int64_t segments;  /* rope: of offsets */
-    int64_t positions; /* rope: of cos_sin */
+    int64_t width; /* gated and norm: the width of out */
+    /* rope: the largest number of offsets; a run's number follows from the array's bytes */
+    int64_t segments;
+    int64_t positions; /* rope: number of positions in cos_sin */
     int32_t q_heads, kv_heads, head_dim;
     fig_kv_layout layout;
     int32_t page_size; /* 0: dense */
     int32_t kv_limit;  /* a power of two */
-    int32_t scales;    /* in k_scale and v_scale: 1 or kv_heads */
-    int32_t window;    /* tokens seen; 0: all */
+    int32_t scales;    /* the size of k_scale and v_scale: 1 or kv_heads */
+    int32_t window;    /* tokens that a query sees; 0: all */
+    /* append, attention and decode: query tokens of a row, or of a packed program the most that a
+     * row may have; 0: one */
+    int32_t row_tokens;
+    int32_t deterministic; /* 1: a row's bits depend only on its own length */
     float soft_cap, sm_scale;
     float epsilon, weight_offset; /* norm */
-    fig_rope_spec rope;
-    uint8_t content[32]; /* program: its content id */
+    fig_rope_spec rope;           /* decode: rotary_dim 0: q and k are not rotated */
+    uint8_t content[32];          /* program: its content id */
 } fig_recipe;
-static_assert(sizeof(fig_recipe) == 32 + 24 + 48 + sizeof(fig_rope_spec) + 32,
+static_assert(sizeof(fig_recipe) == 32 + 24 + 56 + sizeof(fig_rope_spec) + 32,
               "no byte without a field");
 
+/* Returns the number of query tokens of a row, at least 1. */
+int32_t fig_recipe_tokens(const fig_recipe *recipe);
+int fig_recipe_is_packed(const fig_recipe *recipe);
 int fig_recipe_has(const fig_recipe *recipe, fig_slot slot);
-/* The kv_limit of recipes whose sequences may have so many tokens. FIG_TOO_LARGE. */
-fig_status fig_recipe_round_tokens(int64_t tokens, int32_t *kv_limit);
-/* Records, finishes and lowers the program of any kind but FIG_RECIPE_PROGRAM. Its tensors are the
- * recipe's slots in their order. */
+/* On entry, *tokens is the number of tokens that fit into a sequence's cache or its row of the page
+ * table. Sets *tokens to the largest number of tokens to plan for, and *kv_limit to the recipe's
+ * kv_limit. With lengths on the device, sequences may be shorter than their room, so a page table
+ * may have any width: *tokens is reduced to at most FIG_KV_LIMIT, and longer rows are idle. Without
+ * lengths each row fills its room, so the call returns FIG_TOO_LARGE if *tokens is above
+ * FIG_KV_LIMIT. */
+fig_status fig_recipe_round_tokens(int64_t *tokens, int has_lengths, int32_t *kv_limit);
+/* Records, finishes and lowers the program of a recipe whose kind is not FIG_RECIPE_PROGRAM. Its
+ * tensors are the recipe's slots, in order. */
 fig_status fig_recipe_make(const fig_recipe *recipe, fig_graphs **graphs);
 
 #endif

@@ -1,9 +1,11 @@
 /* registry.c: a hash table that only grows, read without a lock.
  *
- * Open addressing over slots that are set once. A reader's acquire load of a slot pairs with the
- * release store that published it, after the entry was filled in. Writers take turns under a mutex
- * that no reader takes, and look again once they have it. Files are kept the same way. Invariant: a
- * slot that is not NULL never changes, nor does what it points to. */
+ * The table uses open addressing, and each slot is set once. A reader's acquire load of a slot
+ * pairs with the release store that published the filled entry. A lookup that fails takes a mutex,
+ * looks again and, if the entry is still missing, makes it. A half-full table is replaced by one of
+ * twice the size. A reader that still uses the old table can only miss newer entries, and it then
+ * looks again under the mutex. Files are kept in the same way, in one table. Invariant: a slot that
+ * is not NULL and the entry that it points to never change, and no table is freed. */
 #include "ffi/registry.h"
 
 #include <assert.h>
@@ -14,8 +16,10 @@
 #include <string.h>
 
 #include "graphs/graphs.h"
-#include "graphs/hash.h"
+#include "graphs/view/hash.h"
 #include "planner/status.h"
+
+enum { FIRST_SLOTS = 1024 };
 
 typedef struct entry {
     fig_recipe recipe;
@@ -23,25 +27,57 @@ typedef struct entry {
     const fig_graphs *graphs;
 } entry;
 
-enum { SLOT_COUNT = 2 * FIG_REGISTRY_LIMIT };
-static_assert((SLOT_COUNT & (SLOT_COUNT - 1)) == 0, "a power of two, to wrap by a mask");
+/* A table; at most half of its slots are taken. */
+typedef struct shelf {
+    struct shelf *smaller; /* the previous table, kept because a reader may still use it */
+    size_t slot_count;     /* a power of two, to wrap by a mask */
+    _Atomic(entry *) slots[];
+} shelf;
 
-static _Atomic(entry *) table[SLOT_COUNT];
+static _Atomic(shelf *) table;
 static _Atomic(fig_graphs *) files[FIG_REGISTRY_FILE_LIMIT];
-static uint32_t entry_count; /* under `making` */
+static size_t entry_count; /* guarded by `making` */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int64_t counts[FIG_REGISTRY_EVENT_COUNT];
 
-/* Where a recipe is, or the free slot where it would be. */
-static size_t slot_of(const fig_recipe *recipe, entry **found) {
-    size_t at = (size_t)fig_hash_mix(0, recipe, sizeof *recipe) & (SLOT_COUNT - 1);
-    for (;; at = (at + 1) & (SLOT_COUNT - 1)) {
-        *found = atomic_load_explicit(&table[at], memory_order_acquire);
+/* Returns the slot of a recipe, or the free slot where the recipe belongs. */
+static size_t slot_of(shelf *of, const fig_recipe *recipe, entry **found) {
+    size_t at = (size_t)fig_hash_mix(0, recipe, sizeof *recipe) & (of->slot_count - 1);
+    for (;; at = (at + 1) & (of->slot_count - 1)) {
+        *found = atomic_load_explicit(&of->slots[at], memory_order_acquire);
         if (*found == NULL || memcmp(&(*found)->recipe, recipe, sizeof *recipe) == 0) return at;
     }
 }
 
-/* *count: of files before it. */
+static entry *look(const fig_recipe *recipe) {
+    shelf *of = atomic_load_explicit(&table, memory_order_acquire); /* pairs with make_room() */
+    entry *found = NULL;
+    if (of != NULL) slot_of(of, recipe, &found);
+    return found;
+}
+
+/* Copies all entries to a table with twice as many slots, and then publishes it. The caller holds
+ * `making`. */
+static fig_status make_room(void) {
+    shelf *old = atomic_load_explicit(&table, memory_order_relaxed);
+    const size_t slot_count = old == NULL ? FIRST_SLOTS : 2 * old->slot_count;
+    entry *found;
+    if (old != NULL && 2 * (entry_count + 1) <= old->slot_count) return FIG_OK;
+    shelf *larger = calloc(1, sizeof *larger + slot_count * sizeof larger->slots[0]);
+    if (larger == NULL) return fig_fail(FIG_NOMEM, "registry: %zu runners", slot_count / 2);
+    larger->smaller = old;
+    larger->slot_count = slot_count;
+    for (size_t i = 0; old != NULL && i < old->slot_count; i++) {
+        entry *each = atomic_load_explicit(&old->slots[i], memory_order_relaxed);
+        if (each == NULL) continue;
+        const size_t at = slot_of(larger, &each->recipe, &found);
+        atomic_store_explicit(&larger->slots[at], each, memory_order_relaxed);
+    }
+    atomic_store_explicit(&table, larger, memory_order_release); /* pairs with look() */
+    return FIG_OK;
+}
+
+/* Finds a file. *count: the number of files before it. */
 static const fig_graphs *find_file(const uint8_t content[32], uint32_t *count) {
     for (*count = 0; *count < FIG_REGISTRY_FILE_LIMIT; ++*count) {
         const fig_graphs *file = atomic_load_explicit(&files[*count], memory_order_acquire);
@@ -56,7 +92,7 @@ static fig_status find_graphs(entry *made, fig_graphs **own) {
     if (made->recipe.kind == FIG_RECIPE_PROGRAM) {
         uint32_t count;
         made->graphs = find_file(made->recipe.content, &count);
-        assert(made->graphs != NULL); /* since the caller has it from here */
+        FIG_TRY_OURS(made->graphs != NULL, "registry: the file of a call is not there");
         return FIG_OK;
     }
     FIG_TRY(fig_recipe_make(&made->recipe, own));
@@ -84,26 +120,25 @@ static fig_status make_entry(const fig_recipe *recipe, entry **out) {
     return status;
 }
 
-/* Under `making`. */
+/* Makes an entry. The caller holds `making`. */
 static fig_status make(const fig_recipe *recipe, entry **out) {
-    const size_t at = slot_of(recipe, out);
+    entry *none;
+    *out = look(recipe);
     if (*out != NULL) return FIG_OK;
-    if (entry_count == FIG_REGISTRY_LIMIT)
-        return fig_fail(FIG_TOO_LARGE,
-                        "%d different operations were called in this process, which is the limit",
-                        FIG_REGISTRY_LIMIT);
+    FIG_TRY(make_room());
     FIG_TRY(make_entry(recipe, out));
+    shelf *of = atomic_load_explicit(&table, memory_order_relaxed);
+    const size_t at = slot_of(of, recipe, &none);
     entry_count++;
     fig_registry_count(FIG_REGISTRY_MISS);
-    atomic_store_explicit(&table[at], *out, memory_order_release);
+    atomic_store_explicit(&of->slots[at], *out, memory_order_release); /* pairs with slot_of() */
     return FIG_OK;
 }
 
 fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner) {
     fig_status status = FIG_OK;
-    entry *found;
+    entry *found = look(recipe);
     *runner = NULL;
-    slot_of(recipe, &found);
     if (found == NULL) {
         pthread_mutex_lock(&making);
         status = make(recipe, &found);

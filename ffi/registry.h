@@ -1,10 +1,11 @@
-/* registry.h: one runner for each recipe, made when it is first asked for and kept for ever.
+/* registry.h: keeps one runner for each recipe, made at first use and never destroyed.
  *
- * Recording, lowering and loading take from a fraction of a millisecond to many, a lookup a
- * fraction of a microsecond. A recipe that is there is found without a lock, so that no call waits
- * for another's kernels to be loaded. Bounded; nothing is destroyed, since what was captured of a
- * runner may be launched as long as the process lives. Invariant: a runner that was found once is
- * found by every later call, on any thread. */
+ * Making a runner (record, lower, load) takes from a fraction of a millisecond to many
+ * milliseconds; a lookup takes a fraction of a microsecond. Lookups take no lock, so no call waits
+ * while another call loads kernels. Runners are never destroyed, because a captured graph may
+ * launch their kernels for as long as the process lives. Only memory bounds the number of runners,
+ * so recipes must not hold anything that changes from step to step. Invariant: once a call has
+ * found a runner, every later call on any thread finds it. */
 #ifndef FIG_FFI_REGISTRY_H
 #define FIG_FFI_REGISTRY_H
 
@@ -12,23 +13,24 @@
 #include "include/figraph_ffi.h"
 #include "include/figraph_runner.h"
 
-enum { FIG_REGISTRY_LIMIT = 4096, FIG_REGISTRY_FILE_LIMIT = 256 };
+enum { FIG_REGISTRY_FILE_LIMIT = 256 };
 
-/* FIG_TOO_LARGE: the registry is full. */
 fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner);
 
-/* Files by content id, which recipes of FIG_RECIPE_PROGRAM name. add takes the graphs over; one
- * that is there already is destroyed. */
+/* Loaded files are found by their content id, as recipes of FIG_RECIPE_PROGRAM name them. This
+ * function takes ownership of the graphs; it destroys them if their content is already
+ * registered. */
 fig_status fig_registry_add_file(fig_graphs *graphs);
-/* content_id: 64 digits. FIG_ORDER: no such file was loaded. */
+/* Finds a file by its content_id, 64 hexadecimal digits. Returns FIG_ORDER if no such file was
+ * loaded. */
 fig_status fig_registry_find_file(const char *content_id, const fig_graphs **graphs);
-/* The same by the first 16 digits, as one number, which is what a call has. */
+/* Finds a file by the number that the first 16 digits give; calls use this form. */
 fig_status fig_registry_find_content(int64_t content, const fig_graphs **graphs);
 
 typedef enum fig_registry_event {
-    FIG_REGISTRY_EAGER = 0, /* a run of which the device's work begins at once */
-    FIG_REGISTRY_CAPTURE,   /* a run that became part of a capture */
-    FIG_REGISTRY_MISS,      /* a runner that had to be made */
+    FIG_REGISTRY_EAGER = 0, /* a run that was launched directly */
+    FIG_REGISTRY_CAPTURE,   /* a run that was captured into a graph */
+    FIG_REGISTRY_MISS,      /* a run for which a runner had to be made */
     FIG_REGISTRY_EVENT_COUNT
 } fig_registry_event;
 void fig_registry_count(fig_registry_event event);

@@ -1,14 +1,15 @@
-/* service.c: what a package in Python asks of libfigraph_ffi.so beside running things.
+/* service.c: provides the functions that the Python package needs besides operations.
  *
- * Arithmetic, files and counters; no device is touched. Invariant: sizes that are told without
- * traits suffice on every chip that has a name. */
+ * They compute sizes, load files and read counters, and touch no device. Invariant: if a caller
+ * gives no traits, the sizes are sufficient on every chip that the library knows by name. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
-#include "graphs/program.h"
+#include "graphs/record/program.h"
 #include "planner/rope_spec.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
 const char *fig_ffi_message(void) {
@@ -39,7 +40,7 @@ static fig_status add_all_scratch(const fig_graphs *graphs, int32_t rows, int64_
     return FIG_OK;
 }
 
-static fig_status describe(const fig_ffi_attention *a, fig_recipe *recipe) {
+static fig_status describe(fig_ffi_attention *a, fig_recipe *recipe) {
     *recipe =
         (fig_recipe){.kind = FIG_RECIPE_ATTENTION,
                      .dtype = a->dtype,
@@ -49,11 +50,23 @@ static fig_status describe(const fig_ffi_attention *a, fig_recipe *recipe) {
                      .head_dim = a->head_dim,
                      .page_size = a->page_size,
                      .window = a->window,
+                     .row_tokens = a->row_tokens > 1 ? a->row_tokens : 0,
+                     .deterministic = a->deterministic != 0,
                      .slots = 1u << FIG_SLOT_Q | 1u << FIG_SLOT_K_CACHE | 1u << FIG_SLOT_V_CACHE |
                               1u << FIG_SLOT_LENGTHS | 1u << FIG_SLOT_OUT};
+    if (a->q_heads == 0) {
+        recipe->kind = FIG_RECIPE_APPEND;
+        recipe->q_heads = a->kv_heads;
+        recipe->slots = 1u << FIG_SLOT_K | 1u << FIG_SLOT_V | 1u << FIG_SLOT_K_CACHE |
+                        1u << FIG_SLOT_V_CACHE | 1u << FIG_SLOT_LENGTHS;
+    }
+    if (a->row_tokens < 0 || a->row_tokens > FIG_ROW_TOKENS_LIMIT)
+        return fig_fail(FIG_INVALID, "row_tokens is %d, limits 0 to %d", a->row_tokens,
+                        FIG_ROW_TOKENS_LIMIT);
     if (a->kv_heads < 1) return fig_fail(FIG_INVALID, "kv_heads is %d", a->kv_heads);
     if (a->page_size != 0) recipe->slots |= 1u << FIG_SLOT_PAGE_TABLE;
-    return fig_recipe_round_tokens(a->kv_length, &recipe->kv_limit);
+    if (a->packed != 0) recipe->slots |= 1u << FIG_SLOT_QUERY_STARTS;
+    return fig_recipe_round_tokens(&a->kv_length, 1, &recipe->kv_limit);
 }
 
 fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention, fig_ffi_scratch *scratch) {

@@ -1,8 +1,7 @@
-/* tvm.h: the part of TVM FFI's and DLPack's stable ABI that a callee meets, declared here.
+/* tvm.h: declares the parts of the stable ABIs of TVM FFI and DLPack that a callee needs.
  *
- * Nothing of tvm is included or linked: a library that exports functions of this shape can be
- * loaded by whoever speaks the ABI, and by a process that does not. The compilers hold the layouts
- * to those of the released headers where these are (tests/jax/abi_tvm.c). */
+ * This library neither includes nor links TVM, so any process can load it, with or without TVM.
+ * tests/jax/abi_tvm.c compares the layouts with the released headers if they are installed. */
 #ifndef FIG_FFI_TVM_H
 #define FIG_FFI_TVM_H
 
@@ -41,8 +40,8 @@ enum {
     FIG_TVM_INT = 1,
     FIG_TVM_BOOL = 2,
     FIG_TVM_FLOAT = 3,
-    FIG_TVM_TENSOR_POINTER = 7, /* to a DLTensor */
-    FIG_TVM_TENSOR_OBJECT = 70  /* to an object: this header, then a DLTensor */
+    FIG_TVM_TENSOR_POINTER = 7, /* a pointer to a DLTensor */
+    FIG_TVM_TENSOR_OBJECT = 70  /* a pointer to an object: the header below, then a DLTensor */
 };
 enum { FIG_TVM_OBJECT_HEADER = 24 };
 
@@ -57,8 +56,8 @@ typedef struct fig_tvm_value {
 } fig_tvm_value;
 static_assert(sizeof(fig_tvm_value) == 16, "TVMFFIAny");
 
-/* What a library exports as __tvm_ffi_<name>. Arguments are borrowed; a result left alone is None;
- * -1: the thread's error is set. */
+/* The type of an exported function __tvm_ffi_<name>. It borrows its arguments. If it
+ * writes no result, the caller gets None. On failure it sets the thread's error and returns -1. */
 typedef int fig_tvm_function(void *self, const fig_tvm_value *args, int32_t count,
                              fig_tvm_value *result);
 

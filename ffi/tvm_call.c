@@ -1,9 +1,9 @@
-/* tvm_call.c: from TVM FFI's packed arguments to arrays and numbers, and from a status to an error.
+/* tvm_call.c: decodes TVM FFI's packed arguments into arrays and numbers, and raises errors.
  *
- * libtvm_ffi is not linked: `import tvm_ffi` puts it in the process's global scope, and the two
- * functions needed of it are looked for there when they are needed, since this library may be
- * opened before it. A process without it has no Python to raise in, and no stream but the default.
- * Invariant: nothing of an argument is kept beyond the call. */
+ * This library does not link libtvm_ffi. `import tvm_ffi` puts libtvm_ffi into the process's global
+ * scope. This file looks up the two functions that it needs at first use, not earlier, because this
+ * library may be opened first. In a process without libtvm_ffi, errors are not raised in Python and
+ * every call uses the default stream. Invariant: nothing of an argument is kept after the call. */
 #include "ffi/tvm_call.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,8 @@
 
 #include "planner/status.h"
 
-/* Function pointers have no conversion from void *, but the bytes of one. */
+/* Finds a function in the process and stores its address. C does not convert void * to a function
+ * pointer, so the bytes are copied. */
 static void find_in_process(const char *name, void *function) {
     void *process = dlopen(NULL, RTLD_NOW | RTLD_LOCAL);
     void *found = process == NULL ? NULL : dlsym(process, name);
@@ -21,22 +22,27 @@ static void find_in_process(const char *name, void *function) {
     if (process != NULL) dlclose(process);
 }
 
-static int32_t count_names(const char *names) {
+/* Counts the names before `end`, or all of them. */
+static int32_t count_names(const char *names, char end) {
     int32_t count = *names != '\0';
-    for (; *names != '\0'; names++)
+    for (; *names != '\0' && *names != end; names++)
         count += *names == ',';
     return count;
 }
 
 void fig_tvm_call_begin(fig_tvm_call *call, const char *parameters) {
-    const int32_t wanted = count_names(parameters);
-    if (call->count != wanted)
-        call->status = fig_fail(FIG_ARRAY_WRONG_TYPE, "%d arguments, it takes %d: %s", call->count,
-                                wanted, parameters);
+    const int32_t least = count_names(parameters, '['), most = count_names(parameters, '\0');
+    char limits[32];
+    if (call->count >= least && call->count <= most) return;
+    snprintf(limits, sizeof limits, least < most ? "%d to %d" : "%d", least, most);
+    call->status = fig_fail(FIG_ARRAY_WRONG_TYPE, "%d arguments, it takes %s: %s", call->count,
+                            limits, parameters);
 }
 
 static const fig_tvm_value *next_of(fig_tvm_call *call) {
-    return call->status == FIG_OK ? &call->args[call->next++] : NULL;
+    static const fig_tvm_value none = {.kind = FIG_TVM_NONE};
+    if (call->status != FIG_OK) return NULL;
+    return call->next < call->count ? &call->args[call->next++] : &none;
 }
 
 static const char *kind_of(const fig_tvm_value *value) {
@@ -63,7 +69,7 @@ static void take_type(fig_array *array, const fig_dl_tensor *tensor) {
     static const struct {
         uint8_t code, bits;
         fig_dtype dtype;
-        char name[FIG_ARRAY_TYPE_TEXT]; /* copied in one piece, on every call */
+        char name[FIG_ARRAY_TYPE_TEXT]; /* of fixed size: copied on every call */
     } known[] = {
         {FIG_DL_FLOAT, 32, FIG_F32, "float32"},    {FIG_DL_FLOAT, 16, FIG_F16, "float16"},
         {FIG_DL_BFLOAT, 16, FIG_BF16, "bfloat16"}, {FIG_DL_E4M3FN, 8, FIG_E4M3, "float8_e4m3fn"},
@@ -103,12 +109,15 @@ static fig_status take_tensor(fig_array *array, const fig_dl_tensor *tensor) {
     take_type(array, tensor);
     fig_array_pack(array);
     for (int32_t i = 0; tensor->strides != NULL && i < tensor->rank; i++) {
-        if (tensor->dims[i] == 1) continue; /* never used, and callers fill in anything */
+        if (tensor->dims[i] == 1) continue; /* stride never used; callers may fill in anything */
         array->strides[i] = tensor->strides[i];
         if (array->strides[i] < 0)
             return fig_fail(FIG_INVALID, "%s: stride %d is %" PRId64, array->name, i,
                             array->strides[i]);
     }
+    if (tensor->byte_offset > UINTPTR_MAX - (uintptr_t)tensor->data)
+        return fig_fail(FIG_INVALID, "%s: byte_offset is %" PRIu64 ", past the last address",
+                        array->name, tensor->byte_offset);
     if (tensor->data != NULL) array->data = (char *)tensor->data + tensor->byte_offset;
     if (array->data == NULL && fig_array_count(array) > 0)
         return fig_fail(FIG_INVALID, "%s has no memory", array->name);
@@ -142,14 +151,23 @@ void fig_tvm_call_option(fig_tvm_call *call, const char *name, fig_array *array)
     read_array(call, name, array, 1);
 }
 
-int64_t fig_tvm_call_integer(fig_tvm_call *call, const char *name) {
-    const fig_tvm_value *value = next_of(call);
+static int64_t integer_of(fig_tvm_call *call, const char *name, const fig_tvm_value *value) {
     if (value == NULL) return 0;
     if (value->kind == FIG_TVM_INT) return value->as.integer;
     if (value->kind == FIG_TVM_BOOL) return value->as.integer != 0;
     call->status = fig_fail(FIG_ARRAY_WRONG_TYPE, "%s is %s, it must be an int or a bool", name,
                             kind_of(value));
     return 0;
+}
+
+int64_t fig_tvm_call_integer(fig_tvm_call *call, const char *name) {
+    return integer_of(call, name, next_of(call));
+}
+
+int64_t fig_tvm_call_integer_or(fig_tvm_call *call, const char *name, int64_t otherwise) {
+    const fig_tvm_value *value = next_of(call);
+    if (value != NULL && value->kind == FIG_TVM_NONE) return otherwise;
+    return integer_of(call, name, value);
 }
 
 double fig_tvm_call_real(fig_tvm_call *call, const char *name) {
@@ -167,8 +185,8 @@ void fig_tvm_call_skip(fig_tvm_call *call) {
     next_of(call);
 }
 
-/* Looking takes the loader's lock, which a call that finds its runner ought not to wait for: each
- * thread looks until it has found the function, and then no more. */
+/* A lookup takes the loader's lock, for which a fast call should not wait. So each thread stops
+ * looking the function up once it has found it. */
 void *fig_tvm_call_stream(const fig_tvm_call *call) {
     static _Thread_local void *(*stream_of)(int32_t, int32_t);
     if (call->first.device != FIG_DEVICE_CUDA) return NULL;

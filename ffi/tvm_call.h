@@ -1,8 +1,8 @@
 /* tvm_call.h: reads the arguments of one TVM FFI call, in their order.
  *
- * Sticky: the first argument that is wrong is kept with its sentence, and later reads give zeros.
- * What is raised, is raised by finish. Invariant: arrays of one call lie on one device, the first
- * one's, and the call runs there. */
+ * Errors are sticky: the call keeps the error of the first wrong argument, later reads return
+ * zeros, and fig_tvm_call_finish() raises the error. Invariant: all arrays of a call are on the
+ * device of the first one, and the call runs there. */
 #ifndef FIG_FFI_TVM_CALL_H
 #define FIG_FFI_TVM_CALL_H
 
@@ -13,25 +13,28 @@ typedef struct fig_tvm_call {
     const char *name; /* "silu_and_mul" */
     const fig_tvm_value *args;
     int32_t count, next;
-    void *const *stream; /* NULL: that of the caller's environment */
+    void *const *stream; /* NULL: the stream that TVM FFI's environment has for the device */
     fig_status status;
-    fig_array first; /* array of the call; absent so far */
+    fig_array first; /* the first array of the call; absent until it is read */
 } fig_tvm_call;
 
-/* Of a call whose name, arguments and stream are filled in. parameters: their names as in Python,
- * "out, input, enable_pdl", which count as many as asked. */
+/* Begins a call whose name, args, count and stream are filled in. parameters: the names as in
+ * Python, "out, input[, enable_pdl]". The call must have one argument per name, but may leave out
+ * arguments after the bracket. */
 void fig_tvm_call_begin(fig_tvm_call *call, const char *parameters);
 void fig_tvm_call_array(fig_tvm_call *call, const char *name, fig_array *array);
-/* None, and an array whose first dim is 0, is left out. */
+/* Reads an optional array; None and an array whose first dim is 0 count as left out. */
 void fig_tvm_call_option(fig_tvm_call *call, const char *name, fig_array *array);
-/* A bool is an integer, and both are a real. */
+/* integer also accepts bools; real also accepts integers and bools. integer_or returns `otherwise`
+ * if the argument is None or was left out. */
 int64_t fig_tvm_call_integer(fig_tvm_call *call, const char *name);
+int64_t fig_tvm_call_integer_or(fig_tvm_call *call, const char *name, int64_t otherwise);
 double fig_tvm_call_real(fig_tvm_call *call, const char *name);
-void fig_tvm_call_skip(fig_tvm_call *call); /* whatever it is */
+void fig_tvm_call_skip(fig_tvm_call *call); /* skips an argument of any type */
 
-/* The stream of the call, on its device; NULL is the default stream. */
+/* Returns the stream of the call, on its device; NULL is the default stream. */
 void *fig_tvm_call_stream(const fig_tvm_call *call);
-/* 0, or -1 with the thread's last message raised as a Python error. */
+/* Returns 0, or raises the thread's last message as a Python error and returns -1. */
 int fig_tvm_call_finish(const fig_tvm_call *call, fig_status status);
 
 #endif

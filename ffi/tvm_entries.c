@@ -1,10 +1,10 @@
-/* tvm_entries.c: what tvm_ffi.load_module finds in this library, and fig_ffi_run by name.
+/* tvm_entries.c: the functions that tvm_ffi.load_module and fig_ffi_run find in this library.
  *
- * A function that is named after one of FlashInfer's takes its arguments, in its order; its twin
- * with _jax takes them as XLA hands them over: results, then arguments, then attributes, so that
- * no wrapper need stand between. One that is named after a target of XLA's takes what that takes:
- * arguments, results, attributes. Owns the orders alone. Invariant: arguments are read in the order
- * of their names in the entry's list. */
+ * A function with the name of a FlashInfer function takes that function's arguments in the same
+ * order. The variant with _jax takes results, then arguments, then attributes, so that jax_tvm_ffi
+ * needs no wrapper. A function with the name of an XLA target takes arguments, then results, then
+ * attributes. This file owns only these orders. Invariant: arguments are read in the order of the
+ * names in the entry's list. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static fig_status gated(fig_tvm_call *call, fig_activation activation) {
     fig_array out, input;
     fig_tvm_call_array(call, "out", &out);
     fig_tvm_call_array(call, "input", &input);
-    fig_tvm_call_integer(call, "enable_pdl"); /* programmatic edges change no result */
+    fig_tvm_call_integer(call, "enable_pdl"); /* ignored: programmatic edges change no result */
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_gated_describe(&invoke, activation, &input, &out));
     return run(call, &invoke);
@@ -60,7 +60,8 @@ static void read_segments(fig_tvm_call *call, fig_invoke_rope *rope) {
     fig_tvm_call_array(call, "offsets", &rope->offsets);
 }
 
-/* Those that a spec takes for "the default" are errors here, where nothing is left out. */
+/* A value that means "the default" in a spec is an error here, because the caller must give all
+ * values. */
 static fig_status check_angles(const fig_rope_spec *rope, int64_t rotary_dim) {
     if (rotary_dim < 1 || rotary_dim > INT32_MAX)
         return fig_fail(FIG_INVALID, "rotary_dim is %" PRId64 ", it must be above 0", rotary_dim);
@@ -70,16 +71,20 @@ static fig_status check_angles(const fig_rope_spec *rope, int64_t rotary_dim) {
     return FIG_OK;
 }
 
-static void read_angles(fig_tvm_call *call, fig_rope_spec *rope) {
-    const int64_t rotary_dim = fig_tvm_call_integer(call, "rotary_dim");
+static void read_terms(fig_tvm_call *call, fig_rope_spec *rope) {
     rope->interleaved = fig_tvm_call_integer(call, "interleave") != 0;
     rope->scale = (float)fig_tvm_call_real(call, "rope_scale");
     rope->theta = (float)fig_tvm_call_real(call, "rope_theta");
+}
+
+static void read_angles(fig_tvm_call *call, fig_rope_spec *rope) {
+    const int64_t rotary_dim = fig_tvm_call_integer(call, "rotary_dim");
+    read_terms(call, rope);
     if (call->status == FIG_OK) call->status = check_angles(rope, rotary_dim);
     if (call->status == FIG_OK) rope->rotary_dim = (int32_t)rotary_dim;
 }
 
-/* Llama 3's scale divides the frequencies of long waves; the linear one is another thing. */
+/* Llama 3's scale divides only the low frequencies; linear scaling is a separate parameter. */
 static void read_llama31_angles(fig_tvm_call *call, fig_rope_spec *rope) {
     read_angles(call, rope);
     rope->llama3_low = (float)fig_tvm_call_real(call, "low_freq_factor");
@@ -167,7 +172,7 @@ static void read_scales(fig_tvm_call *call, attention_call *a) {
     a->attention.sm_scale = fig_tvm_call_real(call, "sm_scale");
 }
 
-/* tmp, out, maybe_lse */
+/* Reads tmp, out and maybe_lse. */
 static void read_outs(fig_tvm_call *call, attention_call *a) {
     fig_tvm_call_option(call, "tmp", &a->tmp);
     fig_tvm_call_array(call, "out", &a->attention.out);
@@ -180,13 +185,19 @@ static void read_outs_jax(fig_tvm_call *call, attention_call *a) {
     fig_tvm_call_option(call, "lse", &a->attention.lse);
 }
 
-/* Without a position encoding in attention nobody reads them, and callers pass what they like. */
+/* Attention here has no position encoding, so these arguments are ignored, whatever they are. */
 static void skip_rope(fig_tvm_call *call) {
     fig_tvm_call_skip(call);
     fig_tvm_call_skip(call);
 }
 
-static fig_status attend(fig_tvm_call *call, const attention_call *a) {
+/* Reads the query tokens of rows that have unequal numbers of them. */
+static void read_queries(fig_tvm_call *call, fig_invoke_queries *queries) {
+    fig_tvm_call_option(call, "query_start_loc", &queries->start_loc);
+    queries->row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
+}
+
+static fig_status attend(fig_tvm_call *call, attention_call *a) {
     fig_invoke invoke = {0};
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_attention_describe(&invoke, &a->attention));
@@ -242,17 +253,58 @@ static fig_status batch_jax(fig_tvm_call *call) {
     return attend(call, &a);
 }
 
-/* ---- XLA's targets --------------------------------------------------------------------------- */
-static int32_t small(int64_t value) {
-    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value; /* which the program refuses */
+/* As batch, over rows with different numbers of query tokens. */
+static fig_status rows(fig_tvm_call *call) {
+    attention_call a = {0};
+    read_caches(call, &a);
+    read_pages(call, &a);
+    fig_tvm_call_array(call, "query_start_loc", &a.attention.queries.start_loc);
+    read_outs(call, &a);
+    read_layout(call, &a);
+    fig_tvm_call_option(call, "maybe_alibi_slopes", &a.attention.alibi);
+    read_scales(call, &a);
+    a.attention.queries.row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
+    return attend(call, &a);
 }
 
-static void read_all_angles(fig_tvm_call *call, fig_rope_spec *rope) {
-    read_angles(call, rope);
+static fig_status rows_jax(fig_tvm_call *call) {
+    attention_call a = {0};
+    read_outs_jax(call, &a);
+    read_caches(call, &a);
+    read_pages(call, &a);
+    fig_tvm_call_array(call, "query_start_loc", &a.attention.queries.start_loc);
+    fig_tvm_call_option(call, "alibi", &a.attention.alibi);
+    read_layout(call, &a);
+    read_scales(call, &a);
+    a.attention.queries.row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
+    return attend(call, &a);
+}
+
+/* ---- XLA's targets --------------------------------------------------------------------------- */
+static int32_t small(int64_t value) {
+    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value; /* the program refuses -1 */
+}
+
+static void read_llama3(fig_tvm_call *call, fig_rope_spec *rope) {
     rope->llama3_factor = (float)fig_tvm_call_real(call, "llama3_factor");
     rope->llama3_low = (float)fig_tvm_call_real(call, "llama3_low");
     rope->llama3_high = (float)fig_tvm_call_real(call, "llama3_high");
     rope->llama3_context = small(fig_tvm_call_integer(call, "llama3_context"));
+}
+
+static void read_all_angles(fig_tvm_call *call, fig_rope_spec *rope) {
+    read_angles(call, rope);
+    read_llama3(call, rope);
+}
+
+/* If rotary_dim is 0 there is no RoPE, and its other numbers are ignored. */
+static void read_decode_angles(fig_tvm_call *call, fig_invoke_decode *d) {
+    const int64_t rotary_dim = fig_tvm_call_integer(call, "rotary_dim");
+    read_terms(call, &d->rope);
+    read_llama3(call, &d->rope);
+    d->plain = rotary_dim == 0;
+    if (call->status == FIG_OK && !d->plain) call->status = check_angles(&d->rope, rotary_dim);
+    if (call->status == FIG_OK) d->rope.rotary_dim = (int32_t)rotary_dim;
 }
 
 static fig_status turn(fig_tvm_call *call) {
@@ -262,17 +314,18 @@ static fig_status turn(fig_tvm_call *call) {
     fig_tvm_call_array(call, "q_out", &r.q_out);
     fig_tvm_call_array(call, "k_out", &r.k_out);
     read_all_angles(call, &r.rope);
+    fig_tvm_call_option(call, "cos_sin_cache", &r.cos_sin);
     return rotate(call, &r);
 }
 
-/* What a step's layers share, or a call has for itself. */
+/* The plan and scratch that a step's layers share, or the scratch of a single call. */
 typedef struct lent {
     fig_array plan, scratch;
 } lent;
 
 static fig_status run_with(fig_tvm_call *call, fig_invoke *invoke, const lent *by) {
     FIG_TRY(fig_invoke_lend(invoke, &by->scratch));
-    fig_invoke_lend_plan(invoke, &by->plan);
+    FIG_TRY(fig_invoke_lend_plan(invoke, &by->plan));
     return run(call, invoke);
 }
 
@@ -291,6 +344,7 @@ static fig_status append(fig_tvm_call *call) {
     fig_tvm_call_option(call, "v_scale", &a.v_scale);
     fig_tvm_call_option(call, "scratch", &by.scratch);
     a.layout = fig_tvm_call_integer(call, "kv_layout_code");
+    read_queries(call, &a.queries);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_append_describe(&invoke, &a));
     return run_with(call, &invoke, &by);
@@ -310,6 +364,11 @@ static fig_status plan(fig_tvm_call *call) {
     p.page_size = fig_tvm_call_integer(call, "page_size");
     p.kv_length = fig_tvm_call_integer(call, "kv_length");
     p.window_left = fig_tvm_call_integer(call, "window_left");
+    p.row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 1);
+    p.deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
+    fig_tvm_call_option(call, "positions", &p.positions);
+    fig_tvm_call_option(call, "query_start_loc", &p.query_start_loc);
+    p.tokens = fig_tvm_call_integer_or(call, "tokens", 0);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));
     return run(call, &invoke);
@@ -344,6 +403,8 @@ static fig_status attention(fig_tvm_call *call) {
     fig_tvm_call_option(call, "lengths", &a.lengths);
     read_options(call, &a, &by);
     read_logits(call, &a);
+    a.deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
+    read_queries(call, &a.queries);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_attention_describe(&invoke, &a));
     return run_with(call, &invoke, &by);
@@ -360,14 +421,18 @@ static fig_status decode(fig_tvm_call *call) {
     fig_tvm_call_array(call, "v_cache", &d.attention.v);
     fig_tvm_call_array(call, "lengths", &d.attention.lengths);
     read_options(call, &d.attention, &by);
-    read_all_angles(call, &d.rope);
+    read_decode_angles(call, &d);
     read_logits(call, &d.attention);
+    d.attention.deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
+    fig_tvm_call_option(call, "positions", &d.positions);
+    fig_tvm_call_option(call, "cos_sin_cache", &d.cos_sin);
+    read_queries(call, &d.attention.queries);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_decode_describe(&invoke, &d));
     return run_with(call, &invoke, &by);
 }
 
-/* ---- Entries: name, names of its arguments, what runs ---------------------------------------- */
+/* ---- Entries: name, names of the arguments, function ----------------------------------------- */
 #define ROPE "q, k, q_rope, k_rope, "
 #define ANGLES ", rotary_dim, interleave, rope_scale, rope_theta"
 #define LLAMA31 ANGLES ", low_freq_factor, high_freq_factor, old_context_length"
@@ -378,6 +443,7 @@ static fig_status decode(fig_tvm_call *call) {
 #define ALL_ANGLES ANGLES ", llama3_factor, llama3_low, llama3_high, llama3_context"
 #define OPTIONS "page_table, plan, alibi, sinks, k_scale, v_scale, out, scratch, maybe_lse"
 #define LOGITS ", kv_layout_code, window_left, " SCALES
+#define ROW_TOKENS "[, row_tokens]"
 #define ENTRIES(X)                                                                                 \
     X(silu_and_mul, "out, input, enable_pdl", gated(&call, FIG_SILU))                              \
     X(gelu_and_mul, "out, input, enable_pdl", gated(&call, FIG_GELU))                              \
@@ -394,21 +460,32 @@ static fig_status decode(fig_tvm_call *call) {
     X(batch_decode, "q, k, v, page_table, lengths, " OUTS SCALES, batch(&call))                    \
     X(batch_decode_jax, "out, tmp, lse, q, k, v, page_table, lengths, " LAYOUT SCALES,             \
       batch_jax(&call))                                                                            \
+    X(batch_attention, "q, k, v, page_table, lengths, query_start_loc, " OUTS SCALES ROW_TOKENS,   \
+      rows(&call))                                                                                 \
+    X(batch_attention_jax,                                                                         \
+      "out, tmp, lse, q, k, v, page_table, lengths, query_start_loc, " LAYOUT SCALES ROW_TOKENS,   \
+      rows_jax(&call))                                                                             \
     X(rms_norm, "input, maybe_residual, weight, out, epsilon, weight_offset", normalise(&call))    \
-    X(rope, "q, k, positions, q_out, k_out" ALL_ANGLES, turn(&call))                               \
+    X(rope, "q, k, positions, q_out, k_out" ALL_ANGLES "[, cos_sin_cache]", turn(&call))           \
     X(append_kv,                                                                                   \
       "k, v, k_cache, v_cache, lengths, page_table, plan, k_scale, v_scale, scratch, "             \
-      "kv_layout_code",                                                                            \
+      "kv_layout_code[, query_start_loc, row_tokens]",                                             \
       append(&call))                                                                               \
     X(plan,                                                                                        \
       "lengths, plan, scratch, dtype_code, kv_dtype_code, q_heads, kv_heads, head_dim, "           \
-      "page_size, kv_length, window_left",                                                         \
+      "page_size, kv_length, window_left[, row_tokens, deterministic, positions, "                 \
+      "query_start_loc, tokens]",                                                                  \
       plan(&call))                                                                                 \
-    X(attention, "q, k_cache, v_cache, lengths, " OPTIONS LOGITS, attention(&call))                \
-    X(decode_attention, "q, k, v, k_cache, v_cache, lengths, " OPTIONS ALL_ANGLES LOGITS,          \
+    X(attention,                                                                                   \
+      "q, k_cache, v_cache, lengths, " OPTIONS LOGITS                                              \
+      "[, deterministic, query_start_loc, row_tokens]",                                            \
+      attention(&call))                                                                            \
+    X(decode_attention,                                                                            \
+      "q, k, v, k_cache, v_cache, lengths, " OPTIONS ALL_ANGLES LOGITS                             \
+      "[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens]",                  \
       decode(&call))
 
-/* By value: what reads the arguments of a call goes on from where it is. */
+/* Takes the call by value, because reading its arguments changes it. */
 #define CALL(entry, parameters, status)                                                            \
     static fig_status call_##entry(fig_tvm_call call) {                                            \
         fig_tvm_call_begin(&call, parameters);                                                     \

@@ -1,10 +1,9 @@
-/* xla.h: the part of XLA FFI's C API, version 0.1, that a handler without state meets, declared
- * here.
+/* xla.h: declares the part of XLA FFI's C API 0.1 that a handler without state needs.
  *
- * XLA's own header renames what it declares from version to version; what lies in memory has stayed
- * from 0.1, of jaxlib 0.5, to 0.5, of jaxlib 0.12. A handler that says it is of 0.1 and touches no
- * more than this is taken by all of them, and nothing of XLA is included or linked. The compilers
- * hold the layouts to those of whatever headers are there (tests/jax/abi_xla.c). */
+ * XLA renames its declarations from version to version, but the layout in memory is the same from
+ * API 0.1 (jaxlib 0.5) to 0.5 (jaxlib 0.12). All these versions accept a handler that declares 0.1
+ * and uses only the fields below. This library neither includes nor links XLA. tests/jax/abi_xla.c
+ * compares the layouts with the installed headers. */
 #ifndef FIG_FFI_XLA_H
 #define FIG_FFI_XLA_H
 
@@ -12,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FIG_XLA_MAJOR = 0, FIG_XLA_MINOR = 1 }; /* what handlers say they are of */
-enum { FIG_XLA_METADATA = 1 };                 /* extension: a query, not a call */
+enum { FIG_XLA_MAJOR = 0, FIG_XLA_MINOR = 1 }; /* the version that handlers declare */
+enum { FIG_XLA_METADATA = 1 };                 /* this extension marks a query, not a call */
 enum { FIG_XLA_COMMAND_BUFFER_COMPATIBLE = 1 };
 
 typedef enum fig_xla_stage {
@@ -55,14 +54,14 @@ typedef struct fig_xla_extension {
     struct fig_xla_extension *next;
 } fig_xla_extension;
 
-/* ---- What XLA offers: of its table only what is called here has a type ----------------------- */
+/* ---- XLA's function table: only the functions called here have a type ------------------------ */
 typedef struct fig_xla_error fig_xla_error;
 typedef struct fig_xla_context fig_xla_context;
 
 typedef struct fig_xla_error_create {
     size_t struct_size;
     fig_xla_extension *extension;
-    const char *message; /* copied */
+    const char *message; /* XLA copies it */
     int code;
 } fig_xla_error_create;
 
@@ -93,12 +92,12 @@ typedef struct fig_xla_version {
 } fig_xla_version;
 
 typedef struct fig_xla_api {
-    size_t struct_size; /* a runtime's table ends where its version ended */
+    size_t struct_size; /* an older runtime has a shorter table */
     fig_xla_extension *extension;
     fig_xla_version version;
     const void *internal;
     fig_xla_error *(*error_create)(fig_xla_error_create *);
-    void (*error_get)(void *); /* two names, two structs */
+    void (*error_get)(void *); /* its name and its struct differ between versions */
     void (*error_destroy)(fig_xla_error_destroy *);
     void (*handler_register)(void);
     fig_xla_error *(*stream_get)(fig_xla_stream_get *);
@@ -107,7 +106,7 @@ typedef struct fig_xla_api {
     fig_xla_error *(*ordinal_get)(fig_xla_ordinal_get *);
 } fig_xla_api;
 
-/* ---- What a call brings ---------------------------------------------------------------------- */
+/* ---- The arguments of a call ----------------------------------------------------------------- */
 typedef struct fig_xla_buffer {
     size_t struct_size;
     fig_xla_extension *extension;
@@ -127,10 +126,10 @@ typedef struct fig_xla_scalar {
     void *value;
 } fig_xla_scalar;
 
-enum { FIG_XLA_BUFFER = 1 };                     /* of arguments and results */
-enum { FIG_XLA_SCALAR = 3, FIG_XLA_STRING = 4 }; /* of attributes */
+enum { FIG_XLA_BUFFER = 1 };                     /* the kind of arguments and results */
+enum { FIG_XLA_SCALAR = 3, FIG_XLA_STRING = 4 }; /* kinds of attributes */
 
-typedef struct fig_xla_list { /* of arguments, and of results */
+typedef struct fig_xla_list { /* a list of arguments or of results */
     size_t struct_size;
     fig_xla_extension *extension;
     int64_t size;
@@ -150,7 +149,7 @@ typedef struct fig_xla_attributes { /* sorted by name */
 typedef struct fig_xla_frame {
     size_t struct_size;
     fig_xla_extension *extension;
-    const fig_xla_api *api; /* a query of jaxlib 0.5.0's brings none */
+    const fig_xla_api *api; /* NULL in a query of jaxlib 0.5.0 */
     fig_xla_context *context;
     int stage; /* fig_xla_stage */
     fig_xla_list args, rets;

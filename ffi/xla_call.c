@@ -1,7 +1,7 @@
-/* xla_call.c: from XLA FFI's call frame to arrays and numbers, and from a status to an error.
+/* xla_call.c: decodes XLA FFI's call frames into arrays and numbers, and encodes errors.
  *
- * A frame's api may be NULL in a query, and end before a function that is newer than the runtime.
- * Invariant: nothing of a frame is kept beyond the call, and no error that XLA hands out is. */
+ * A frame's api may be NULL in a query, and an older runtime's api lacks newer functions.
+ * Invariant: nothing of a frame, and no error from XLA, is kept after the call. */
 #include "ffi/xla_call.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ static void take_type(fig_array *array, int type) {
         fig_xla_type type;
         uint32_t bits;
         fig_dtype dtype;
-        char name[FIG_ARRAY_TYPE_TEXT]; /* copied in one piece, on every call */
+        char name[FIG_ARRAY_TYPE_TEXT]; /* of fixed size: copied on every call */
     } known[] = {{FIG_XLA_F32, 32, FIG_F32, "float32"},
                  {FIG_XLA_F16, 16, FIG_F16, "float16"},
                  {FIG_XLA_BF16, 16, FIG_BF16, "bfloat16"},
@@ -83,8 +83,11 @@ static fig_status take_buffer(const fig_xla_call *call, fig_array *array,
         return fig_fail(FIG_INVALID, "%s has %" PRId64 " dims, at most %d are taken", array->name,
                         buffer->rank, FIG_ARRAY_RANK_LIMIT);
     array->rank = (int32_t)buffer->rank;
-    for (int32_t i = 0; i < array->rank; i++)
+    for (int32_t i = 0; i < array->rank; i++) {
         array->dims[i] = buffer->dims[i];
+        if (array->dims[i] < 0)
+            return fig_fail(FIG_INVALID, "%s: dim %d is %" PRId64, array->name, i, array->dims[i]);
+    }
     fig_array_pack(array);
     if (array->data == NULL && fig_array_count(array) > 0 && call->frame->stage == FIG_XLA_EXECUTE)
         return fig_fail(FIG_INVALID, "%s has no memory", array->name);
@@ -153,7 +156,7 @@ void fig_xla_call_alias(fig_xla_call *call, const char *name, const fig_array *a
                                 name, array->name);
 }
 
-/* Index of an attribute, which is asked for from here on; -1: absent. */
+/* Returns the index of an attribute and marks it as read, or -1 if it is absent. */
 static int64_t find(fig_xla_call *call, const char *name) {
     const fig_xla_attributes *attributes = &call->frame->attrs;
     const size_t length = strlen(name);
@@ -175,7 +178,7 @@ static int64_t find(fig_xla_call *call, const char *name) {
         *real = (double)read_as_value;                                                             \
     } while (0)
 
-/* 1: an integer, 2: a real, 0: neither. */
+/* Returns 1 for an integer, 2 for a real, 0 for any other type. */
 static int read_scalar(const fig_xla_scalar *scalar, int64_t *integer, double *real) {
     switch (scalar->type) {
     case FIG_XLA_PRED:
@@ -200,7 +203,7 @@ static int read_scalar(const fig_xla_scalar *scalar, int64_t *integer, double *r
     return 2;
 }
 
-/* Reads attribute `name`; 0: it is absent, or wrong, which is kept. */
+/* Reads attribute `name`. Returns 0 if it is absent or wrong; a wrong one sets the call's error. */
 static int read_number(fig_xla_call *call, const char *name, int most, int64_t *integer,
                        double *real) {
     const int64_t index = find(call, name);

@@ -1,10 +1,10 @@
 /* xla_entries.c: the targets that XLA calls, each for the CPU and for CUDA.
  *
- * A handler reads its call in full before anything is looked up or launched, so one that refuses
- * has done nothing. It has no state and no effect but its results, so XLA may run it twice, or side
- * by side with itself. XLA:GPU asks for initialize with every execution, before anything captures:
- * kernels are loaded there, or in the first execute where nothing but execute is registered.
- * Invariant: an execute under capture puts launches on the stream, and nothing else. */
+ * A handler reads its whole call before it looks up or launches anything, so a refused call has no
+ * effect. A handler has no state and no effect except its results, so XLA may run it twice, or
+ * concurrently with itself. XLA:GPU calls initialize with every execution, before it captures.
+ * Kernels are loaded there, or in the first execute if no other stage is registered. Invariant: an
+ * execute under capture only puts launches on the stream. */
 #include <string.h>
 
 #include "ffi/invoke.h"
@@ -44,7 +44,7 @@ static fig_status gelu_tanh_and_mul(fig_xla_call *call) {
 
 /* ---- RoPE ------------------------------------------------------------------------------------ */
 static int32_t small(int64_t value) {
-    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value; /* which the program refuses */
+    return value < 0 || value > INT32_MAX ? -1 : (int32_t)value; /* the program refuses -1 */
 }
 
 static void read_angles(fig_xla_call *call, fig_rope_spec *rope) {
@@ -76,27 +76,61 @@ static fig_status rope(fig_xla_call *call) {
 }
 
 /* ---- The cache ------------------------------------------------------------------------------- */
+/* XLA's arrays have no strides, so interleaved caches come as one array. */
+typedef struct caches {
+    fig_array both; /* [pages][2]...; absent: k and v are separate arguments */
+    fig_array *k, *v;
+} caches;
+
+static void read_caches(fig_xla_call *call, caches *c) {
+    static const char *const names[2] = {"k_cache", "v_cache"};
+    c->both = (fig_array){0};
+    fig_xla_call_argument(call, "k_cache", c->k);
+    if (call->status == FIG_OK && c->k->rank == 5) {
+        c->both = *c->k;
+        c->both.name = "kv_cache";
+        call->status = fig_array_halve(&c->both, names, (fig_array *const[]){c->k, c->v});
+        return;
+    }
+    fig_xla_call_argument(call, "v_cache", c->v);
+}
+
+static void alias_caches(fig_xla_call *call, const caches *c) {
+    if (fig_array_is_present(&c->both)) {
+        fig_xla_call_alias(call, "kv_cache_out", &c->both);
+        return;
+    }
+    fig_xla_call_alias(call, "k_cache_out", c->k);
+    fig_xla_call_alias(call, "v_cache_out", c->v);
+}
+
+/* Reads the query tokens of rows that have unequal numbers of them. */
+static void read_queries(fig_xla_call *call, fig_invoke_queries *queries) {
+    fig_xla_call_option(call, "query_start_loc", &queries->start_loc);
+    queries->row_tokens = fig_xla_call_integer(call, "row_tokens", 0);
+}
+
 static fig_status append_kv(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_append a = {0};
+    caches c = {.k = &a.k_cache, .v = &a.v_cache};
     fig_array given, scratch;
     fig_xla_call_argument(call, "k", &a.k);
     fig_xla_call_argument(call, "v", &a.v);
-    fig_xla_call_argument(call, "k_cache", &a.k_cache);
-    fig_xla_call_argument(call, "v_cache", &a.v_cache);
+    read_caches(call, &c);
     fig_xla_call_argument(call, "lengths", &a.lengths);
     fig_xla_call_option(call, "page_table", &a.page_table);
     fig_xla_call_option(call, "plan", &given);
     fig_xla_call_option(call, "k_scale", &a.k_scale);
     fig_xla_call_option(call, "v_scale", &a.v_scale);
-    fig_xla_call_alias(call, "k_cache_out", &a.k_cache);
-    fig_xla_call_alias(call, "v_cache_out", &a.v_cache);
+    read_queries(call, &a.queries);
+    alias_caches(call, &c);
     fig_xla_call_optional_result(call, "scratch", &scratch);
     a.layout = fig_xla_call_integer(call, "kv_layout", 0);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_invoke_append_describe(&invoke, &a));
     FIG_TRY(fig_invoke_lend(&invoke, &scratch));
-    fig_invoke_lend_plan(&invoke, &given);
+    FIG_TRY(fig_invoke_lend_plan(&invoke, &given));
     return run(call, &invoke);
 }
 
@@ -105,6 +139,8 @@ static fig_status plan(fig_xla_call *call) {
     fig_invoke_plan p = {0};
     static const char *const needed[] = {"dtype", "q_heads", "kv_heads", "head_dim", "kv_length"};
     fig_xla_call_argument(call, "lengths", &p.lengths);
+    fig_xla_call_option(call, "positions", &p.positions);
+    fig_xla_call_option(call, "query_start_loc", &p.query_start_loc);
     fig_xla_call_result(call, "plan", &p.out);
     fig_xla_call_optional_result(call, "scratch", &p.scratch);
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
@@ -117,6 +153,9 @@ static fig_status plan(fig_xla_call *call) {
     p.page_size = fig_xla_call_integer(call, "page_size", 0);
     p.kv_length = fig_xla_call_integer(call, "kv_length", 0);
     p.window_left = fig_xla_call_integer(call, "window_left", -1);
+    p.row_tokens = fig_xla_call_integer(call, "row_tokens", 1);
+    p.tokens = fig_xla_call_integer(call, "tokens", 0);
+    p.deterministic = fig_xla_call_integer(call, "deterministic", 0);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_array_read_dtype("dtype", dtype, &p.dtype));
     FIG_TRY(fig_array_read_dtype("kv_dtype", kv_dtype, &p.kv_dtype));
@@ -124,8 +163,8 @@ static fig_status plan(fig_xla_call *call) {
     return run(call, &invoke);
 }
 
-/* Where a plan is given, scratch comes with it, from whoever had both before; else it is a result
- * and no more. */
+/* With a plan, plan and scratch are arguments, and the scratch is also a result. Without a plan the
+ * scratch is only a result. */
 typedef struct borrowed {
     fig_array plan, scratch;
 } borrowed;
@@ -148,7 +187,7 @@ static void read_scratch(fig_xla_call *call, borrowed *b) {
 
 static fig_status run_with(fig_xla_call *call, fig_invoke *invoke, const borrowed *b) {
     FIG_TRY(fig_invoke_lend(invoke, &b->scratch));
-    fig_invoke_lend_plan(invoke, &b->plan);
+    FIG_TRY(fig_invoke_lend_plan(invoke, &b->plan));
     return run(call, invoke);
 }
 
@@ -157,6 +196,7 @@ static void read_logits(fig_xla_call *call, fig_invoke_attention *a) {
     a->window_left = fig_xla_call_integer(call, "window_left", -1);
     a->soft_cap = fig_xla_call_real(call, "logits_soft_cap", 0);
     a->sm_scale = fig_xla_call_real(call, "sm_scale", 0);
+    a->deterministic = fig_xla_call_integer(call, "deterministic", 0);
 }
 
 static void read_options(fig_xla_call *call, fig_invoke_attention *a, borrowed *b) {
@@ -171,12 +211,13 @@ static void read_options(fig_xla_call *call, fig_invoke_attention *a, borrowed *
 static fig_status attention(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_attention a = {0};
+    caches c = {.k = &a.k, .v = &a.v};
     borrowed b;
     fig_xla_call_argument(call, "q", &a.q);
-    fig_xla_call_argument(call, "k_cache", &a.k);
-    fig_xla_call_argument(call, "v_cache", &a.v);
+    read_caches(call, &c);
     fig_xla_call_option(call, "lengths", &a.lengths);
     read_options(call, &a, &b);
+    read_queries(call, &a.queries);
     fig_xla_call_result(call, "out", &a.out);
     read_scratch(call, &b);
     fig_xla_call_optional_result(call, "lse", &a.lse);
@@ -190,22 +231,25 @@ static fig_status decode_attention(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_decode d = {0};
     fig_invoke_attention *a = &d.attention;
+    caches c = {.k = &a->k, .v = &a->v};
     borrowed b;
     fig_xla_call_argument(call, "q", &a->q);
     fig_xla_call_argument(call, "k", &d.k);
     fig_xla_call_argument(call, "v", &d.v);
-    fig_xla_call_argument(call, "k_cache", &a->k);
-    fig_xla_call_argument(call, "v_cache", &a->v);
+    read_caches(call, &c);
     fig_xla_call_argument(call, "lengths", &a->lengths);
     read_options(call, a, &b);
+    fig_xla_call_option(call, "positions", &d.positions);
+    fig_xla_call_option(call, "cos_sin", &d.cos_sin);
+    read_queries(call, &a->queries);
     fig_xla_call_result(call, "out", &a->out);
     fig_xla_call_alias(call, "q_out", &a->q);
     fig_xla_call_alias(call, "k_out", &d.k);
-    fig_xla_call_alias(call, "k_cache_out", &a->k);
-    fig_xla_call_alias(call, "v_cache_out", &a->v);
+    alias_caches(call, &c);
     read_scratch(call, &b);
     fig_xla_call_optional_result(call, "lse", &a->lse);
     read_angles(call, &d.rope);
+    d.plain = fig_xla_call_integer(call, "rope", 1) == 0;
     read_logits(call, a);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_invoke_decode_describe(&invoke, &d));
@@ -213,8 +257,8 @@ static fig_status decode_attention(fig_xla_call *call) {
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
-/* XLA:GPU asks for initialize at every step, and a whole step has hundreds of tensors: they are
- * looked at in execute alone, which a replay of what was captured passes by. */
+/* XLA:GPU calls initialize at every step, and a whole step has hundreds of tensors. So only execute
+ * reads the tensors; replaying a captured graph does not call execute. */
 static fig_status program(fig_xla_call *call) {
     fig_invoke_program p = {.loads_only = call->frame->stage != FIG_XLA_EXECUTE,
                             .device = call->device,

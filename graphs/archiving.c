@@ -1,7 +1,7 @@
-/* archiving.c: graphs are saved, with what they carry for those who keep them, and it is shown.
+/* archiving.c: saves graphs with their notes and images, and lists those notes and images.
  *
- * What that may be is said in graphs/files, in notes.h and archive.h. Invariant: nothing here is
- * part of what graphs mean, so their content id stays. */
+ * The formats of notes and images are in notes.h and archive.h of graphs/files. Invariant: notes
+ * and images are not part of the graphs' meaning, so nothing here changes the content id. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 /* ---- Saving */
 
-/* Images of this library in the place of its records of them. */
+/* Embeds this library's images in `archive`, whose records are replaced by records of these
+ * images. */
 static fig_status embed(const fig_graphs *graphs, fig_archive *archive) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     if (graphs->changed_kernels != 0)
@@ -24,7 +25,8 @@ static fig_status embed(const fig_graphs *graphs, fig_archive *archive) {
     return fig_archive_embed(archive, fig_images_of);
 }
 
-/* With copies of what graphs carry, changed as options say; ended by the caller in any case. */
+/* Writes `graphs` with copies of their notes and images, changed as the options request. The caller
+ * must free the contents of `changed`, even after a failure. */
 static fig_status write_changed(const fig_graphs *graphs, const fig_archive_options *options,
                                 fig_graphs *changed, uint8_t **bytes, size_t *count) {
     *changed = *graphs;
@@ -50,7 +52,7 @@ static fig_status check_given(const fig_graphs *graphs, const char *path,
                         " ranks; a file holds the model, which serves them all",
                         path, graphs->ranks);
     if (options->embed != 0 && options->embed != 1)
-        return fig_fail(FIG_INVALID, "fig_archive_options: embed is %" PRId32 ", it is 0 or 1",
+        return fig_fail(FIG_INVALID, "fig_archive_options: embed is %" PRId32 ", it must be 0 or 1",
                         options->embed);
     return FIG_OK;
 }
@@ -75,7 +77,7 @@ fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
     return fig_graphs_archive(graphs, path, NULL);
 }
 
-/* ---- Asking */
+/* ---- Listing */
 
 fig_status fig_graphs_note(const fig_graphs *graphs, int32_t index, fig_note *note) {
     fig_note ours = {.size = sizeof ours};

@@ -1,10 +1,11 @@
-/* divide.c: the graphs of one of several ranks.
+/* divide.c: makes the graphs of one of several ranks.
  *
- * A model's program says of each operand, by the kernel table, what its extents count; so a rank's
- * program is the model's with some extents smaller, and is lowered like any other. Nothing is left
- * to whoever recorded it: a file of the model serves any number of ranks. Invariant: a tensor is
- * divided along one dim by one rule, or whole for all that touch it but callbacks, which say
- * nothing. */
+ * For each operand of a model's program the kernel table says what the operand's dims count. So a
+ * rank's program is the model's program with some smaller dims, and is lowered like any other
+ * program. The author of the program need not prepare anything: one file of the model serves any
+ * number of ranks. Invariant: a tensor is divided along one dim by one rule, or stays whole, and
+ * all nodes that use it agree. Calls of callbacks have no such rule and are left out of this
+ * check. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "planner/share.h"
 #include "planner/status.h"
 
-/* What the first operand that says anything of a tensor says. */
+/* The rule by which a tensor is divided. The first operand that refers to the tensor sets it. */
 typedef struct division {
     uint8_t rule, dim;
     int is_said;
@@ -32,10 +33,15 @@ static fig_status refuse_division(const fig_program_view *view, uint32_t tensor,
 static fig_status add_node(const fig_program_view *view, uint32_t n, division *divisions) {
     const fig_node *node = &view->nodes[n];
     if (node->op == FIG_OP_CALL) return FIG_OK;
+    if (fig_kernel_table[node->op].has_score)
+        return fig_fail(FIG_UNSUPPORTED,
+                        "node %u (%s): it has a score, which may depend on the number of a head: "
+                        "ranks cannot divide it",
+                        n, fig_table_op_name(node->op));
     for (uint32_t i = 0; i < node->operand_count; i++) {
-        const fig_operand *operand = &fig_kernel_table[node->op].operands[i];
         const uint32_t tensor = view->operands[node->operand + i];
         if (tensor == 0) continue;
+        const fig_operand *operand = &fig_kernel_table[node->op].operands[i];
         division *said = &divisions[tensor - 1];
         if (!said->is_said) *said = (division){operand->share, operand->dim, 1, n};
         if (said->rule != operand->share || said->dim != operand->dim)
@@ -67,7 +73,7 @@ static fig_status divide_tensors(const fig_program_view *view, int32_t ranks, di
     return FIG_OK;
 }
 
-/* The program of one of `ranks`. */
+/* Makes the program that each of `ranks` ranks runs. */
 static fig_status divide_program(const fig_program_view *view, int32_t ranks, fig_program **out) {
     const size_t count = (size_t)view->tensor_count + 1;
     fig_program_view share = *view;
@@ -83,28 +89,34 @@ static fig_status divide_program(const fig_program_view *view, int32_t ranks, fi
     if (status == FIG_OK) status = fig_program_restore(out, &share);
     free(divisions);
     free(records);
-    /* What a file could not hold is here what the caller asked for. */
+    /* FIG_FORMAT means a damaged file, but here the caller made the error. */
     return status == FIG_FORMAT ? fig_status_relay(FIG_INVALID, fig_message()) : status;
 }
 
-/* The model's buckets, each once whatever its variants: those are the share's own to choose. */
+/* Lowers the share for each of the model's bucket sizes once; the share chooses its own
+ * variants. */
 static fig_status lower_share(fig_graphs **share, const fig_graphs *model,
                               const fig_program *program) {
     fig_lower_options options = {.size = sizeof options,
                                  .traits = &model->target.traits,
                                  .deterministic = model->target.deterministic};
+    int32_t *queries;
     fig_bucket *buckets = calloc(model->bucket_count, sizeof *buckets);
     if (buckets == NULL) return fig_fail(FIG_NOMEM, "ranks: %u buckets", model->bucket_count);
     for (uint32_t i = 0; i < model->bucket_count; i++)
         buckets[i] = model->buckets[i].caps;
     options.buckets = buckets;
     options.bucket_count = (int32_t)model->bucket_count;
-    const fig_status status = fig_graphs_lower(share, program, &options);
+    fig_status status = fig_graphs_queries(model, &queries, &options.query_limit_count);
+    options.query_limits = options.query_limit_count > 0 ? queries : NULL;
+    if (status == FIG_OK) status = fig_graphs_lower(share, program, &options);
+    free(queries);
     free(buckets);
     return status;
 }
 
-/* The model's images, so that one who trusts them can run its shares with them. */
+/* Copies the model's notes and images, so that a caller that trusts the images can run shares with
+ * them. */
 static fig_status carry(fig_graphs *share, const fig_graphs *model) {
     FIG_TRY(fig_notes_clone(&share->notes, &model->notes));
     fig_archive_finish(&share->archive);

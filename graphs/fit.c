@@ -1,8 +1,8 @@
-/* fit.c: how well graphs fit a machine, which need not be there.
+/* fit.c: judges how well graphs fit a machine, which need not be present.
  *
- * Each of their buckets is shaped anew for the machine, and each launch of the largest asks again
- * which family serves: what comes out otherwise is a reason. Whatever fits less than fully is
- * slower and never wrong: a split is right on any number of SMs. */
+ * Shapes each bucket again for the machine, and finds which family would serve each launch of the
+ * largest bucket there. Every difference is a reason for a worse fit. Graphs that do not fit fully
+ * are slower but never wrong, because a split is correct on any number of SMs. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,17 +11,17 @@
 #include "graphs/graphs.h"
 #include "include/figraph_tune.h"
 #include "include/figraph_unstable.h"
-#include "kernels/families.h"
+#include "kernels/table/families.h"
 #include "planner/status.h"
 #include "planner/traits.h"
 
-/* Kernels are compiled for 9.0 and for 8.0, which later chips run as well. */
+/* Kernels are compiled for 9.0 and for 8.0; later chips run the latter. */
 enum { CAPABILITY_OWN = 90, REASON_BYTES = 256 };
 
 typedef struct fitting {
     const fig_graphs *graphs;
-    fig_traits traits; /* of the machine */
-    fig_fit fit;       /* the worst of what was found */
+    fig_traits traits; /* the machine's traits */
+    fig_fit fit;       /* the worst finding so far */
     fig_fit_callback find;
     void *user;
 } fitting;
@@ -37,7 +37,7 @@ __attribute__((format(printf, 3, 4))) static void find(fitting *f, fig_fit fit, 
     if (f->find != NULL) f->find(f->user, fit, reason);
 }
 
-/* What kernels may rely on there, as a device says it. */
+/* Returns the traits that kernels may rely on, as a device of that machine would report them. */
 static fig_traits kernel_traits(const fig_traits *machine) {
     fig_traits traits = *machine;
     if (traits.compute_capability > 0 && traits.compute_capability != CAPABILITY_OWN)
@@ -45,7 +45,7 @@ static fig_traits kernel_traits(const fig_traits *machine) {
     return traits;
 }
 
-/* ---- What comes out otherwise */
+/* ---- Differences there */
 
 static int serves_alike(const fitting *f, const fig_bucket_shape *own) {
     const fig_program_view *view = fig_program_view_of(f->graphs->program);
@@ -64,14 +64,15 @@ static void compare_buckets(fitting *f) {
     if (count > 0)
         find(f, FIG_FIT_ANEW,
              "%" PRIu32 " of %" PRIu32 " buckets are cut for %s with %" PRId32
-             " SMs, and would be cut otherwise for %s with %" PRId32,
+             " SMs, and would be cut differently for %s with %" PRId32,
              count, graphs->bucket_count, own->name, own->sm_count, there->name, there->sm_count);
     if (count == 0 && strcmp(own->name, there->name) != 0)
-        find(f, FIG_FIT_WARNING, "variants are offered and chosen by what they cost on %s, not %s",
+        find(f, FIG_FIT_WARNING, "variants are offered and chosen by their costs on %s, not on %s",
              own->name, there->name);
 }
 
-/* Of the largest bucket: the operations that another family serves there, each once. */
+/* Reports, once each, the operations of the largest bucket that another family serves on the
+ * machine. */
 static fig_status compare_families(fitting *f) {
     const fig_graphs *graphs = f->graphs;
     const fig_traits own = kernel_traits(&graphs->target.traits), there = kernel_traits(&f->traits);
@@ -96,7 +97,7 @@ static fig_status compare_families(fitting *f) {
     return FIG_OK;
 }
 
-/* ---- What the file says of itself */
+/* ---- The file itself */
 
 static void tell_age(fitting *f) {
     const fig_graphs *graphs = f->graphs;
@@ -106,7 +107,7 @@ static void tell_age(fitting *f) {
     if (relowered > 0)
         find(f, FIG_FIT_WARNING,
              "%" PRIu32 " of %" PRIu32
-             " buckets are lowered otherwise than by the library that made the file",
+             " buckets are lowered differently than by the library that made the file",
              relowered, graphs->bucket_count);
 }
 
@@ -122,8 +123,8 @@ static void tell_tuning(fitting *f) {
              unused, tuning.count);
 }
 
-/* Kernels of the same params may have been compiled from other sources, or by another compiler. A
- * library that has none compares nothing. */
+/* Reports images that differ from this library's. Kernels with the same params may have been
+ * compiled from other sources or by another compiler. A library without images compares nothing. */
 static void tell_images(fitting *f) {
     const fig_archive *archive = &f->graphs->archive;
     uint32_t others = 0;
@@ -133,7 +134,7 @@ static void tell_images(fitting *f) {
     if (others > 0)
         find(f, FIG_FIT_WARNING,
              "%" PRIu32 " of %" PRIu32
-             " images of kernels are others here than those that the file's maker had",
+             " images of kernels differ here from those of the file's maker",
              others, archive->image_count);
 }
 

@@ -1,8 +1,8 @@
-/* graphs.c: a program lowered for each bucket, and what may be asked of it.
+/* graphs.c: makes graphs by lowering a program for each bucket, and answers questions about them.
  *
- * Leaves saving to archiving.c, bytes to codec.c, printing to inspect_print.c, and what a step
- * would do to plan_report.c. Invariant: graphs made here and graphs read from a file come from one
- * function, so a file holds nothing that lowering would not make. */
+ * archiving.c saves graphs, codec.c reads and writes bytes, graphs/inspect inspects graphs, and
+ * plan_report.c plans a single step. Invariant: the same function makes new graphs and graphs read
+ * from a file, so a file cannot contain anything that lowering would not make. */
 #include "graphs/graphs.h"
 
 #include <assert.h>
@@ -12,15 +12,17 @@
 
 #include "graphs/files/file.h"
 #include "graphs/files/sections.h"
+#include "graphs/lower/launch_list.h"
 #include "planner/size.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 #include "planner/traits.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static int order_shapes(const fig_bucket_shape *a, const fig_bucket_shape *b) {
-    if (a->caps.batch != b->caps.batch) return a->caps.batch < b->caps.batch ? -1 : 1;
-    if (a->caps.kv != b->caps.kv) return a->caps.kv < b->caps.kv ? -1 : 1;
+    const int by_size = fig_bucket_compare(a, b);
+    if (by_size != 0) return by_size;
     return (a->variant > b->variant) - (a->variant < b->variant);
 }
 
@@ -42,9 +44,10 @@ static fig_status check_parts(const fig_codec_parts *parts) {
     return fig_traits_check(&parts->target.traits);
 }
 
-/* The exec whose buckets need the same launches as bucket `index`; exec_count: none so far. Digests
- * are those of shapes. Where it stands in `table`, or would, is *at; a row of the table is 1 + an
- * exec, 0 where it is free. */
+/* Returns the exec whose buckets need the same launches as bucket `index`, or exec_count if there
+ * is none so far. graphs->digests still holds digests of shapes. `table` is a hash table of values
+ * 1 + exec; 0 marks a free place. Sets *at to the place of the exec, or to a free place for a new
+ * exec. */
 static uint32_t find_alike(const fig_graphs *graphs, uint32_t index, const uint32_t *table,
                            size_t places, size_t *at) {
     *at = graphs->digests[index] % places;
@@ -57,7 +60,7 @@ static uint32_t find_alike(const fig_graphs *graphs, uint32_t index, const uint3
     return graphs->exec_count;
 }
 
-/* Numbers the execs by their first buckets. */
+/* Gives each bucket its exec. Execs are numbered in the order of their first buckets. */
 static fig_status share_execs(fig_graphs *graphs) {
     const size_t places = 2 * (size_t)graphs->bucket_count;
     uint32_t *table = calloc(places, sizeof *table);
@@ -79,7 +82,7 @@ static fig_status share_execs(fig_graphs *graphs) {
 
 static fig_status make_shapes(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
-    const uint32_t launch_count = fig_lower_launch_count(view);
+    const uint32_t launch_count = fig_launch_list_count(view);
     const uint64_t launches = (uint64_t)graphs->bucket_count * launch_count;
     if (launches > FIG_LAUNCH_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
@@ -98,7 +101,7 @@ static fig_status make_shapes(fig_graphs *graphs) {
     return fig_lower_common_init(&graphs->common, view, &graphs->workspace);
 }
 
-/* Of the launches, in place of those of shapes. */
+/* Replaces the digests of shapes by digests of launches. */
 static fig_status make_digests(fig_graphs *graphs) {
     const size_t bytes = graphs->bucket_count * sizeof *graphs->digests;
     for (uint32_t i = 0; i < graphs->bucket_count; i++)
@@ -111,7 +114,8 @@ static fig_status make_digests(fig_graphs *graphs) {
     return FIG_OK;
 }
 
-/* Only the fields, so that what a caller left behind a name does not reach a file. */
+/* Copies field by field, so that bytes after the end of the caller's name do not get into a
+ * file. */
 static fig_traits copy_traits(const fig_traits *given) {
     fig_traits traits = {.size = sizeof traits,
                          .compute_capability = given->compute_capability,
@@ -171,7 +175,8 @@ fig_status fig_graphs_assemble(fig_graphs **out, fig_codec_parts *parts) {
     return status;
 }
 
-/* The caller's buckets, or the ladder. *buckets is to be freed. */
+/* Copies the caller's buckets, or makes the ladder if the caller gave none. The caller frees
+ * *buckets. */
 static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *options,
                                fig_bucket **buckets, int32_t *count) {
     *count = options->bucket_count;
@@ -197,8 +202,8 @@ static fig_status take_buckets(const fig_spec *spec, const fig_lower_options *op
     return fig_bucket_normalise(*buckets, count, spec->batch_limit, spec->kv_limit);
 }
 
-/* The variants that a bucket is lowered in, as bits: the one asked for or, below 0, those that are
- * worth having there. */
+/* Finds the variants in which a bucket is lowered, as bits: the requested variant or, if `variant`
+ * is below 0, the variants that the bucket offers. */
 static fig_status take_variants(const fig_program_view *view, const fig_lower_target *target,
                                 const fig_bucket *buckets, int32_t index, int32_t variant,
                                 uint32_t *variants) {
@@ -212,25 +217,104 @@ static fig_status take_variants(const fig_program_view *view, const fig_lower_ta
     return FIG_OK;
 }
 
-/* Each bucket once for every variant of its own. *shapes is to be freed. */
+/* The sizes of the buckets to make. */
+typedef struct bucket_list {
+    fig_bucket *buckets; /* [count] */
+    int32_t *queries;    /* [query_count + 1] numbers of query tokens, in order; the last is 0 */
+    int32_t count, query_count;
+} bucket_list;
+
+static void list_finish(bucket_list *list) {
+    free(list->buckets);
+    free(list->queries);
+}
+
+static int order_numbers(const void *left, const void *right) {
+    const int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Lists the numbers of query tokens for which the ladder is lowered if rows may be chunks. Each is
+ * eight times the one before, because a bucket that is too large for its step costs only thread
+ * blocks that end at once. */
+static fig_status make_queries(const fig_spec *spec, bucket_list *list) {
+    enum { LEAST = 64, RATIO = 8, LIMIT = 8 };
+    list->queries = calloc(LIMIT, sizeof *list->queries);
+    if (list->queries == NULL) return fig_fail(FIG_NOMEM, "graphs: %d numbers", LIMIT);
+    for (int32_t tokens = LEAST; tokens < spec->query_limit; tokens *= RATIO)
+        list->queries[list->query_count++] = tokens;
+    assert(list->query_count < LIMIT);
+    list->queries[list->query_count] = 0;
+    return FIG_OK;
+}
+
+/* Copies the caller's numbers of query tokens, sorts them and drops repeats. */
+static fig_status take_queries(const fig_spec *spec, const fig_lower_options *options,
+                               bucket_list *list) {
+    const int32_t count = options->query_limit_count;
+    if (count < 0 || count > FIG_BUCKET_LIMIT || (count > 0) != (options->query_limits != NULL))
+        return fig_fail(FIG_INVALID,
+                        "fig_lower_options: query_limit_count is %" PRId32
+                        ", limits 0 to %d, and 0 where query_limits is NULL",
+                        count, FIG_BUCKET_LIMIT);
+    if (count > 0 && spec->query_limit == 0)
+        return fig_fail(FIG_INVALID,
+                        "fig_lower_options: query_limits must be NULL where the spec's query_limit "
+                        "is 0");
+    if (count == 0 && options->buckets == NULL && fig_spec_has_chunks(spec))
+        return make_queries(spec, list);
+    list->queries = calloc((size_t)count + 1, sizeof *list->queries);
+    if (list->queries == NULL) return fig_fail(FIG_NOMEM, "graphs: %" PRId32 " numbers", count);
+    for (int32_t i = 0; i < count; i++) {
+        list->queries[i] = options->query_limits[i];
+        if (list->queries[i] < 1 || list->queries[i] > FIG_QUERY_LIMIT)
+            return fig_fail(FIG_INVALID,
+                            "fig_lower_options: query_limits[%" PRId32 "] is %" PRId32
+                            ", limits 1 to %d",
+                            i, list->queries[i], FIG_QUERY_LIMIT);
+    }
+    if (count > 0) qsort(list->queries, (size_t)count, sizeof *list->queries, order_numbers);
+    for (int32_t i = 0; i < count; i++)
+        if (i == 0 || list->queries[i] != list->queries[list->query_count - 1])
+            list->queries[list->query_count++] = list->queries[i];
+    list->queries[list->query_count] = 0;
+    return FIG_OK;
+}
+
+/* Adds a bucket in each of its variants: once without a limit on query tokens, and once for each
+ * listed number of query tokens that is below the largest number that the bucket's rows may
+ * have. */
+static void add_shapes(const fig_spec *spec, const bucket_list *list, int32_t index,
+                       uint32_t variants, fig_bucket_shape *shapes, uint32_t *shape_count) {
+    const int32_t most = fig_lower_query_limit(spec, &list->buckets[index]);
+    for (int32_t q = 0; q <= list->query_count; q++) {
+        if (list->queries[q] >= most && q < list->query_count) continue;
+        for (int32_t v = 0; variants >> v != 0; v++) {
+            if (!(variants >> v & 1)) continue;
+            fig_bucket_shape *shape = &shapes[(*shape_count)++];
+            shape->caps = list->buckets[index];
+            shape->queries = list->queries[q];
+            shape->variant = v;
+        }
+    }
+}
+
+/* Makes the shapes of all buckets. The caller frees *shapes. */
 static fig_status multiply_buckets(const fig_program_view *view, const fig_lower_target *target,
-                                   const fig_bucket *buckets, int32_t count, int32_t variant,
+                                   const bucket_list *list, int32_t variant,
                                    fig_bucket_shape **shapes, uint32_t *shape_count) {
     const int32_t variant_count = fig_traits_variant_count(&target->traits);
-    const uint32_t limit = (uint32_t)count * (uint32_t)variant_count;
+    const uint64_t limit =
+        (uint64_t)list->count * (uint64_t)(list->query_count + 1) * (uint64_t)variant_count;
     *shape_count = 0;
     *shapes = calloc(limit, sizeof **shapes);
     if (*shapes == NULL)
-        return fig_fail(FIG_NOMEM, "graphs: %u buckets of %zu bytes", limit, sizeof **shapes);
-    for (int32_t i = 0; i < count; i++) {
+        return fig_fail(FIG_NOMEM, "graphs: %" PRIu64 " buckets of %zu bytes", limit,
+                        sizeof **shapes);
+    for (int32_t i = 0; i < list->count; i++) {
         uint32_t variants;
-        FIG_TRY(take_variants(view, target, buckets, i, variant, &variants));
-        for (int32_t v = 0; v < variant_count; v++) {
-            if (!(variants >> v & 1)) continue;
-            fig_bucket_shape *shape = &(*shapes)[(*shape_count)++];
-            shape->caps = buckets[i];
-            shape->variant = v;
-        }
+        FIG_TRY(take_variants(view, target, list->buckets, i, variant, &variants));
+        add_shapes(&view->spec, list, i, variants, *shapes, shape_count);
     }
     return FIG_OK;
 }
@@ -247,22 +331,23 @@ static fig_status take_traits(const fig_traits *given, fig_traits *traits) {
                     capability, capability / 10, capability % 10, least);
 }
 
-/* What graphs of a finished program are made of; ended by the caller, of a failure too. */
+/* Makes the parts of graphs from a finished program. The caller must free the parts, even after a
+ * failure. */
 static fig_status make_parts(const fig_program *program, const fig_lower_options *options,
                              const fig_graphs_choice *choice, fig_codec_parts *parts) {
     const fig_program_view *view = fig_program_view_of(program);
-    fig_bucket *buckets = NULL;
-    int32_t count = 0;
+    bucket_list list = {0};
     FIG_TRY(take_traits(options->traits, &parts->target.traits));
     if (choice->tuning != NULL) FIG_TRY(fig_tuning_clone(&parts->target.tuning, choice->tuning));
     parts->target.deterministic = options->deterministic;
     parts->maker = fig_codec_maker_of(view);
     FIG_TRY(fig_archive_record(&parts->archive, fig_codec_kernels_of(view), fig_images_of));
-    fig_status status = take_buckets(&view->spec, options, &buckets, &count);
+    fig_status status = take_buckets(&view->spec, options, &list.buckets, &list.count);
+    if (status == FIG_OK) status = take_queries(&view->spec, options, &list);
     if (status == FIG_OK)
-        status = multiply_buckets(view, &parts->target, buckets, count, choice->variant,
-                                  &parts->buckets, &parts->bucket_count);
-    free(buckets);
+        status = multiply_buckets(view, &parts->target, &list, choice->variant, &parts->buckets,
+                                  &parts->bucket_count);
+    list_finish(&list);
     FIG_TRY(status);
     return fig_program_clone(&parts->program, program);
 }
@@ -300,8 +385,32 @@ void fig_graphs_destroy(fig_graphs *graphs) {
     free(graphs);
 }
 
+fig_status fig_graphs_queries(const fig_graphs *graphs, int32_t **queries, int32_t *count) {
+    *count = 0;
+    *queries = calloc(graphs->bucket_count, sizeof **queries);
+    if (*queries == NULL)
+        return fig_fail(FIG_NOMEM, "graphs: %u numbers of query tokens", graphs->bucket_count);
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        if (graphs->buckets[i].queries > 0) (*queries)[(*count)++] = graphs->buckets[i].queries;
+    return FIG_OK;
+}
+
 uint32_t fig_graphs_page_limit(const fig_graphs *graphs) {
     return 64 + 2 * (uint32_t)fig_program_view_of(graphs->program)->spec.batch_limit;
+}
+
+fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs) {
+    const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
+    fig_plan_held_limits limits = {.row_limit = spec->batch_limit,
+                                   .chunk_least = FIG_ROW_TOKENS_LIMIT + 1};
+    if (!fig_spec_has_chunks(spec)) return limits;
+    limits.chunk_classes = graphs->common.classes.count;
+    limits.chunk_shapes = graphs->buckets[0].strips;
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        const uint32_t room = fig_plan_strips_room(&graphs->buckets[i].plan);
+        if (room > limits.strips_bytes) limits.strips_bytes = room;
+    }
+    return limits;
 }
 
 uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs) {
@@ -357,6 +466,18 @@ fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info)
     return fig_status_give(info, &ours, sizeof ours, "fig_graphs_info");
 }
 
+/* Buckets of the same size are neighbours. */
+static void count_size(const fig_graphs *graphs, uint32_t index, fig_bucket_info *info) {
+    const fig_bucket_shape *own = &graphs->buckets[index];
+    uint32_t first = index, end = index + 1;
+    while (first > 0 && fig_bucket_compare(&graphs->buckets[first - 1], own) == 0)
+        first--;
+    while (end < graphs->bucket_count && fig_bucket_compare(&graphs->buckets[end], own) == 0)
+        end++;
+    info->size_first = (int32_t)first + 1;
+    info->size_count = (int32_t)(end - first);
+}
+
 static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_bucket_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     fig_split_classes classes;
@@ -367,9 +488,11 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     const fig_bucket_shape *shape = &graphs->buckets[bucket - 1];
     FIG_TRY(fig_split_classes_find(view, &classes));
     FIG_TRY(fig_workspace_init(&workspace, view, shape, 1));
+    count_size(graphs, (uint32_t)bucket - 1, info);
     info->bucket = shape->caps;
     info->variant = shape->variant;
-    info->launch_count = (int32_t)fig_lower_launch_count(view);
+    info->query_limit = shape->plan.query_limit;
+    info->launch_count = (int32_t)fig_launch_list_count(view);
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;
     if (classes.count > 0) {
@@ -400,6 +523,7 @@ static fig_status fill_tensor(const fig_program_view *view, int32_t index, fig_t
         memcpy(info->dims, record->dims, sizeof info->dims);
         if (record->symbol == FIG_SYMBOL_BATCH) info->dims[0] = FIG_DIM_BATCH;
         if (record->symbol == FIG_SYMBOL_PAGES) info->dims[0] = FIG_DIM_PAGES;
+        if (record->symbol == FIG_SYMBOL_QUERIES) info->dims[0] = FIG_DIM_QUERIES;
         info->multiple = record->symbol != FIG_SYMBOL_NONE ? (int32_t)record->dims[0] : 1;
         info->layout = (fig_kv_layout)record->layout;
         return FIG_OK;

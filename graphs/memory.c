@@ -1,7 +1,7 @@
-/* memory.c: what graphs take of a device, before one is opened.
+/* memory.c: computes, before a caller opens an engine, the memory that its graphs will need.
  *
- * Invariant: but for execs, which are estimated, an engine takes exactly what is said here; a test
- * holds the two together. */
+ * Invariant: an engine allocates exactly these sizes, except that the sizes of execs are estimates.
+ * A test compares the computed sizes with those of an engine. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -9,10 +9,11 @@
 #include "planner/size.h"
 #include "planner/status.h"
 
-/* Of an H200, where graphs of 4, 40 and 400 kernels take 82, 205 and 1311 KiB each. */
+/* Measured on an H200, where graphs of 4, 40 and 400 kernels take 82, 205 and 1311 KiB each. */
 enum { EXEC_BYTES = 70 << 10, EXEC_LAUNCH_BYTES = 31 * 1024 / 10, WORDS_BYTES = 64 };
 
-/* The engine's own unless bound, and known before anything is bound. */
+/* Returns the bytes of the state tensors that the engine allocates if the caller does not bind
+ * them. Counts only tensors whose size is known before binding. */
 static uint64_t state_bytes_of(const fig_program_view *view) {
     uint64_t bytes = 0;
     for (uint32_t id = 1; id <= view->tensor_count; id++) {
@@ -23,7 +24,7 @@ static uint64_t state_bytes_of(const fig_program_view *view) {
     return bytes;
 }
 
-/* Adds what one token takes of a cache, once for each tensor. `counted`: [tensor_count] */
+/* Adds the bytes of one token in a cache, once for each tensor. `counted`: [tensor_count] */
 static void count_cache(const fig_program_view *view, uint32_t id, uint8_t *counted,
                         uint64_t *bytes) {
     const fig_tensor_record *record = &view->tensors[id - 1];
@@ -33,11 +34,15 @@ static void count_cache(const fig_program_view *view, uint32_t id, uint8_t *coun
               fig_program_view_dtype_bytes(record->dtype);
 }
 
-static void count_caches(const fig_program_view *view, const fig_node *node, int k, int v,
-                         uint8_t *counted, uint64_t *bytes) {
-    const uint32_t *ids = view->operands + node->operand;
-    count_cache(view, ids[k], counted, bytes);
-    count_cache(view, ids[v], counted, bytes);
+/* Counts the caches of a node: the operands whose extent the node's kernel reads. */
+static void count_caches(const fig_program_view *view, const fig_node *node, uint8_t *counted,
+                         uint64_t *bytes) {
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    for (uint32_t i = 0; i < kernel->field_count; i++) {
+        if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
+        const uint32_t id = fig_launch_operand(view, node, node->op, kernel->fields[i].operand);
+        if (id != 0) count_cache(view, id, counted, bytes);
+    }
 }
 
 static fig_status count_token_bytes(const fig_program_view *view, uint64_t *bytes) {
@@ -46,10 +51,7 @@ static fig_status count_token_bytes(const fig_program_view *view, uint64_t *byte
     if (counted == NULL) return fig_fail(FIG_NOMEM, "memory: %u tensors", view->tensor_count);
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
-        if (node->op < FIG_OP_KERNEL_COUNT && fig_kernel_table[node->op].split)
-            count_caches(view, node, FIG_ATTENTION_K_CACHE, FIG_ATTENTION_V_CACHE, counted, bytes);
-        if (node->op == FIG_OP_APPEND_KV)
-            count_caches(view, node, FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE, counted, bytes);
+        if (node->op < FIG_OP_KERNEL_COUNT) count_caches(view, node, counted, bytes);
     }
     free(counted);
     return FIG_OK;
@@ -60,8 +62,10 @@ uint64_t fig_memory_exec_bytes(const fig_graphs *graphs) {
     return EXEC_BYTES + launches * EXEC_LAUNCH_BYTES;
 }
 
-/* Pinned is the ring, which is what the device tells the host and slots, and what pages in bulk
- * pass through. The device has a plan, how far it is, and the slot that it took ahead. */
+/* Fills in all sizes. Pinned memory holds the ring, and the buffer from which many page-table
+ * entries are copied at once. The ring consists of slots, and of words that the device writes for
+ * the host. Device memory holds a plan, the state of the fetch, and the slot that the device has
+ * prefetched. */
 static fig_status fill_memory(const fig_graphs *graphs, int32_t slots, fig_memory_info *info) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     if (slots == 0) slots = FIG_SLOT_DEFAULT;

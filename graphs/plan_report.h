@@ -1,13 +1,16 @@
-/* plan_report.h: what planning a step would do to one split class.
+/* plan_report.h: reports the plan of a step for one split class.
  *
- * The public call, fig_graphs_plan(), tells of the first; inspection shows them all. */
+ * The public call fig_graphs_plan() reports on the first class. An inspection shows all classes. */
 #ifndef FIG_GRAPHS_PLAN_REPORT_H
 #define FIG_GRAPHS_PLAN_REPORT_H
 
 #include "graphs/graphs.h"
 
-/* split_class: from 0; ours, its worker_tiles and worker_capacity set. Of a program without
- * attention the parts that tell of a split stay 0. */
+/* Copies the caller's arrays and their capacities, which are inputs of a report. */
+void fig_plan_report_take_arrays(fig_plan_report *report, const fig_plan_report *given);
+/* Reports on class `split_class`, counted from 0. The caller sets size, and the arrays and
+ * capacities of *report. For a program without attention the fields that describe a split stay
+ * 0. */
 fig_status fig_plan_report_class(const fig_graphs *graphs, const fig_step *step,
                                  int32_t split_class, fig_plan_report *report);
 

@@ -1,55 +1,62 @@
-/* run_shape.h: how a run without an engine is cut, and what of its scratch lies where.
+/* run_shape.h: chooses the split of a run without an engine, and lays out its scratch.
  *
  *     [plan][counters, partials and sums of class 0, 1, ..][temps]
  *
- * A run is a bucket of its own: as many rows as it has, and sequences as long as they may be.
- * Pure: it follows from graphs, traits and the run's size alone, so that whoever asks again, on
- * whatever machine, hears the same, and nothing is allocated. Invariant: a shape that was made fits
- * the scratch that it was made for. */
+ * Each run gets its own bucket, with the run's number of rows and with sequences of the longest
+ * allowed length. The functions are pure: the shape depends only on the graphs, the traits and the
+ * run's size, so every call on any machine gives the same shape. No function allocates. Invariant:
+ * a shape fits the scratch size for which it was made. */
 #ifndef FIG_GRAPHS_RUN_SHAPE_H
 #define FIG_GRAPHS_RUN_SHAPE_H
 
 #include "graphs/graphs.h"
 #include "include/figraph_runner.h"
 
-/* Of all scratch that there may be. */
+/* A value of scratch_bytes that sets no limit, which gives the best shape. */
 #define FIG_RUN_SHAPE_BEST UINT64_MAX
 
 typedef struct fig_run_size {
-    int32_t rows;           /* 1 at least */
-    int32_t kv_limit;       /* tokens of a sequence at most; 1 at least */
-    uint64_t scratch_bytes; /* what there is; FIG_RUN_SHAPE_BEST */
+    int32_t rows;           /* at least 1 */
+    int32_t kv_limit;       /* the longest sequence in tokens, at least 1 */
+    uint64_t scratch_bytes; /* the available scratch, or FIG_RUN_SHAPE_BEST */
+    int32_t queries;        /* most query tokens, at least 1; 0: the program is not packed */
 } fig_run_size;
 
 typedef struct fig_run_shape {
     fig_bucket_shape bucket;
     fig_workspace workspace; /* offsets in scratch; temps: NULL */
-    uint64_t plan_bytes;     /* 0: nothing is planned */
-    uint64_t zeros, temps;   /* what a run puts to zeros first is [zeros, temps) */
-    uint64_t bytes;          /* of scratch in all */
+    uint64_t plan_bytes;     /* 0: no node reads a plan */
+    uint64_t zeros, temps;   /* a run first sets [zeros, temps) to zeros */
+    uint64_t bytes;          /* bytes of the whole scratch */
 } fig_run_shape;
 
-/* FIG_TOO_LARGE: more rows or tokens than the spec allows, or than can be counted. FIG_INVALID: no
- * cut is small enough for the scratch. */
+/* Makes the shape of a run. FIG_TOO_LARGE: the run has more rows or tokens than the spec allows, or
+ * too many to count. FIG_INVALID: even the smallest shape does not fit the scratch. */
 fig_status fig_run_shape_make(const fig_graphs *graphs, const fig_traits *traits,
                               const fig_run_size *size, fig_run_shape *shape);
-/* The same in a variant that is given, for all scratch that there may be. */
+/* Makes the shape of a given variant, without a limit on scratch. */
 fig_status fig_run_shape_of_variant(const fig_graphs *graphs, const fig_traits *traits,
                                     const fig_run_size *size, int32_t variant,
                                     fig_run_shape *shape);
 
-/* 1: the node reads a plan. */
+/* Returns 1 if the node reads a plan. */
 int fig_run_shape_is_planned(const fig_program_view *view, const fig_node *node);
 
-/* What the temps before one take, in order of their ids: a temp's place, once the rows are known.
- * It begins as zeros. */
+/* The total size of all temps whose ids are lower than that of a given temp. When the size of the
+ * run is known, it gives the offset of that temp. A caller begins with a zeroed struct. */
 typedef struct fig_run_temp {
-    uint64_t row_bytes, fixed_bytes; /* of each row of the batch; of all rows */
+    /* bytes per row of the batch; bytes per query token; bytes for all rows together */
+    uint64_t row_bytes, query_bytes, fixed_bytes;
     uint32_t count;
 } fig_run_temp;
-/* Moves behind a tensor, which may be no temp. */
+/* Adds a tensor's size if the tensor is a temp; ignores other tensors. */
 void fig_run_shape_pass_temp(const fig_program_view *view, uint32_t tensor, fig_run_temp *temp);
-/* From where the temps begin. */
-uint64_t fig_run_shape_temp_offset(const fig_run_temp *temp, int32_t rows);
+/* Returns the temp's offset from the beginning of the temps. */
+uint64_t fig_run_shape_temp_offset(const fig_run_temp *temp, const fig_run_size *size);
+
+/* Finds the most query tokens of a run, from its rows and query_tokens; 0 if the program is not
+ * packed. FIG_INVALID, FIG_TOO_LARGE: query_tokens is wrong. */
+fig_status fig_run_shape_queries(const fig_program_view *view, const fig_run *run,
+                                 int32_t *queries);
 
 #endif

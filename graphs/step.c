@@ -1,17 +1,18 @@
-/* step.c: whether a caller's step is one that the program allows.
+/* step.c: checks that a caller's step is valid for the program.
  *
- * Runs once per step on the hot path: no allocation, and a few cycles a row where nothing is wrong;
- * where something is, the rows are gone over again, one by one, for the sentence. Invariant:
- * kernels read what passes here without looking again, so every index is checked, of idle rows
- * too. */
+ * Runs once per step on the hot path, so it allocates nothing and takes a few cycles per row of a
+ * correct step. If a step is wrong, a second pass checks row by row to name the error. Invariant:
+ * kernels use values that pass this check without checking them again, so this file checks every
+ * index, including those of idle rows. */
 #include "graphs/step.h"
 
 #include <inttypes.h>
 #include <string.h>
 
+#include "planner/spec.h"
 #include "planner/status.h"
 
-/* What is left NULL, and what may not be. */
+/* Checks which arrays are NULL and which are not. */
 static fig_status check_arrays(const fig_step *step, int on_device) {
     if (!on_device) {
         if (step->rows > 0 && step->kv_lengths == NULL)
@@ -35,13 +36,19 @@ static fig_status check_arrays(const fig_step *step, int on_device) {
     return FIG_OK;
 }
 
-/* *ahead: what a row with tokens may still grow by under the split of this step. */
+/* Checks the step's horizon. Sets *ahead to the number of tokens by which a row that is not idle
+ * may grow under the split of this step. */
 static fig_status check_horizon(const fig_spec *spec, const fig_step *step, int32_t *ahead) {
     *ahead = 0;
     if (step->horizon < 0)
         return fig_fail(FIG_INVALID, "step: horizon is %" PRId32 ", it must be at least 0",
                         step->horizon);
     if (step->horizon <= 1 || step->kv_lengths == NULL) return FIG_OK;
+    if (fig_spec_has_chunks(spec))
+        return fig_fail(FIG_INVALID,
+                        "step: horizon is %" PRId32
+                        ", it must be 1 where the spec's row_tokens, %" PRId32 ", is above %d",
+                        step->horizon, spec->row_tokens, FIG_ROW_TOKENS_LIMIT);
     const int32_t limit = (spec->kv_limit - 1) / spec->row_tokens + 1;
     if (step->horizon > limit)
         return fig_fail(FIG_TOO_LARGE, "step: horizon is %" PRId32 ", limit %" PRId32,
@@ -60,13 +67,37 @@ static fig_status check_rows(const fig_spec *spec, const fig_step *step) {
     return FIG_OK;
 }
 
-/* A row that is not idle has a token for each of its queries. */
-static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length, int32_t ahead) {
+/* Returns 1 if the host knows that the row is idle. */
+static int is_idle(const fig_step *step, int32_t row) {
+    if (step->query_counts != NULL && step->query_counts[row] == 0) return 1;
+    return step->kv_lengths != NULL && step->kv_lengths[row] == 0;
+}
+
+/* Checks the number of query tokens of one row, and that its sequence has at least as many
+ * tokens. */
+static fig_status check_query_count(const fig_spec *spec, const fig_step *step, int32_t row) {
+    const int32_t count = step->query_counts[row], length = step->kv_lengths[row];
+    if (count < 0 || count > spec->row_tokens)
+        return fig_fail(FIG_INVALID,
+                        "step: query_counts[%" PRId32 "] is %" PRId32 ", limits 0 to %" PRId32, row,
+                        count, spec->row_tokens);
+    if (length == 0 || length >= count) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "step: kv_lengths[%" PRId32 "] is %" PRId32
+                    ", it must be 0 or at least query_counts[%" PRId32 "], %" PRId32,
+                    row, length, row, count);
+}
+
+/* Checks one row's length. A row that is not idle needs at least one token for each of its
+ * queries. */
+static fig_status check_length(const fig_spec *spec, const fig_step *step, int32_t row,
+                               int32_t ahead) {
+    const int32_t length = step->kv_lengths[row];
     if (length < 0)
         return fig_fail(FIG_INVALID,
                         "step: kv_lengths[%" PRId32 "] is %" PRId32 ", it must be at least 0", row,
                         length);
-    if (length > 0 && length < spec->row_tokens)
+    if (length > 0 && step->query_counts == NULL && length < spec->row_tokens)
         return fig_fail(FIG_INVALID,
                         "step: kv_lengths[%" PRId32 "] is %" PRId32
                         ", it must be 0 or at least the spec's row_tokens, %" PRId32,
@@ -83,15 +114,16 @@ static fig_status check_length(const fig_spec *spec, int32_t row, int32_t length
     return FIG_OK;
 }
 
-/* An idle row's sequence may be named by another; where no sequences are given it has none. */
+/* Checks one row's sequence. An idle row may name the same sequence as another row. If the step
+ * gives no sequences, row r is sequence r. */
 static fig_status check_sequence(const fig_spec *spec, const fig_step *step, int32_t row,
                                  fig_step_stamps *stamps) {
-    const int idle = step->kv_lengths != NULL && step->kv_lengths[row] == 0;
+    const int idle = is_idle(step, row);
     if (step->sequences == NULL && (idle || row < spec->sequence_limit)) return FIG_OK;
     if (step->sequences == NULL)
         return fig_fail(FIG_INVALID,
                         "step: sequences is NULL, so row %" PRId32
-                        " is a sequence beyond the limit of %" PRId32,
+                        " needs a sequence of its own number, beyond the limit of %" PRId32,
                         row, spec->sequence_limit);
     const int32_t sequence = step->sequences[row];
     if (sequence < 0 || sequence >= spec->sequence_limit)
@@ -102,7 +134,7 @@ static fig_status check_sequence(const fig_spec *spec, const fig_step *step, int
     if (stamps->of[sequence] == stamps->last)
         return fig_fail(FIG_INVALID,
                         "step: sequences[%" PRId32 "] is %" PRId32
-                        ", which an earlier row is, and both have tokens",
+                        ", which an earlier row names too, and both have tokens",
                         row, sequence);
     stamps->of[sequence] = stamps->last;
     return FIG_OK;
@@ -120,23 +152,28 @@ static fig_status check_position(int32_t row, int32_t position, int32_t ahead) {
                     row, position, ahead, FIG_POSITION_LIMIT);
 }
 
-/* One row; lengths that only the device knows count as tokens. */
+/* Checks one row. A row whose length only the device knows counts as a row with tokens. */
 static fig_status check_row(const fig_spec *spec, const fig_step *step, int32_t row, int32_t ahead,
                             fig_step_stamps *stamps) {
-    if (step->kv_lengths != NULL) FIG_TRY(check_length(spec, row, step->kv_lengths[row], ahead));
+    if (step->kv_lengths != NULL) FIG_TRY(check_length(spec, step, row, ahead));
     FIG_TRY(check_sequence(spec, step, row, stamps));
     if (step->positions == NULL) return FIG_OK;
     return check_position(row, step->positions[row], ahead);
 }
 
-/* *tokens: of each row, or NULL where all rows have all. An idle row has none, whatever it says. */
+/* Checks the rows' counts of tokens. Sets *tokens to the counts, or to NULL if every row has
+ * row_tokens. Ignores the count of an idle row. */
 static fig_status check_tokens(const fig_spec *spec, const fig_step *step, const int32_t **tokens) {
     int fewer = 0;
     *tokens = NULL;
     if (step->row_tokens == NULL) return FIG_OK;
+    if (spec->query_limit > 0)
+        return fig_fail(FIG_INVALID,
+                        "step: row_tokens must be NULL, the spec has a query_limit; give "
+                        "query_counts");
     if (step->horizon > 1)
         return fig_fail(FIG_INVALID,
-                        "step: row_tokens is given and horizon is %" PRId32 ", it must be 1 then",
+                        "step: horizon is %" PRId32 ", it must be 1 where row_tokens is given",
                         step->horizon);
     for (int32_t row = 0; row < step->rows; row++) {
         if (step->kv_lengths != NULL && step->kv_lengths[row] == 0) continue;
@@ -151,21 +188,51 @@ static fig_status check_tokens(const fig_spec *spec, const fig_step *step, const
     return FIG_OK;
 }
 
-/* ---- All rows at once ---------------------------------------------------------------------- */
+/* Checks that a step of this program may have query_counts. */
+static fig_status check_query_source(const fig_spec *spec, const fig_step *step) {
+    if (spec->query_limit == 0)
+        return fig_fail(FIG_INVALID,
+                        "step: query_counts must be NULL where the spec's query_limit is 0");
+    if (step->kv_lengths == NULL && step->rows > 0)
+        return fig_fail(FIG_INVALID,
+                        "step: query_counts must be NULL, the program reads lengths on the device");
+    if (step->horizon <= 1) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "step: horizon is %" PRId32 ", it must be 1 where query_counts is given",
+                    step->horizon);
+}
 
-/* 1: no check_length would refuse. */
+/* Checks the query tokens of a step. If only the device knows them, the device checks them. */
+static fig_status check_queries(const fig_spec *spec, const fig_step *step) {
+    int64_t queries = 0;
+    if (step->query_counts != NULL) FIG_TRY(check_query_source(spec, step));
+    for (int32_t row = 0; row < step->rows && step->query_counts != NULL; row++) {
+        FIG_TRY(check_query_count(spec, step, row));
+        queries += step->query_counts[row];
+    }
+    if (step->query_counts == NULL && step->kv_lengths != NULL)
+        queries = (int64_t)step->rows * spec->row_tokens;
+    if (spec->query_limit == 0 || queries <= spec->query_limit) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE, "step: %s %" PRId64 " query tokens, limit %" PRId64,
+                    step->query_counts != NULL ? "query_counts sum to" : "its rows have", queries,
+                    spec->query_limit);
+}
+
+/* ---- All rows at once ------------------------------------------------------------------------ */
+
+/* Returns 1 if check_length() accepts every row. */
 static int are_lengths_sound(const fig_spec *spec, const fig_step *step, int32_t ahead) {
     const uint32_t most = (uint32_t)(spec->kv_limit - ahead);
-    const uint32_t too_few = (uint32_t)spec->row_tokens - 1;
+    const uint32_t too_few = step->query_counts == NULL ? (uint32_t)spec->row_tokens - 1 : 0;
     int bad = 0;
     for (int32_t row = 0; row < step->rows; row++) {
         const uint32_t length = (uint32_t)step->kv_lengths[row];
-        bad |= (length > most) | (length - 1 < too_few); /* 0 - 1 is not below any */
+        bad |= (length > most) | (length - 1 < too_few); /* length 0 wraps to UINT32_MAX */
     }
     return !bad;
 }
 
-/* 1: no check_position would refuse. */
+/* Returns 1 if check_position() accepts every row. */
 static int are_positions_sound(const fig_step *step, int32_t ahead) {
     const uint32_t most = (uint32_t)(FIG_POSITION_LIMIT - ahead);
     int bad = 0;
@@ -174,7 +241,8 @@ static int are_positions_sound(const fig_step *step, int32_t ahead) {
     return !bad;
 }
 
-/* 1: they are those of a step whose rows all had tokens, so whichever have them now are sound. */
+/* Returns 1 if the sequences equal those of an earlier step in which no row was idle. Such
+ * sequences are valid, whichever rows are idle in this step. */
 static int are_sequences_known(const fig_step *step, const fig_step_stamps *stamps) {
     return stamps->known != NULL && stamps->known_rows == step->rows && step->rows > 0 &&
            memcmp(stamps->known, step->sequences, (size_t)step->rows * sizeof *stamps->known) == 0;
@@ -187,25 +255,25 @@ static void keep_sequences(const fig_step *step, fig_step_stamps *stamps) {
         memcpy(stamps->known, step->sequences, (size_t)step->rows * sizeof *stamps->known);
 }
 
-/* 1: no check_sequence would refuse. An idle row's stamp stays as it is. */
+/* Returns 1 if check_sequence() accepts every row. Does not stamp the sequence of an idle row. */
 static int are_sequences_sound(const fig_spec *spec, const fig_step *step,
                                fig_step_stamps *stamps) {
-    const int32_t *lengths = step->kv_lengths, limit = spec->sequence_limit;
+    const int32_t limit = spec->sequence_limit;
     if (step->sequences == NULL) {
         int busy = 0;
         for (int32_t row = limit; row < step->rows; row++)
-            busy |= lengths == NULL || lengths[row] != 0;
+            busy |= !is_idle(step, row);
         return !busy;
     }
     if (are_sequences_known(step, stamps)) return 1;
-    const uint32_t last = stamps->last; /* which no store below changes */
+    const uint32_t last = stamps->last; /* a local variable, which the stores below cannot change */
     uint32_t *of = stamps->of;
     int twice = 0, all_busy = 1;
     for (int32_t row = 0; row < step->rows; row++) {
         const uint32_t sequence = (uint32_t)step->sequences[row];
         if (sequence >= (uint32_t)limit) return 0;
         const uint32_t stamp = of[sequence];
-        const int busy = lengths == NULL || lengths[row] != 0;
+        const int busy = !is_idle(step, row);
         twice |= busy & (stamp == last);
         of[sequence] = busy ? last : stamp;
         all_busy &= busy;
@@ -244,6 +312,7 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
     FIG_TRY(check_rows(spec, &ours));
     FIG_TRY(check_arrays(&ours, fig_program_view_reads_lengths(program)));
     FIG_TRY(check_horizon(spec, &ours, &ahead));
+    FIG_TRY(check_queries(spec, &ours));
     FIG_TRY(check_all_rows(spec, &ours, ahead, stamps));
     FIG_TRY(check_tokens(spec, &ours, &tokens));
     const int64_t most = (int64_t)ours.rows * spec->kv_limit;
@@ -252,6 +321,7 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
                             .positions = ours.positions,
                             .sequences = ours.sequences,
                             .tokens = tokens,
+                            .queries = ours.query_counts,
                             .token_limit = most,
                             .bucket = ours.bucket,
                             .horizon = ours.horizon > 0 ? ours.horizon : 1,

@@ -1,31 +1,34 @@
-/* step.h: whether a caller's step is one that the program allows.
+/* step.h: checks that a caller's step is valid for the program.
  *
- * Who plans on paper and who plans for a device both ask here, so that they agree. Invariant: a
- * step that passes names no sequence in two rows that have tokens, nor in any two where only the
- * device knows which have, and nothing out of range. */
+ * Planning with and without a device both call this check, so they accept the same steps.
+ * Invariant: in a step that passes, nothing is out of range, and no two rows that have tokens name
+ * the same sequence. If only the device knows which rows have tokens, no two rows at all name the
+ * same sequence. */
 #ifndef FIG_GRAPHS_STEP_H
 #define FIG_GRAPHS_STEP_H
 
-#include "graphs/program_view.h"
+#include "graphs/view/program_view.h"
 #include "planner/plan.h"
 
-/* The last position at which a query may stand, growth within a horizon included. Far beyond every
- * context there is, and far enough from INT32_MAX that no sum on the device overflows. */
+/* The last position at which a query may stand, including growth within a horizon. It is far beyond
+ * every model's context, and far enough from INT32_MAX that no sum on the device overflows. */
 enum { FIG_POSITION_LIMIT = 1 << 30 };
 
-/* Lets a check find a sequence named twice in O(rows) without allocating: a sequence met carries
- * the check's number, and numbers are not used again before all of them are wiped. Most steps name
- * the sequences of the step before, which were found to be sound. */
+/* The stamps with which a check finds, in O(rows) and without allocating, a sequence that two rows
+ * name. Each check has a number and stamps each sequence of its step with that number. No number is
+ * used again before all stamps are cleared. Most steps name the same sequences as an earlier step;
+ * `known` keeps such sequences, which need no second check. */
 typedef struct fig_step_stamps {
-    uint32_t *of; /* [sequence_limit] the owner's, zeroed at first */
+    uint32_t *of; /* [sequence_limit] owned by the caller, who zeroes it first */
     uint32_t last;
     int32_t known_rows;
-    int32_t *known; /* [batch_limit] the owner's: sequences of known_rows rows, no two alike; NULL:
-                       none are kept */
+    /* [batch_limit] owned by the caller: the sequences of known_rows rows, all different. NULL if
+     * the caller does not keep them. */
+    int32_t *known;
 } fig_step_stamps;
 
-/* *plan points at the step's arrays. FIG_TOO_LARGE: rows or a length beyond the spec's limits,
- * or a position beyond FIG_POSITION_LIMIT. */
+/* Checks a step and fills *plan, which then points at the step's arrays. FIG_TOO_LARGE: the rows or
+ * a length exceed the spec's limits, or a position exceeds FIG_POSITION_LIMIT. */
 fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
                           fig_step_stamps *stamps, fig_plan_step *plan);
 

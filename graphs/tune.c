@@ -1,7 +1,8 @@
-/* tune.c: what variants cost on a machine, as graphs tell it and take it.
+/* tune.c: reports the costs of variants on a machine, and puts measured costs into graphs.
  *
- * Measures nothing: times and the fitting of figures are the caller's. Invariant: graphs that are
- * tuned differ from those they come from in the variants of their buckets and in records alone. */
+ * This file does not measure: the caller measures times and fits costs to them. Invariant: tuned
+ * graphs differ from the original graphs only in the variants of the buckets and in the tuning
+ * records. */
 #include "include/figraph_tune.h"
 
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "graphs/graphs.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
 static fig_status find_class(const fig_graphs *graphs, int32_t split_class,
@@ -44,7 +46,8 @@ fig_status fig_graphs_tune_class(const fig_graphs *graphs, int32_t split_class,
     return status;
 }
 
-/* A bucket that just holds so many rows and tokens, in that variant. */
+/* Makes the shape, in the given variant, of the smallest bucket for `rows` rows and `tokens`
+ * tokens. */
 static fig_status shape_of(const fig_graphs *graphs, int32_t rows, int64_t tokens, int32_t variant,
                            fig_bucket_shape *shape) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
@@ -71,6 +74,8 @@ static fig_status fill_variant(const fig_graphs *graphs, int32_t split_class, in
     info->bytes_per_us = of->bytes_per_us;
     info->piece_ns = of->piece_ns;
     info->segment_ns = of->segment_ns;
+    info->once = of->once;
+    info->tile_ns = of->tile_ns;
     info->is_tuned = tuned != NULL && fig_tuning_fits(tuned, of);
     info->serves = fig_lower_variant_serves(view, &graphs->target, variant);
     return FIG_OK;
@@ -85,6 +90,7 @@ fig_status fig_graphs_tune_variant(const fig_graphs *graphs, int32_t split_class
 }
 
 static fig_status check_step(const fig_spec *spec, const fig_step *step, int64_t *tokens) {
+    const int32_t least = fig_spec_narrow_tokens(spec);
     *tokens = 0;
     if (step == NULL || step->kv_lengths == NULL)
         return fig_fail(FIG_INVALID, "tune: %s is NULL", step == NULL ? "step" : "kv_lengths");
@@ -93,11 +99,11 @@ static fig_status check_step(const fig_spec *spec, const fig_step *step, int64_t
                         step->rows, spec->batch_limit);
     for (int32_t row = 0; row < step->rows; row++) {
         const int32_t length = step->kv_lengths[row];
-        if (length < spec->row_tokens || length > spec->kv_limit)
+        if (length < least || length > spec->kv_limit)
             return fig_fail(FIG_TOO_LARGE,
                             "tune: row %" PRId32 " has %" PRId32 " tokens, limits %" PRId32
                             " to %" PRId32,
-                            row, length, spec->row_tokens, spec->kv_limit);
+                            row, length, least, spec->kv_limit);
         *tokens += length;
     }
     return FIG_OK;
@@ -118,6 +124,7 @@ static fig_status fill_work(const fig_graphs *graphs, const fig_tune_costs *of,
     work->bytes = found.bytes;
     work->pieces = found.pieces;
     work->segments = found.segments;
+    work->units = found.units;
     return FIG_OK;
 }
 
@@ -141,7 +148,8 @@ fig_status fig_graphs_lower_variant(fig_graphs **graphs, const fig_program *prog
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-/* A record of this library and machine: what the candidate is for the class, with such costs. */
+/* Makes a record for this library and machine: the candidate, fitted to the class, with the given
+ * costs. */
 static fig_status record_of(const fig_graphs *graphs, const fig_tune_costs *given,
                             fig_tuned *record) {
     const fig_traits *traits = &graphs->target.traits;
@@ -163,10 +171,13 @@ static fig_status record_of(const fig_graphs *graphs, const fig_tune_costs *give
     record->variant.bytes_per_us = costs.bytes_per_us;
     record->variant.piece_ns = costs.piece_ns;
     record->variant.segment_ns = costs.segment_ns;
+    record->variant.once = costs.once;
+    record->variant.tile_ns = costs.tile_ns;
     return FIG_OK;
 }
 
-/* The graphs' records of other machines, and the new ones. tuning: zeroed, to be finished. */
+/* Collects the new records and the graphs' records of other machines. *tuning must be zeroed; the
+ * caller frees it with fig_tuning_finish(). */
 static fig_status collect(const fig_graphs *graphs, const fig_tune_costs *costs, int32_t count,
                           fig_tuning *tuning) {
     const fig_tuning *old = &graphs->target.tuning;
@@ -176,7 +187,7 @@ static fig_status collect(const fig_graphs *graphs, const fig_tune_costs *costs,
         if (!fig_tuning_is_of(&old->records[i], &graphs->target.traits))
             tuning->records[tuning->count++] = old->records[i];
     for (int32_t i = 0; i < count; i++) {
-        /* As far apart as the caller's own header has them. */
+        /* The stride is the size of the struct in the caller's header. */
         const fig_tune_costs *given =
             (const void *)((const uint8_t *)costs + (size_t)i * costs->size);
         FIG_TRY(record_of(graphs, given, &tuning->records[tuning->count]));
@@ -186,7 +197,7 @@ static fig_status collect(const fig_graphs *graphs, const fig_tune_costs *costs,
     return fig_tuning_check(tuning);
 }
 
-/* Each (batch, kv) once. *buckets is to be freed. */
+/* Lists each (batch, kv) once. The caller frees *buckets. */
 static fig_status list_buckets(const fig_graphs *graphs, fig_bucket **buckets, int32_t *count) {
     *count = 0;
     *buckets = calloc(graphs->bucket_count, sizeof **buckets);
@@ -203,11 +214,15 @@ static fig_status list_buckets(const fig_graphs *graphs, fig_bucket **buckets, i
 static fig_status make_tuned(fig_graphs **tuned, const fig_graphs *graphs,
                              const fig_tuning *tuning) {
     fig_lower_options options = {.size = sizeof options, .traits = &graphs->target.traits};
+    const fig_graphs_choice choice = {.variant = -1, .tuning = tuning};
     fig_bucket *buckets;
+    int32_t *queries;
     FIG_TRY(list_buckets(graphs, &buckets, &options.bucket_count));
     options.buckets = buckets;
-    const fig_status status = fig_graphs_make(
-        tuned, graphs->program, &options, &(fig_graphs_choice){.variant = -1, .tuning = tuning});
+    fig_status status = fig_graphs_queries(graphs, &queries, &options.query_limit_count);
+    options.query_limits = options.query_limit_count > 0 ? queries : NULL;
+    if (status == FIG_OK) status = fig_graphs_make(tuned, graphs->program, &options, &choice);
+    free(queries);
     free(buckets);
     return status == FIG_OK ? fig_notes_clone(&(*tuned)->notes, &graphs->notes) : status;
 }
@@ -221,7 +236,7 @@ fig_status fig_graphs_tune(fig_graphs **tuned, const fig_graphs *graphs,
                         FIG_TUNING_LIMIT, costs == NULL ? ", and costs is NULL" : "");
     if (graphs->target.deterministic)
         return fig_fail(FIG_INVALID,
-                        "tune: the graphs are deterministic, and have one variant alone");
+                        "tune: the graphs are deterministic, so they have only one variant");
     fig_status status = collect(graphs, costs, count, &tuning);
     if (status == FIG_OK) status = make_tuned(tuned, graphs, &tuning);
     fig_tuning_finish(&tuning);
@@ -231,7 +246,7 @@ fig_status fig_graphs_tune(fig_graphs **tuned, const fig_graphs *graphs,
     return status;
 }
 
-/* Of a record of the graphs' machine. */
+/* Returns 1 if lowering uses this record, which must be for the graphs' machine. */
 static int is_used(const fig_graphs *graphs, const fig_tuned *record) {
     fig_tune_variant variant = {.size = sizeof variant};
     return record->maker == FIG_VERSION &&

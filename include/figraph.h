@@ -1,32 +1,65 @@
 /* figraph.h: plan, record, save, restore and replay the fixed-shape part of an LLM decode step.
  *
- * Five things, each made from the one before:
+ * libfigraph runs the operations of a decode step whose shapes never change: RoPE, the append to
+ * the KV cache, attention and the activation. The caller brings the matrix products, the weights
+ * and sampling. Five kinds of objects build on each other:
  *
  *     fig_spec      the fixed shape: heads, head_dim, dtype, page size, limits
- *     fig_program   the step, recorded once: tensors and nodes, no address
- *     fig_graphs    the program lowered for each bucket; what a .fig file stands for
- *     fig_engine    graphs made launchable on a device, tensors bound
- *     fig_step      what changes per token: how many rows, how long each is
+ *     fig_program   the step, recorded once: tensors and nodes, without addresses
+ *     fig_graphs    the program lowered for each bucket; the contents of a .fig file
+ *     fig_engine    graphs made launchable on a device, with tensors bound
+ *     fig_step      the numbers that change per token: how many rows, and the length of each
  *
- * load, open, bind each tensor; then for every token step and wait. README.md has the loop.
- * Every function that can fail returns fig_status and leaves one sentence in fig_message(). Outs
- * are set on every path. close and destroy take NULL. No call prints, exits or reads the
- * environment. An address is a device pointer as void *, or a host pointer on the host device.
+ * Simple use: load a file, open an engine, bind each tensor; then step once per token.
  *
- * Threads: one thread at a time per object; different engines may live on different threads and
- * share one fig_graphs. A callback runs inside the call that it was given to, on that thread;
- * those of fig_engine_register say for themselves. None may call into the engine that called. */
+ *     fig_tensor_info tensor = {.size = sizeof tensor};
+ *     fig_graphs_load(&graphs, "tutorial.fig");
+ *     fig_engine_open(&engine, graphs, NULL); // the GPU if there is one, else the CPU
+ *     for (int i = 0; fig_graphs_tensor(graphs, i, &tensor) == FIG_OK; i++)
+ *         fig_engine_bind(engine, FIG_OPTIONS(fig_binding, .name = tensor.name,
+ *                                             .address = addresses[i], .bytes = bytes[i]));
+ *     fig_engine_set_pages(engine, FIG_OPTIONS(fig_pages, .count = 1, .pages = &page));
+ *     for (length = 1; length <= 16; length++) {
+ *         fig_engine_step(engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &length));
+ *         fig_engine_wait(engine, 1000000); // at most one second; then out.0 can be read
+ *     }
+ *     fig_engine_close(engine);
+ *     fig_graphs_destroy(graphs);
+ *
+ * To make such a file, record the standard step of a spec:
+ *
+ *     fig_spec spec = {.size = sizeof spec};
+ *     fig_spec_preset(&spec, "tutorial");
+ *     fig_program_create(&program, &spec);
+ *     fig_program_decode_step(program);
+ *     fig_program_finish(program);
+ *     fig_graphs_lower(&graphs, program, NULL); // for the host; options.traits names a GPU
+ *     fig_graphs_save(graphs, "tutorial.fig");
+ *
+ * Errors: every function that can fail returns fig_status and leaves one sentence in fig_message().
+ * Every output argument is set on every path. Functions named close or destroy accept NULL. No call
+ * of this header prints, ends the process or reads the environment.
+ *
+ * Addresses: an address is a device pointer as void *. On the host device it is a host pointer.
+ *
+ * Threads: one thread at a time may use an object. Different engines may run on different threads
+ * and share one fig_graphs. A callback runs inside the call that received it, on the same thread.
+ * The callbacks of fig_engine_register are an exception: fig_callback describes when and where they
+ * run. No callback may call the engine that called it. */
 #ifndef FIGRAPH_H
 #define FIGRAPH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most structs begin with their size, which the caller sets: they may gain fields at their end. In
- * every field zero means the default, and reserved fields must be zero. A struct without a size
- * stands inside others: it has reserved fields or is closed, never to have another field. In C,
- * FIG_OPTIONS(fig_step, .rows = 1) is a pointer to such a struct, for one call. In C++, auto step =
- * fig_options<fig_step>(); is the struct, to be filled by assignments. */
+/* Most structs begin with their size, so that later versions can add fields at the end. The caller
+ * sets the size, even in structs that a call fills in. In every field zero means the default, and
+ * reserved fields must be zero. Structs without a size are embedded in others. Such a struct either
+ * has reserved fields, or is marked "Closed" and never gains a field.
+ *
+ * In C, FIG_OPTIONS(fig_step, .rows = 1) is a pointer to a struct that has its size set, for use in
+ * one call. In C++, auto step = fig_options<fig_step>(); makes the same struct, and the caller
+ * assigns its fields. */
 #ifdef __cplusplus
 template <typename type> type fig_options() {
     type options = type();
@@ -39,36 +72,72 @@ extern "C" {
 #endif
 
 #define FIG_API __attribute__((visibility("default")))
-#define FIG_VERSION 100 /* major * 10000 + minor * 100 + patch */
+#define FIG_VERSION 200 /* major * 10000 + minor * 100 + patch */
 
 /* ---- Status ---------------------------------------------------------------------------------- */
-/* Tens say what to do. 10 to 19: the call itself must change. 20 to 29: it changed nothing, and the
- * same call may succeed later. 30 to 39: a file is at fault. 40 to 49: the machine is. */
+/* The tens digit of a status tells the caller what to do:
+ *
+ *     10 to 19    change the call: an argument is wrong, or the call comes at a wrong moment
+ *     20 to 29    repeat the call later: it changed nothing and may then succeed
+ *     30 to 39    replace the file: it cannot be read, written or used
+ *     40 to 49    look at the machine: memory, driver or device refused
+ *     50 to 59    report a bug: libfigraph itself is at fault
+ *
+ * No status ever ends the process. */
 typedef uint32_t fig_status;
 enum {
     FIG_OK = 0,
-    FIG_INVALID = 10,     /* a field is wrong; the sentence names field, value and limit */
-    FIG_ORDER = 11,       /* the call is right at another moment; the sentence says at which */
-    FIG_TOO_LARGE = 12,   /* larger than a limit of the spec, or than every bucket */
-    FIG_UNBOUND = 13,     /* a tensor or a callback that the step needs was never given */
-    FIG_UNSUPPORTED = 14, /* valid, but nothing in this library does it */
-    FIG_CALLBACK = 15,    /* a callback returned other than 0 */
-    FIG_BUSY = 20,        /* every slot is in flight: wait, then call again */
-    FIG_TIMEOUT = 21,     /* what was waited for is still running */
-    FIG_IO = 30,          /* open, read, write, fsync or rename failed */
-    FIG_FORMAT = 31,      /* not a .fig file, or a damaged one */
-    FIG_STALE = 32,       /* a sound file that this library must capture anew */
-    FIG_NOMEM = 40,       /* host or device memory */
-    FIG_NO_DEVICE = 41,   /* no driver, no such device, or a driver that is too old */
-    FIG_DRIVER = 42,      /* the device refused a call; the engine is still usable */
-    FIG_LOST = 43         /* the device is gone for good: the engine can only be closed */
+
+    /* A field is wrong. The sentence names the field, its value and the limit. */
+    FIG_INVALID = 10,
+    /* The call is correct but comes at the wrong moment. The sentence says when it may be made. */
+    FIG_ORDER = 11,
+    /* A size exceeds a limit of the spec, or no bucket is large enough for it. */
+    FIG_TOO_LARGE = 12,
+    /* The step needs a tensor or a callback that the caller has not given. */
+    FIG_UNBOUND = 13,
+    /* The request is valid, but this library cannot serve it. */
+    FIG_UNSUPPORTED = 14,
+    /* A callback returned a value other than 0. */
+    FIG_CALLBACK = 15,
+
+    /* Every slot is in flight, or the next plan has no room for the changed page-table entries.
+     * Launch the staged steps, or wait for one to end, then call again. */
+    FIG_BUSY = 20,
+    /* The work that the call waited for is still running. */
+    FIG_TIMEOUT = 21,
+
+    /* Opening, reading, writing, syncing or renaming a file failed. */
+    FIG_IO = 30,
+    /* The file is not a .fig file, or it is damaged. */
+    FIG_FORMAT = 31,
+    /* The file is sound, but this library cannot use it: make a new file with this library. */
+    FIG_STALE = 32,
+
+    /* Host or device memory ran out. */
+    FIG_NOMEM = 40,
+    /* There is no driver or no such device, or the driver is too old. */
+    FIG_NO_DEVICE = 41,
+    /* The device refused a call. The engine is still usable. */
+    FIG_DRIVER = 42,
+    /* The device, the group of ranks or the process that owns the engine is gone for good. The
+     * engine can only be closed. */
+    FIG_LOST = 43,
+
+    /* libfigraph found one of its own invariants broken. The sentence names the invariant: please
+     * report it. The call failed: close or destroy the object that it was made on. The process can
+     * continue. */
+    FIG_FAULT = 50
 };
 
-/* 1 for 20 to 29, those that a newer library adds included. */
+/* Returns 1 for any status from 20 to 29, including those that a newer library adds; else 0. */
 FIG_API int32_t fig_status_is_retryable(fig_status status);
-FIG_API const char *fig_status_name(fig_status status); /* "FIG_BUSY" */
-/* This thread's last failure, "" if none; valid until its next. */
+/* Returns the name of a status, such as "FIG_BUSY". The text is static. */
+FIG_API const char *fig_status_name(fig_status status);
+/* Returns the sentence of the calling thread's last failure, or "" if it had none. The text is
+ * valid until the next failure on this thread. */
 FIG_API const char *fig_message(void);
+/* Returns the FIG_VERSION that the library was built with. */
 FIG_API int32_t fig_version(void);
 
 /* ---- Spec ------------------------------------------------------------------------------------ */
@@ -83,514 +152,1312 @@ enum {
     FIG_I64 = 9
 };
 
-/* Pair i of a head at position p turns by p * theta^(-2i / rotary_dim) / scale. figraph_rope.h says
- * what llama3_* change, and makes any other kind a table, which stands in place of all of these. */
+/* RoPE rotates pair i of a head at position p by the angle p * theta^(-2i / rotary_dim) / scale.
+ * figraph_rope.h describes the effect of the llama3_* fields. Its functions also turn every other
+ * kind of scaling into a fig_rope_table, whose frequencies replace those of this formula. */
 typedef struct fig_rope_spec {
-    int32_t interleaved; /* 0: NeoX halves (i, i + d/2); 1: neighbours (2i, 2i + 1) */
-    int32_t rotary_dim;  /* d: how many of head_dim turn, the first ones; 0: all */
-    float theta, scale;  /* 0: 10000 and 1 */
-    float llama3_factor, llama3_low, llama3_high;
+    /* 0: pairs are NeoX halves, (i, i + d/2). 1: pairs are neighbours, (2i, 2i + 1). */
+    int32_t interleaved;
+    /* d: the first rotary_dim elements of each head are rotated. 0: all of head_dim. */
+    int32_t rotary_dim;
+    /* The base of the frequencies. 0: 10000. */
+    float theta;
+    /* Linear scaling: every frequency is divided by this number. 0: 1. */
+    float scale;
+    /* Llama 3 scaling: the frequencies of long waves are divided by this number, which is at least
+     * 1. 0: no such scaling; the next three fields must then be 0 too. */
+    float llama3_factor;
+    /* Llama 3 scaling: waves longer than llama3_context / llama3_low are long. */
+    float llama3_low;
+    /* Llama 3 scaling: waves shorter than llama3_context / llama3_high stay as they are. */
+    float llama3_high;
+    /* Llama 3 scaling: the context, in tokens, that the model was first trained with. */
     int32_t llama3_context;
     uint32_t reserved[4]; /* 0 */
 } fig_rope_spec;
-typedef struct fig_rope_table { /* closed */
-    double frequencies[128];    /* [rotary_dim / 2] radians per position; all 0: there is none */
-    double factor;              /* of every cosine and sine; 0: 1 */
+
+/* Explicit frequencies. Closed. */
+typedef struct fig_rope_table {
+    /* [rotary_dim / 2] Radians per position for each pair. All 0: there is no table. */
+    double frequencies[128];
+    /* Multiplies every cosine and sine. 0: 1. */
+    double factor;
 } fig_rope_table;
 
 typedef uint32_t fig_activation;
-enum { FIG_SILU = 0, FIG_GELU, FIG_GELU_TANH, FIG_SWIGLU_LIMITED };
-typedef uint32_t fig_kv_layout;
-enum { FIG_NHD = 0, FIG_HND };
-
-typedef struct fig_spec {
-    uint32_t size;
-    fig_dtype dtype;    /* of activations: FIG_F32, FIG_F16 or FIG_BF16 */
-    fig_dtype kv_dtype; /* of the cache; 0: dtype; fp8 under FIG_F16 and FIG_BF16 */
-    int32_t layers;     /* 0: 1 */
-    int32_t q_heads, kv_heads, head_dim; /* all 0: the program works row by row, without a cache */
-    int32_t ffn_width;                   /* 0: the step has no activation */
-    fig_activation activation;
-    int32_t page_size; /* tokens of a page; 0: dense, kv_limit tokens per sequence */
-    fig_kv_layout kv_layout;
-    int32_t kv_scales;             /* fp8: 0: one scale per tensor, 1: one per kv head */
-    int32_t batch_limit, kv_limit; /* most rows of a step, tokens of a sequence; no heads: 0: 1 */
-    int32_t sequence_limit;        /* sequences whose tokens are held at once; 0: batch_limit */
-    int32_t row_tokens;            /* query tokens of each row, 1..8; they end its sequence; 0: 1 */
-    float soft_cap;                /* of logits; 0: none */
-    int32_t window;                /* tokens a query sees, its own included; 0: all */
-    uint64_t window_layers[8]; /* bit l is set: layer l has the window; no bit: all layers have */
-    float sm_scale;            /* 0: 1 / sqrt(head_dim) */
-    float qk_norm_epsilon;     /* RMSNorm of each q and k head before RoPE; 0: none */
-    fig_rope_spec rope;
-    int32_t ffn_rows, sinks;  /* act's for each token, a mixture's experts, 0: 1; 1: sinks.N */
-    uint64_t plain_layers[8]; /* bit l is set: layer l has no RoPE, q and k stay as they are */
-    fig_rope_table rope_table;
-    fig_rope_spec window_rope; /* of layers that have the window; it and its table all 0: as rope */
-    fig_rope_table window_table;
-} fig_spec;
-
-/* Name: "tutorial", "llama-3.1-8b", ... FIG_INVALID lists what there is. */
-FIG_API fig_status fig_spec_preset(fig_spec *spec, const char *name);
-FIG_API const char *fig_spec_preset_name(int32_t index); /* NULL past the last */
-/* Overwrites what a Hugging Face config.json says; page size, limits and all else stay as they are
- * in *spec. What is missing or unknown is refused by name. Some RoPE is chosen by kv_limit. */
-FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
-
-/* ---- Program: record a step once ------------------------------------------------------------- */
-/* A tensor is memory, not a value: a node may write what an earlier one wrote. Nodes run as if in
- * the order recorded; two that touch no common tensor, or only read it, may run side by side. */
-typedef struct fig_program fig_program;
-typedef struct fig_tensor { /* closed */
-    uint32_t id;            /* 0: absent */
-} fig_tensor;
-typedef uint32_t fig_role;
 enum {
-    FIG_ROLE_TEMP = 0, /* the engine's: contents live within one step */
-    FIG_ROLE_BOUND,    /* the caller's: bound by name before the first step */
-    FIG_ROLE_STATE     /* the engine's unless bound; zero at first, survives steps */
+    FIG_SILU = 0,
+    FIG_GELU,
+    FIG_GELU_TANH,
+    FIG_SWIGLU_LIMITED /* gpt-oss; see fig_swiglu_limited */
 };
 
-/* dims[0] may be symbolic. Rows at and past a step's own count are readable memory with unspecified
- * contents; a node may overwrite them in what it writes, never in a KV cache. */
-#define FIG_DIM_BATCH (-1) /* rows: the batch limit; one address serves every bucket */
-#define FIG_DIM_PAGES (-2) /* pages: however many the bound bytes hold */
-typedef struct fig_tensor_info {
-    uint32_t size;
-    const char *name; /* unique, of [A-Za-z0-9._-] */
-    fig_role role;
+/* The order of a KV cache in memory. */
+typedef uint32_t fig_kv_layout;
+enum {
+    FIG_NHD = 0, /* [pages][page_size][kv_heads][head_dim] */
+    FIG_HND      /* [pages][kv_heads][page_size][head_dim] */
+};
+
+/* The fixed shape of a step. Start from fig_spec_preset or fig_spec_read_config, or fill the fields
+ * by hand; fields that stay 0 take their defaults. */
+typedef struct fig_spec {
+    uint32_t size; /* sizeof(fig_spec) */
+    /* The dtype of activations: FIG_F32, FIG_F16 or FIG_BF16. */
     fig_dtype dtype;
-    int32_t rank; /* 1..4 */
+    /* The dtype of the KV cache. 0: dtype. The fp8 types need FIG_F16 or FIG_BF16 activations. */
+    fig_dtype kv_dtype;
+    /* The number of layers. 0: 1. */
+    int32_t layers;
+    /* The number of query heads. If q_heads, kv_heads and head_dim are all 0, the program works row
+     * by row and has no cache. */
+    int32_t q_heads;
+    /* The number of KV heads. */
+    int32_t kv_heads;
+    /* Elements of each head. */
+    int32_t head_dim;
+    /* Columns of the activation's output. 0: the step has no activation. */
+    int32_t ffn_width;
+    /* The function that is applied to the gate, before the gate is multiplied by up. */
+    fig_activation activation;
+    /* Tokens per page. 0: the cache is dense and holds kv_limit tokens for each sequence. */
+    int32_t page_size;
+    /* The order of the cache in memory. */
+    fig_kv_layout kv_layout;
+    /* For fp8 caches. 0: one scale per tensor. 1: one scale per KV head. */
+    int32_t kv_scales;
+    /* The largest number of rows in a step. A spec without heads may leave it 0, which means 1. */
+    int32_t batch_limit;
+    /* The largest number of tokens in a sequence. A spec without heads may leave it 0, which means
+     * 1. */
+    int32_t kv_limit;
+    /* The largest number of sequences that the cache holds at once. 0: batch_limit. */
+    int32_t sequence_limit;
+    /* The number of query tokens of each row, 1 to 8. In a packed program, the largest number of
+     * query tokens that a row may have, 1 to 4096. A row's query tokens are the last tokens of its
+     * sequence. 0: 1. */
+    int32_t row_tokens;
+    /* Caps logits at soft_cap * tanh(logit / soft_cap). 0: no cap. */
+    float soft_cap;
+    /* The number of tokens that a query sees, including its own. 0: all. */
+    int32_t window;
+    /* If bit l is set, layer l has the window. If no bit is set, all layers have it. */
+    uint64_t window_layers[8];
+    /* The number that q.k is multiplied by in a logit. 0: 1 / sqrt(head_dim). */
+    float sm_scale;
+    /* The epsilon of an RMSNorm over each q and k head before RoPE. 0: there is no such norm. */
+    float qk_norm_epsilon;
+    /* The RoPE of all layers, except those that plain_layers or window_rope applies to. */
+    fig_rope_spec rope;
+    /* Rows of gate_up.N and act.N per token: in a mixture of experts, one per chosen expert. 0:
+     * 1. */
+    int32_t ffn_rows;
+    /* 1: attention reads the sinks of layer N from the tensor sinks.N. 0: no sinks. */
+    int32_t sinks;
+    /* If bit l is set, layer l has no RoPE: its q and k stay as they are. */
+    uint64_t plain_layers[8];
+    /* Explicit frequencies, which replace those of `rope`. All 0: none. */
+    fig_rope_table rope_table;
+    /* The RoPE of the layers that have the window. If this field and window_table are all 0, those
+     * layers use `rope` and rope_table. */
+    fig_rope_spec window_rope;
+    /* Explicit frequencies, which replace those of window_rope. All 0: none. */
+    fig_rope_table window_table;
+    /* Above 0, the program is packed: each row of a step has 0 to row_tokens query tokens, and
+     * fig_step.query_counts gives the number for each row. This field then limits the query tokens
+     * of all rows together. q, k, v, out and all other tensors of query tokens have dims[0]
+     * FIG_DIM_QUERIES: the tokens of row 0 come first, directly followed by those of row 1, and so
+     * on. If row_tokens is above 8, a row may be a chunk of a prompt: one kernel does the attention
+     * of the rows that have more than 8 query tokens, and another that of all other rows.
+     * 0: every row has row_tokens query tokens. */
+    int64_t query_limit;
+    /* 512: attention is latent (MLA), with one vector of head_dim values for a token, which all
+     * heads share. V is its first latent_dim values, and RoPE rotates the others of each token and
+     * of each q head. Then kv_heads is 1, head_dim 576, q_heads a multiple of 8 up to 128, and
+     * sm_scale is given; there is no soft_cap and no qk_norm_epsilon. kv_dtype may be FIG_E4M3,
+     * which has the scales of fig_latent_decode and no kv_scales. 0: each KV head has its own K and
+     * V. */
+    int32_t latent_dim;
+    /* The epsilon of an RMSNorm over the latent of each new token. 0: there is no such norm. */
+    float latent_norm_epsilon;
+    /* The number of layers at the front that have no experts: their gate_up.N and act.N have one
+     * row for each token, of dense_width columns. 0: all layers are alike. */
+    int32_t dense_layers;
+    /* The ffn_width of the dense layers. 0 where dense_layers is 0. */
+    int32_t dense_width;
+} fig_spec;
+
+/* Fills *spec for a model by name: "tutorial", "llama-3.1-8b" and so on. FIG_INVALID: the name is
+ * unknown; the sentence lists the known ones. */
+FIG_API fig_status fig_spec_preset(fig_spec *spec, const char *name);
+/* Returns the name of preset `index`, from 0, or NULL past the last. The text is static. */
+FIG_API const char *fig_spec_preset_name(int32_t index);
+
+/* Overwrites every field of *spec that a Hugging Face config.json gives. All other fields keep the
+ * values that they have in *spec: page size, limits and so on. If kv_limit is 0, it becomes the
+ * file's max_position_embeddings, but at most 1,048,576. If you need another limit, set kv_limit
+ * before this call, because the RoPE of some models depends on it. A file with
+ * quantization_config.kv_cache_scheme also sets kv_dtype and kv_scales.
+ *
+ * A failure leaves *spec unchanged. FIG_INVALID, FIG_UNSUPPORTED: the sentence names the field that
+ * is missing, unknown or not supported, or says where the file is not valid JSON. FIG_IO: the file
+ * cannot be read.
+ *
+ * A few models need work that is not part of a step; the caller does this work. Before the step, it
+ * applies clip_qkv, and norms over all heads at once (olmo2, olmo3, olmoe). Beside the step, it
+ * applies the activation of a shared expert (qwen2_moe), or an activation without a gate (arcee,
+ * whose ffn_width is 0). A sequence with images has fewer positions than tokens, so the caller
+ * gives fig_step.positions. */
+FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
+
+/* Options of fig_spec_read_config_with. */
+typedef struct fig_config_options {
+    uint32_t size; /* sizeof(fig_config_options) */
+    /* The dtype of activations; it overrides the file's. 0: the file's dtype is used, and a file
+     * without a dtype is refused. */
+    fig_dtype dtype;
+    /* [ignored_count] Names of fields that the library does not know, and that do not affect a
+     * step, as the caller asserts. A file with these fields is then accepted. A name applies to
+     * fields of that name in every object of the file. FIG_INVALID: the library does use a field of
+     * that name. */
+    const char *const *ignored;
+    /* The number of names in `ignored`. */
+    int32_t ignored_count;
+} fig_config_options;
+/* Does the work of fig_spec_read_config with options, which may be NULL. */
+FIG_API fig_status fig_spec_read_config_with(fig_spec *spec, const char *path,
+                                             const fig_config_options *options);
+
+/* ---- Program: record a step once ------------------------------------------------------------- */
+/* A tensor is memory, not a value: a node may overwrite a tensor that an earlier node wrote. Nodes
+ * run as if in recorded order. Two nodes may run side by side if they share no tensor, or only read
+ * the ones that they share. */
+typedef struct fig_program fig_program;
+
+/* A tensor of a program. Closed. */
+typedef struct fig_tensor {
+    uint32_t id; /* 0: the tensor is absent */
+} fig_tensor;
+
+typedef uint32_t fig_role;
+enum {
+    /* The engine owns the memory, and the contents are valid within one step only. */
+    FIG_ROLE_TEMP = 0,
+    /* The caller owns the memory and binds it by name before the first step. */
+    FIG_ROLE_BOUND,
+    /* The engine owns the memory, unless the caller binds memory of its own. Memory that the engine
+     * owns starts as zeros. The contents survive from step to step. */
+    FIG_ROLE_STATE
+};
+
+/* dims[0] may be one of these symbols instead of a number. A tensor may have more rows than the
+ * step. A node may read the rows past the step's own, but no result of the step depends on them. It
+ * may overwrite such rows in its outputs, but never in a KV cache. After a step their contents are
+ * unspecified. */
+#define FIG_DIM_BATCH (-1) /* rows: memory for batch_limit of them serves every bucket */
+#define FIG_DIM_PAGES (-2) /* pages: as many as the bound bytes hold */
+/* query tokens of a packed program: memory for query_limit of them serves every bucket */
+#define FIG_DIM_QUERIES (-3)
+
+typedef struct fig_tensor_info {
+    uint32_t size; /* sizeof(fig_tensor_info) */
+    /* A unique name of the characters [A-Za-z0-9._-]. */
+    const char *name;
+    /* Who owns the memory, and how long its contents live. */
+    fig_role role;
+    /* The type of the elements. */
+    fig_dtype dtype;
+    /* The number of dims, 1 to 4. */
+    int32_t rank;
+    /* [rank] The extent of each dim. dims[0] may be FIG_DIM_BATCH, FIG_DIM_PAGES or, in a packed
+     * program, FIG_DIM_QUERIES. */
     int64_t dims[4];
-    int32_t multiple;     /* a symbolic dims[0] counts so many per row or page; 0: 1 */
-    fig_kv_layout layout; /* FIG_HND: dims 1 and 2 change places in memory, not in dims */
+    /* If dims[0] is a symbol, the extent is this many times the number of rows, pages or query
+     * tokens that the symbol stands for. 0: 1. */
+    int32_t multiple;
+    /* FIG_HND: dims 1 and 2 are swapped in memory; `dims` itself stays in the order of FIG_NHD. */
+    fig_kv_layout layout;
 } fig_tensor_info;
+
+/* Begins to record a program for a spec, which is copied. The caller owns *program and frees it
+ * with fig_program_destroy. FIG_INVALID: a field of the spec is wrong. */
 FIG_API fig_status fig_program_create(fig_program **program, const fig_spec *spec);
+/* Frees a program. Graphs that were lowered from the program have their own copy of it. */
 FIG_API void fig_program_destroy(fig_program *program);
+
+/* Recording is sticky: the program keeps the first failure; after it, calls do nothing and return
+ * absent tensors. So only fig_program_finish needs a check. */
+
+/* Declares a tensor and returns it. *info and its name are copied. */
 FIG_API fig_tensor fig_program_tensor(fig_program *program, const fig_tensor_info *info);
+/* Returns the tensor of that name, or an absent one if there is none. */
 FIG_API fig_tensor fig_program_find(const fig_program *program, const char *name);
-/* Labels the nodes recorded from here on; -1: none. */
+/* Labels the nodes recorded after this call with a layer. -1: the nodes get no layer. */
 FIG_API void fig_program_layer(fig_program *program, int32_t layer);
-/* Nodes recorded from here to the next call are the segment of that name; NULL: of none. A name is
- * given once. See fig_engine_append. */
+/* Begins a segment of that name. It holds all nodes that are recorded before the next call of
+ * fig_program_segment. NULL: the nodes that follow belong to no segment. Each name may be used
+ * once. See fig_engine_append. */
 FIG_API void fig_program_segment(fig_program *program, const char *name);
-/* Recording is sticky: the first failure is kept, later calls do nothing and return absent tensors.
- * finish returns it and freezes the program; it is called once. */
+/* Ends recording and freezes the program. Returns the first failure of the recording, or FIG_OK.
+ * Call it once. */
 FIG_API fig_status fig_program_finish(fig_program *program);
+
 /* Records the standard step. For each layer N, in this order:
  *
- *     act.N      the spec's activation of gate_up.N; where the spec has ffn_width
- *     q.N, k.N   in place: with qk_norm_epsilon normalised by q_norm.N and k_norm.N; then rotated
- *     k.N, v.N   appended to k_cache.N and v_cache.N; where fp8, scaled by k_scale.N and v_scale.N
- *     out.N      attention of q.N over that cache, with sinks.N where the spec has sinks
+ *     act.N      the spec's activation of gate_up.N; only if the spec has ffn_width
+ *     q.N, k.N   in place: with qk_norm_epsilon, normalised by q_norm.N and k_norm.N; then rotated
+ *     k.N, v.N   appended to k_cache.N and v_cache.N; in fp8, scaled by k_scale.N and v_scale.N
+ *     out.N      attention of q.N over that cache, with sinks.N if the spec has sinks
  *
- * All of these are FIG_ROLE_BOUND. Where the spec has pages, page_table is FIG_ROLE_STATE; so is
- * page_table.window, which is read where only some layers have the window, so that pages behind it
- * can be given away. The first line is the segment act.N, the others are attn.N. */
+ * All of these tensors are FIG_ROLE_BOUND. If the spec has pages, the tensor page_table is
+ * FIG_ROLE_STATE. If only some layers have the window, those layers read page_table.window instead,
+ * also FIG_ROLE_STATE, so that the caller can reuse the pages behind the window. The first line
+ * above is the segment act.N; the other three lines are the segment attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
-/* For steps whose lengths the host does not know. They are read from device memory, i32 [rows], and
- * the device makes the split. positions: i32 [rows]; absent: length - 1. It is recorded once,
- * before everything else. A row whose length is outside [0, kv_limit] is idle. See fig_step. */
+
+/* Makes steps read their lengths from device memory, for callers whose host does not know the
+ * lengths. The device then also splits the work among workers. `lengths` is i32 [rows]. `positions`
+ * is i32 [rows]; absent: each position is length - 1. Call this once, before any node is recorded.
+ * A row whose length lies outside [0, kv_limit] is idle. See fig_step.token_limit. FIG_UNSUPPORTED,
+ * from this function and the next: the spec's row_tokens is above 8, and only the host can plan
+ * chunks. */
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
+/* Does the work of fig_program_read_lengths for a packed program; the device then also reads the
+ * number of each row's query tokens. `query_starts` is i32 [batch_limit + 1], like the
+ * query_start_loc of serving engines: query_starts[0] is 0, and row r has the query tokens from
+ * query_starts[r] up to query_starts[r + 1]. If these two give a row a negative number of tokens,
+ * or more than row_tokens, the row has none. A row whose length is smaller than its number of query
+ * tokens is idle. */
+FIG_API void fig_program_read_queries(fig_program *program, fig_tensor lengths,
+                                      fig_tensor positions, fig_tensor query_starts);
 
-/* out[r][c] = activation(in[r][c]) * in[r][width + c]; in is [rows][2 * width]. gelu is by erf, and
- * gelu_tanh near it. swiglu_limited is gpt-oss's: g / (1 + exp(-1.702 g)) * (u + 1), g being the
- * first of both, at most 7, and u the second, within -7 and 7. */
+/* Each function below records one node. The options are read before the call returns. If an
+ * optional tensor is absent, the operation does without that operand. */
+
+/* out[r][c] = activation(in[r][c]) * in[r][width + c] */
 typedef struct fig_gated_op {
-    uint32_t size;
-    fig_tensor in, out;
+    uint32_t size; /* sizeof(fig_gated_op) */
+    /* [rows][2 * width] Gate, then up. */
+    fig_tensor in;
+    /* [rows][width] */
+    fig_tensor out;
 } fig_gated_op;
+/* Computes silu, x / (1 + exp(-x)). */
 FIG_API void fig_silu_and_mul(fig_program *program, const fig_gated_op *op);
+/* Computes gelu with erf. */
 FIG_API void fig_gelu_and_mul(fig_program *program, const fig_gated_op *op);
+/* Computes the tanh approximation of gelu. */
 FIG_API void fig_gelu_tanh_and_mul(fig_program *program, const fig_gated_op *op);
+/* Computes the activation of gpt-oss, g / (1 + exp(-1.702 g)) * (u + 1). g is the gate, capped at
+ * 7; u is the up value, clamped to [-7, 7]. */
 FIG_API void fig_swiglu_limited(fig_program *program, const fig_gated_op *op);
 
-/* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset); in and out are [rows][width].
- * fig_add_rms_norm first adds in to residual, and normalises that sum, rounded to the dtype. */
+/* out = in / sqrt(mean(in^2) + epsilon) * (weight + weight_offset) */
 typedef struct fig_rms_norm_op {
-    uint32_t size;
-    fig_tensor in, weight, out;   /* weight: [width]; out may be in */
-    fig_tensor residual;          /* fig_add_rms_norm alone; updated in place */
-    float epsilon, weight_offset; /* 0: 1e-6; gemma: 1 */
+    uint32_t size; /* sizeof(fig_rms_norm_op) */
+    /* [rows][width] */
+    fig_tensor in;
+    /* [width] */
+    fig_tensor weight;
+    /* [rows][width] May be the same tensor as `in`. */
+    fig_tensor out;
+    /* [rows][width] For fig_add_rms_norm only, which updates it in place. */
+    fig_tensor residual;
+    /* 0: 1e-6. */
+    float epsilon;
+    /* Added to every weight: 1 for gemma. */
+    float weight_offset;
 } fig_rms_norm_op;
+/* Normalises `in`. */
 FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
+/* Adds `in` to `residual`, rounds the sum to the dtype, and normalises that sum. */
 FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 
-/* Where the spec's row_tokens is above 1, [rows] of q, k, v and out counts query tokens: token t of
- * row r is number r * row_tokens + t, row_tokens - 1 - t positions below the row's last. */
+/* If the spec's row_tokens is above 1, the dim [rows] of q, k, v and out counts query tokens, here
+ * and in the operations below. Token t of row r has the index r * row_tokens + t. Its position is
+ * the position of the row's last token minus (row_tokens - 1 - t).
+ *
+ * In a packed program (fig_spec.query_limit), [rows] means FIG_DIM_QUERIES instead. Row r then has
+ * n = query_counts[r] tokens, which follow the tokens of all earlier rows. The position of token t
+ * of the row is the position of the row's last token minus (n - 1 - t). An operation that reads no
+ * positions and no cache (an activation, a norm, fig_merge_states, a collective) accepts tensors
+ * with FIG_DIM_BATCH or FIG_DIM_QUERIES in dims[0]. */
 typedef struct fig_rope_op {
-    uint32_t size;
-    fig_tensor q, k;            /* [rows][heads][head_dim] */
-    fig_tensor q_out, k_out;    /* absent: in place */
-    fig_tensor positions;       /* [rows] i32 or i64; absent: those of fig_step */
-    fig_tensor indptr, offsets; /* in place of positions, where rows are packed in segments: [n + 1]
-                                   and [n], both i32 or i64. Row indptr[i] + j has position
-                                   offsets[i] + j; one outside every segment is left as it is */
-    fig_tensor cos_sin;         /* f32 [positions][rotary_dim]: a position's cosines, then its
-                                   sines; one outside reads the nearest. absent: computed */
-    fig_tensor q_norm, k_norm;  /* [head_dim]: weights of an RMSNorm of each head before it turns */
-    float norm_epsilon;         /* 0: the spec's, or 1e-6 */
-    const fig_rope_spec *rope;  /* NULL: the spec's, with its table */
-    const fig_rope_table *rope_table; /* in place of what rope says of frequencies; NULL: none */
+    uint32_t size; /* sizeof(fig_rope_op) */
+    /* [rows][q_heads][head_dim] */
+    fig_tensor q;
+    /* [rows][kv_heads][head_dim] */
+    fig_tensor k;
+    /* The shape of q. Absent: q is rotated in place. */
+    fig_tensor q_out;
+    /* The shape of k. Absent: k is rotated in place. */
+    fig_tensor k_out;
+    /* [rows] i32 or i64. Absent: the positions of fig_step. */
+    fig_tensor positions;
+    /* [n + 1] i32 or i64. If rows are packed in n segments, indptr and `offsets` replace
+     * `positions`: row indptr[i] + j has position offsets[i] + j. A row outside every segment is
+     * unchanged. */
+    fig_tensor indptr;
+    /* [n] Same dtype as indptr. The position of each segment's first row. */
+    fig_tensor offsets;
+    /* [positions][rotary_dim] f32. The cosines of a position, then its sines. A position outside
+     * the table reads the nearest entry. Absent: cosines and sines are computed. */
+    fig_tensor cos_sin;
+    /* [head_dim] The weights of an RMSNorm of each q head before its rotation. Absent: no norm. */
+    fig_tensor q_norm;
+    /* [head_dim] Likewise for each k head. Give both norms or neither. */
+    fig_tensor k_norm;
+    /* The epsilon of both norms. 0: the spec's qk_norm_epsilon, or 1e-6 if that is 0. */
+    float norm_epsilon;
+    /* The kind of RoPE. NULL: the spec's `rope` and rope_table. */
+    const fig_rope_spec *rope;
+    /* Explicit frequencies, which replace those of `rope`. NULL: none. */
+    const fig_rope_table *rope_table;
 } fig_rope_op;
+/* Rotates q and k by their positions, after the norms of their heads if there are any. */
 FIG_API void fig_rope(fig_program *program, const fig_rope_op *op);
 
-/* k and v are [pages][page_size][kv_heads][head_dim], whatever their layout in memory; where K and
- * V share one pool, they are two tensors bound with strides. page_table is i32 [sequences][pages of
- * a sequence]; where it is absent the cache is dense: page s holds sequence s. A page number
- * outside the cache is read as page 0, and nothing is written to it. An fp8 value is what is stored
- * times its scale; the scales are f32 [1] or [kv_heads], and 1 where absent. */
+/* A KV cache, as an operand of the operations below. */
 typedef struct fig_cache {
-    fig_tensor k, v, page_table;
-    fig_tensor k_scale, v_scale;
+    /* [pages][page_size][kv_heads][head_dim], whatever the layout in memory. If K and V share one
+     * pool, they are two tensors that are bound with strides. */
+    fig_tensor k;
+    /* The shape of k. */
+    fig_tensor v;
+    /* [sequences][pages of a sequence] i32. If an entry's page number lies outside the cache,
+     * reads through this entry use page 0 instead, and writes through it are dropped. Absent: the
+     * cache is dense, and page s holds sequence s. */
+    fig_tensor page_table;
+    /* [1] or [kv_heads] f32. For fp8: a value is the stored number times its scale. Absent: the
+     * scale is 1. */
+    fig_tensor k_scale;
+    /* The shape of k_scale. Absent: the scale is 1. */
+    fig_tensor v_scale;
     fig_tensor reserved[3]; /* absent */
 } fig_cache;
 
-/* Writes k and v of row r, [rows][kv_heads][head_dim], as the last tokens of its sequence, up to
- * token kv_length[r] - 1. A row of length 0 writes nothing. fp8 saturates. */
+/* New tokens for a cache. */
 typedef struct fig_append_kv_op {
-    uint32_t size;
-    fig_tensor k, v;
+    uint32_t size; /* sizeof(fig_append_kv_op) */
+    /* [rows][kv_heads][head_dim] */
+    fig_tensor k;
+    /* [rows][kv_heads][head_dim] */
+    fig_tensor v;
+    /* The cache to write. */
     fig_cache cache;
 } fig_append_kv_op;
+/* Writes k and v of row r as the last tokens of its sequence, up to token kv_length[r] - 1. A row
+ * of length 0 writes nothing. fp8 values saturate. */
 FIG_API void fig_append_kv(fig_program *program, const fig_append_kv_op *op);
 
-/* A query at token p of its sequence sees tokens [max(0, p + 1 - window), p]; the row's last query
- * is at kv_length - 1. A logit is q.k * sm_scale + alibi * (token - p), and with a soft cap
- * soft_cap * tanh(logit / soft_cap). A sink is one more logit that has no value: it counts in the
- * sum of the weights and in lse. A row of length 0 gets zeros, and -inf in lse. Attention does not
- * append: record fig_append_kv before it. */
+/* An expression that makes the scores of attention from its logits. figraph_scores.h makes and
+ * describes it. */
+typedef struct fig_score fig_score;
+enum { FIG_SCORE_ARRAY_LIMIT = 8 }; /* arrays that a score reads */
+
+/* A query at token p of its sequence sees tokens [max(0, p + 1 - window), p]. The row's last query
+ * is at token kv_length - 1. A logit is q.k * sm_scale + alibi * (token - p); a soft cap then makes
+ * it soft_cap * tanh(logit / soft_cap). A sink is one more logit, without a value: it counts in the
+ * sum of the weights and in lse. */
 typedef struct fig_attention_op {
-    uint32_t size;
-    fig_tensor q, out;       /* [rows][q_heads][head_dim] */
-    fig_tensor lse;          /* [rows][q_heads] f32, base 2; absent: not written */
-    fig_tensor sinks, alibi; /* [q_heads] f32 */
+    uint32_t size; /* sizeof(fig_attention_op) */
+    /* [rows][q_heads][head_dim] */
+    fig_tensor q;
+    /* [rows][q_heads][head_dim] */
+    fig_tensor out;
+    /* [rows][q_heads] f32. The log-sum-exp of the logits, base 2. Absent: it is not written. */
+    fig_tensor lse;
+    /* [q_heads] f32. Absent: no sinks. */
+    fig_tensor sinks;
+    /* [q_heads] f32. The slope of each head. Absent: no ALiBi. */
+    fig_tensor alibi;
+    /* The cache to read. */
     fig_cache cache;
-    int32_t window; /* 0: all tokens, whatever the spec's window: that is for the standard step */
-    float soft_cap; /* 0: none, likewise */
-    float sm_scale; /* 0: the spec's */
+    /* The number of tokens that a query sees. 0: all; the spec's window is used only by
+     * fig_program_decode_step. */
+    int32_t window;
+    /* 0: no cap; the spec's soft_cap is used only by fig_program_decode_step. */
+    float soft_cap;
+    /* 0: the spec's. */
+    float sm_scale;
+    /* Makes the score from q.k * sm_scale; alibi and soft_cap are then absent. NULL: no expression.
+     * If alibi and soft_cap can express the score, the node is recorded with those. */
+    const fig_score *score;
+    /* The tensors of the score's arrays, in the order of its normal form: [elements] of the array's
+     * dtype. If one is absent, the tensor named after the array and the layer is used, such as
+     * slope.7, or else the tensor that has the array's name alone. */
+    fig_tensor score_arrays[FIG_SCORE_ARRAY_LIMIT];
 } fig_attention_op;
+/* Computes attention of q over the cache. A row of length 0 gets zeros, and -inf in lse. Attention
+ * does not append: record fig_append_kv before it. */
 FIG_API void fig_attention(fig_program *program, const fig_attention_op *op);
 
-/* fig_rope, fig_append_kv and fig_attention as one node: it costs less and leaves the same in the
- * cache and out, but q and k turned or as they were. Without out: the first two, q and k turned. */
+/* fig_rope, fig_append_kv and fig_attention in one node. Fields mean the same as in the structs of
+ * those operations. */
 typedef struct fig_decode_attention_op {
-    uint32_t size;
-    fig_tensor q, k, v, out, lse;
-    fig_tensor positions, cos_sin, q_norm, k_norm, sinks, alibi;
+    uint32_t size; /* sizeof(fig_decode_attention_op) */
+    /* [rows][q_heads][head_dim] */
+    fig_tensor q;
+    /* [rows][kv_heads][head_dim] */
+    fig_tensor k;
+    /* [rows][kv_heads][head_dim] */
+    fig_tensor v;
+    /* [rows][q_heads][head_dim] Absent: there is no attention. */
+    fig_tensor out;
+    /* As in fig_attention_op. */
+    fig_tensor lse;
+    /* As in fig_rope_op. */
+    fig_tensor positions;
+    /* As in fig_rope_op. */
+    fig_tensor cos_sin;
+    /* As in fig_rope_op. */
+    fig_tensor q_norm;
+    /* As in fig_rope_op. */
+    fig_tensor k_norm;
+    /* As in fig_attention_op. */
+    fig_tensor sinks;
+    /* As in fig_attention_op. */
+    fig_tensor alibi;
+    /* As in fig_rope_op. */
     const fig_rope_spec *rope;
+    /* The cache to append to and to read. */
     fig_cache cache;
+    /* As in fig_attention_op. */
     int32_t window;
-    float norm_epsilon, soft_cap, sm_scale;
+    /* As in fig_rope_op. */
+    float norm_epsilon;
+    /* As in fig_attention_op. */
+    float soft_cap;
+    /* As in fig_attention_op. */
+    float sm_scale;
+    /* As in fig_rope_op. */
     const fig_rope_table *rope_table;
+    /* 1: q and k are not rotated, for example because the caller has rotated them already. rope,
+     * rope_table, positions and cos_sin must then be absent. 0: they are rotated. */
+    int32_t plain;
+    /* As in fig_attention_op. If alibi and soft_cap cannot express the score, the call records
+     * fig_rope, fig_append_kv and fig_attention, in one to three nodes. */
+    const fig_score *score;
+    /* As in fig_attention_op. */
+    fig_tensor score_arrays[FIG_SCORE_ARRAY_LIMIT];
 } fig_decode_attention_op;
+/* Does the work of fig_rope, fig_append_kv and fig_attention in one node. This one node costs less
+ * than the three and leaves the same values in the cache and in out. Its effect on q and k is
+ * unspecified: each head may be rotated in place or be unchanged, and this may differ between
+ * buckets, steps and machines. So a later node may read q or k only after another node has written
+ * them. The node writes only q, k, out, lse and the cache. Without `out` the node is fig_rope and
+ * fig_append_kv alone, and q and k are always rotated. If `plain` is 1, the node is fig_append_kv
+ * and fig_attention in one; it may turn infinities of q and k into NaN, and -0 into 0. */
 FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attention_op *op);
 
-/* Joins attention over two sets of tokens into attention over both: out is [rows][heads][head_dim],
- * lse, in base 2, [rows][heads]. Where lse is -inf on both sides, the result is zeros and -inf. */
+/* ---- Latent caches (MLA: DeepSeek, Kimi) */
+/* A latent cache holds one vector for a token, which all heads share: 512 values of the latent,
+ * then 64 values under RoPE. K is all of it, V the latent. Before the step, the caller multiplies
+ * the part of q that has no RoPE by the K part of kv_b_proj; the products are the first 512
+ * values of each head of q. After the step, it multiplies `out` by the V part of kv_b_proj.
+ *
+ * The cache is [pages][page_size][576] of q's dtype. If its dtype is FIG_E4M3, it is
+ * [pages][page_size][656], and q is FIG_F16 or FIG_BF16. A token then has 512 bytes of codes of the
+ * latent, 16 bytes of f32 scales, each of which serves 128 codes, and 128 bytes that hold the 64
+ * other values as bf16. */
+typedef struct fig_latent_attention_op {
+    uint32_t size; /* sizeof(fig_latent_attention_op) */
+    /* [rows][q_heads][576] q_heads is a multiple of 8, at most 128. */
+    fig_tensor q;
+    /* [rows][q_heads][512] */
+    fig_tensor out;
+    /* As in fig_attention_op. */
+    fig_tensor lse;
+    /* As in fig_attention_op. */
+    fig_tensor sinks;
+    /* [pages][page_size][576], or [pages][page_size][656] of FIG_E4M3. */
+    fig_tensor cache;
+    /* As in fig_cache. */
+    fig_tensor page_table;
+    /* As in fig_attention_op. */
+    int32_t window;
+    /* 0: the spec's. */
+    float sm_scale;
+} fig_latent_attention_op;
+/* Computes attention of q over a latent cache; the rules of fig_attention_op hold. A row of length
+ * 0 gets zeros, and -inf in lse. The node does not append to the cache. */
+FIG_API void fig_latent_attention(fig_program *program, const fig_latent_attention_op *op);
+
+/* What a decode step does with a latent cache, in one node. Fields mean the same as in
+ * fig_latent_attention_op. */
+typedef struct fig_latent_decode_op {
+    uint32_t size; /* sizeof(fig_latent_decode_op) */
+    /* [rows][q_heads][576] */
+    fig_tensor q;
+    /* [rows][576] The new token's latent and its values for RoPE, before norm and RoPE. */
+    fig_tensor latent;
+    /* [rows][q_heads][512] Absent: there is no attention. */
+    fig_tensor out;
+    /* As in fig_attention_op. */
+    fig_tensor lse;
+    /* As in fig_rope_op. */
+    fig_tensor positions;
+    /* [positions][64] f32, as in fig_rope_op. */
+    fig_tensor cos_sin;
+    /* [512] The weight of an RMSNorm of the latent, in q's dtype. Absent: no norm. */
+    fig_tensor norm;
+    /* As in fig_attention_op. */
+    fig_tensor sinks;
+    /* The cache to append to and to read. */
+    fig_tensor cache;
+    /* As in fig_cache. */
+    fig_tensor page_table;
+    /* The RoPE of the last 64 values; its rotary_dim is 0 or 64. NULL: the spec's. */
+    const fig_rope_spec *rope;
+    /* As in fig_rope_op. */
+    const fig_rope_table *rope_table;
+    /* As in fig_attention_op. */
+    int32_t window;
+    /* The epsilon of the norm. 0: 1e-6, if there is a norm. */
+    float norm_epsilon;
+    /* 0: the spec's. */
+    float sm_scale;
+} fig_latent_decode_op;
+/* Applies RoPE to the last 64 values of each q head, normalises the latent of each new token,
+ * applies RoPE to the token's last 64 values, appends the token, and computes attention. A value is
+ * rounded to q's dtype after the norm and after RoPE; codes are made of the rounded values, and
+ * each scale is the greatest magnitude of its values divided by 448. What the node does to the
+ * last 64 values of a head of q is unspecified, as in fig_decode_attention; the node writes only
+ * these, out, lse and the cache. Without `out` the node rotates q and appends, and q is always
+ * rotated. */
+FIG_API void fig_latent_decode(fig_program *program, const fig_latent_decode_op *op);
+
+/* The results of attention over two sets of tokens. */
 typedef struct fig_merge_states_op {
-    uint32_t size;
-    fig_tensor out_a, lse_a, out_b, lse_b, out, lse; /* lse absent: not written */
+    uint32_t size; /* sizeof(fig_merge_states_op) */
+    /* [rows][heads][head_dim] Attention over the first set. */
+    fig_tensor out_a;
+    /* [rows][heads] f32, base 2. The log-sum-exp of the first set. */
+    fig_tensor lse_a;
+    /* The shape of out_a. Attention over the second set. */
+    fig_tensor out_b;
+    /* The shape of lse_a. The log-sum-exp of the second set. */
+    fig_tensor lse_b;
+    /* The shape of out_a. */
+    fig_tensor out;
+    /* The shape of lse_a. Absent: it is not written. */
+    fig_tensor lse;
 } fig_merge_states_op;
+/* Merges the results of attention over two sets of tokens into the result over both sets. If lse is
+ * -inf in both, the result is zeros and -inf. */
 FIG_API void fig_merge_states(fig_program *program, const fig_merge_states_op *op);
 
-/* Foreign work, a GEMM say, done by the callback registered as `call`. What it reads and writes
- * decides when it runs; tag and bytes are stored in the file and handed to the callback. */
+/* Foreign work, such as a GEMM. */
 typedef struct fig_call_op {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_call_op) */
+    /* The name under which fig_engine_register registers the callback. */
     const char *call;
-    const fig_tensor *reads, *writes;
-    int32_t read_count, write_count; /* <= 16 each */
+    /* [read_count] */
+    const fig_tensor *reads;
+    /* [write_count] */
+    const fig_tensor *writes;
+    /* At most 16. */
+    int32_t read_count;
+    /* At most 16. */
+    int32_t write_count;
+    /* A number that the file keeps and the callback receives. */
     uint64_t tag;
+    /* [byte_count] Bytes that the file keeps and the callback receives. */
     const void *bytes;
-    int32_t byte_count; /* <= 256 */
+    /* At most 256. */
+    int32_t byte_count;
 } fig_call_op;
+/* Records foreign work, which a registered callback does. The work is ordered against other nodes
+ * by the tensors that it reads and writes. */
 FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 
 /* ---- Graphs: the program lowered per bucket -------------------------------------------------- */
-/* A bucket serves any step of at most `batch` rows and at most batch * kv tokens in all; one
- * sequence may be as long as the spec's kv_limit. Each is lowered in every variant worth having: a
- * variant is what one worker reads at once. Buckets are numbered from 1, in this whole header. */
-typedef struct fig_bucket { /* closed */
-    int32_t batch, kv;
+/* A bucket serves every step of at most `batch` rows and at most batch * kv tokens in all. One
+ * sequence of such a step may be as long as the spec's kv_limit. A bucket of a packed program also
+ * limits the step's query tokens: see fig_lower_options.query_limits.
+ *
+ * Each size is lowered in one or more variants. A variant is a choice of the tile that one worker
+ * reads at a time; which variant is fastest depends on the lengths of the step. So one size that
+ * the caller asks for becomes several consecutive buckets, each with its own number. In this header
+ * bucket numbers begin at 1, and each number stands for one size in one variant. A step that names
+ * no bucket gets the smallest size that holds it, in the variant that is cheapest for its lengths.
+ * A step that names a bucket gets exactly that variant, whatever it costs. fig_bucket_info tells
+ * which numbers share a size; fig_plan_report tells which one is the cheapest for a step.
+ * Closed. */
+typedef struct fig_bucket {
+    /* The largest number of rows in a step. */
+    int32_t batch;
+    /* The largest number of tokens per row, averaged over `batch` rows. */
+    int32_t kv;
 } fig_bucket;
-typedef struct fig_traits { /* the machine that graphs are lowered for */
-    uint32_t size;
-    char name[16];                  /* "h200", "h100", "a100", "host" */
-    int32_t compute_capability;     /* 90 is 9.0; 80 at least; 0: host */
-    int32_t sm_count, shared_bytes; /* the last: of one block at most */
+
+/* The machine that graphs are lowered for. */
+typedef struct fig_traits {
+    uint32_t size; /* sizeof(fig_traits) */
+    /* The chip: "h200", "h100", "a100", "host" and so on. */
+    char name[16];
+    /* 90 stands for 9.0. At least 80, or 0 for the host. */
+    int32_t compute_capability;
+    /* The number of streaming multiprocessors. */
+    int32_t sm_count;
+    /* The most bytes of shared memory that one block can have. */
+    int32_t shared_bytes;
 } fig_traits;
+/* Fills *traits for a chip by name. FIG_INVALID: the name is unknown; the sentence lists the known
+ * ones. */
 FIG_API fig_status fig_traits_named(fig_traits *traits, const char *name);
-FIG_API const char *fig_traits_name(int32_t index); /* NULL past the last */
+/* Returns the name of chip `index`, from 0, or NULL past the last. The text is static. */
+FIG_API const char *fig_traits_name(int32_t index);
+
 typedef struct fig_lower_options {
-    uint32_t size;
-    const fig_traits *traits;            /* NULL: "host" */
-    const fig_bucket *buckets;           /* NULL: powers of two up to the spec's limits */
-    int32_t bucket_count, deterministic; /* the last: 1: a row's bits depend on its own length */
+    uint32_t size; /* sizeof(fig_lower_options) */
+    /* The machine to lower for. NULL: "host". */
+    const fig_traits *traits;
+    /* [bucket_count] The sizes to lower. NULL: powers of two up to the spec's limits. */
+    const fig_bucket *buckets;
+    /* The number of sizes in `buckets`. */
+    int32_t bucket_count;
+    /* 1: the result of a row, bit for bit, depends on the row's own length but not on other
+     * rows. */
+    int32_t deterministic;
+    /* The number of sizes in query_limits. */
+    int32_t query_limit_count;
+    /* [query_limit_count] For a packed program: limits on the query tokens of a step. Let M be the
+     * most query tokens that the rows of a size can have. Each size in `buckets` is lowered for M
+     * and for each of these limits below M. NULL: for M alone; but if the spec's row_tokens is
+     * above 8 and `buckets` is NULL too, the limits are 64, 512, 4096 and so on, as far as they are
+     * below M. */
+    const int32_t *query_limits;
 } fig_lower_options;
 
-typedef struct fig_graphs fig_graphs; /* immutable; must outlive the engines that use it */
+/* Graphs are immutable. They must outlive every engine that uses them. */
+typedef struct fig_graphs fig_graphs;
+/* Lowers a finished program for each bucket. The graphs have their own copy of the program. The
+ * caller owns *graphs and frees them with fig_graphs_destroy. options may be NULL. FIG_ORDER: the
+ * program is not finished. FIG_INVALID: a bucket or an option is wrong. FIG_UNSUPPORTED: the
+ * machine is too old, or the program has too many classes of attention. */
 FIG_API fig_status fig_graphs_lower(fig_graphs **graphs, const fig_program *program,
                                     const fig_lower_options *options);
-/* Written beside path, fsynced, renamed: path is the old file or the new one, never a part. */
+/* Saves graphs as a .fig file. The file is written beside `path`, synced and renamed, so `path`
+ * always holds the complete old file or the complete new one. FIG_IO: a file operation failed.
+ * FIG_UNSUPPORTED: the graphs are one rank's share; save those of the whole model instead. */
 FIG_API fig_status fig_graphs_save(const fig_graphs *graphs, const char *path);
+/* Loads graphs from a .fig file. The caller owns *graphs. FIG_IO: the file cannot be read.
+ * FIG_FORMAT: it is not a .fig file, or it is damaged. FIG_STALE: this library cannot use it;
+ * make a new file with this library. */
 FIG_API fig_status fig_graphs_load(fig_graphs **graphs, const char *path);
+/* Loads graphs from the `count` bytes of a .fig file, which may be freed after the call. Fails as
+ * fig_graphs_load does. */
 FIG_API fig_status fig_graphs_parse(fig_graphs **graphs, const void *bytes, size_t count);
+/* Frees graphs. Close every engine that uses them first. */
 FIG_API void fig_graphs_destroy(fig_graphs *graphs);
+
 typedef struct fig_graphs_info {
-    uint32_t size;
-    const fig_spec *spec; /* the graphs' own, every default filled in */
+    uint32_t size; /* sizeof(fig_graphs_info) */
+    /* The spec, with every default filled in. The graphs own it. */
+    const fig_spec *spec;
+    /* The machine that the graphs are lowered for. The graphs own it. */
     const fig_traits *traits;
-    int32_t bucket_count, tensor_count, node_count;
-    int32_t relowered_count; /* buckets whose launches differ from those of the file's maker */
-    char content_id[65];     /* SHA-256 of what a file of it holds, in hex */
+    /* The number of buckets, and so the greatest bucket number. */
+    int32_t bucket_count;
+    /* The number of tensors of the program. */
+    int32_t tensor_count;
+    /* The number of nodes of the program. */
+    int32_t node_count;
+    /* The number of buckets for which this library's launches differ from those of the library that
+     * made the file. */
+    int32_t relowered_count;
+    /* The SHA-256, in hex, of the contents of a file that is saved from these graphs. */
+    char content_id[65];
 } fig_graphs_info;
+/* Describes graphs. Its pointers are valid as long as the graphs. */
 FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
+
 typedef struct fig_bucket_info {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_bucket_info) */
+    /* The size of the bucket. */
     fig_bucket bucket;
-    int32_t variant, launch_count;
-    int32_t heads, tile_tokens, workers;  /* of the first attention; 0 where there is none */
-    uint64_t plan_bytes, workspace_bytes; /* bounds that no step exceeds */
+    /* The number of the bucket's variant, from 0. */
+    int32_t variant;
+    /* The number of the bucket's launches. */
+    int32_t launch_count;
+    /* KV heads that one worker of the first attention reads at a time. 0: there is no attention. */
+    int32_t heads;
+    /* Tokens that one worker of the first attention reads at a time. 0: there is no attention. */
+    int32_t tile_tokens;
+    /* Workers of the first attention. 0: there is no attention. */
+    int32_t workers;
+    /* The most bytes that the plan of any step takes. */
+    uint64_t plan_bytes;
+    /* The most bytes of workspace that any step needs. */
+    uint64_t workspace_bytes;
+    /* The number of the first bucket with the same batch, kv and query_limit. */
+    int32_t size_first;
+    /* The number of buckets with the same batch, kv and query_limit, one per variant. They have
+     * consecutive numbers, from size_first on. */
+    int32_t size_count;
+    /* For a packed program: the largest number of query tokens in a step. 0: it is not packed. */
+    int32_t query_limit;
 } fig_bucket_info;
-/* FIG_INVALID: there is no bucket of that number. */
+/* Describes a bucket. FIG_INVALID: no bucket has that number. */
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,
                                      fig_bucket_info *info);
-/* What an engine with so many slots (0: the default) takes of a device, before one is opened and
- * without what the caller binds. Buckets that need the same launches share an exec; all execs are
- * made once every bucket was prepared. exec_bytes is estimated from a measured figure per node. */
+
+/* The memory that an engine takes. */
 typedef struct fig_memory_info {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_memory_info) */
+    /* The number of execs once every bucket has been prepared. Buckets with equal launches share an
+     * exec. */
     int32_t exec_count;
-    uint64_t workspace_bytes, plan_bytes, state_bytes, pinned_bytes, exec_bytes;
-    uint64_t token_bytes; /* of the KV cache, one token in all layers: what sizes the pool */
+    /* Device memory for temporary tensors and partials. */
+    uint64_t workspace_bytes;
+    /* Device memory for the plan. */
+    uint64_t plan_bytes;
+    /* Device memory for tensors of FIG_ROLE_STATE, if the caller binds none of them. */
+    uint64_t state_bytes;
+    /* Pinned host memory: the ring, and a buffer for page tables. */
+    uint64_t pinned_bytes;
+    /* Device memory for all execs, estimated from a measured figure per node. */
+    uint64_t exec_bytes;
+    /* Bytes of one token in the KV caches of all layers, to compute the size of a pool. */
+    uint64_t token_bytes;
 } fig_memory_info;
+/* Returns the memory that an engine with `slots` slots (0: the default) takes, not counting memory
+ * that the caller binds. No engine needs to be open. FIG_INVALID: slots is out of range. */
 FIG_API fig_status fig_graphs_memory(const fig_graphs *graphs, int32_t slots,
                                      fig_memory_info *info);
-/* The tensors that a caller may bind, in the order recorded; FIG_INVALID past the last. */
+/* Describes one of the tensors that a caller may bind. `index` counts these from 0, in recorded
+ * order. The graphs own its name. FIG_INVALID: index is past the last. */
 FIG_API fig_status fig_graphs_tensor(const fig_graphs *graphs, int32_t index,
                                      fig_tensor_info *info);
 
 /* ---- Step ------------------------------------------------------------------------------------ */
+/* One step, or a horizon of several. The simplest step gives only rows and kv_lengths. All arrays
+ * are read before the call returns and stay the caller's. */
 typedef struct fig_step {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_step) */
+    /* The number of rows. */
     int32_t rows;
-    const int32_t *kv_lengths; /* [rows] tokens of the row's sequence, this step's included, so at
-                                  least the spec's row_tokens; 0: an idle row. NULL: the program
-                                  reads lengths on the device */
-    const int32_t *positions;  /* [rows] the position, for RoPE, of the row's last query; at most
-                                  2^30, at the end of a horizon too. NULL: kv_length - 1 */
-    const int32_t *sequences;  /* [rows] which sequence the row continues; NULL: row r sequence r */
-    int64_t token_limit;       /* where lengths are on the device: most tokens in all; 0: any */
-    int32_t bucket;            /* 0: the cheapest that fits. Required where a graph of the caller's
-                                  launches the step: the bucket that it was captured for */
-    int32_t horizon;           /* how many launches the step is for; 0: 1. From each launch to the
-                                  next, rows that are not idle grow by the spec's row_tokens, on the
-                                  device; the caller has given the pages for all. The split is that
-                                  of the last. Lengths on the device do not grow: each reads them */
-    const int32_t *row_tokens; /* [rows] how many of the row's queries are tokens, the last ones, 1
-                                  to the spec's row_tokens; NULL: all. The others mean nothing: they
-                                  are computed but not appended or counted. With a horizon of 1 */
+    /* [rows] The number of tokens in each row's sequence, including this step's. 0: the row is
+     * idle. Otherwise at least the row's number of query tokens: its query_counts if they are
+     * given, else the spec's row_tokens. NULL: the program reads lengths on the device. */
+    const int32_t *kv_lengths;
+    /* [rows] The RoPE position of each row's last query. It must not exceed 2^30 in any launch of
+     * a horizon. NULL: kv_length - 1. */
+    const int32_t *positions;
+    /* [rows] The sequence that each row continues. NULL: row r continues sequence r. */
+    const int32_t *sequences;
+    /* If lengths are on the device: the largest total of tokens over all rows. 0: any number. */
+    int64_t token_limit;
+    /* 0: the engine takes the cheapest bucket that fits. Otherwise the engine takes exactly this
+     * bucket, and thus this variant. A caller whose own graph launches the step must give the
+     * bucket that the graph was captured for. Such a caller captures one graph for each bucket of a
+     * size. It calls fig_graphs_plan with bucket 0 to learn which of these graphs is the cheapest
+     * for a step. */
+    int32_t bucket;
+    /* The number of times that this step is launched. 0: 1. From one launch to the next, the device
+     * adds the spec's row_tokens to the length of every row that is not idle. The caller must have
+     * set the pages for all launches. Every launch uses the split that the last launch of the
+     * horizon needs. If the device reads the lengths, they do not grow: each launch reads them
+     * again. */
+    int32_t horizon;
+    /* [rows] The number of each row's queries that are real tokens, 1 to the spec's row_tokens.
+     * They are the row's last queries. The other queries are padding: they are computed, but not
+     * appended, and kv_lengths does not count them. The horizon must be 1. NULL: all queries are
+     * real tokens. */
+    const int32_t *row_tokens;
+    /* [rows] For a packed program (fig_spec.query_limit): the number of query tokens of each row, 0
+     * to the spec's row_tokens and, unless kv_length is 0, at most its kv_length. They are the last
+     * tokens of the row's sequence. A row without query tokens is idle, whatever its kv_length. A
+     * row of kv_length 0 is idle, whatever its count; its query tokens get the results of an idle
+     * row. NULL: every row has the spec's row_tokens. If this field is given, or the spec's
+     * row_tokens is above 8, the horizon must be 1. If this field is given, fig_step.row_tokens
+     * must be NULL. */
+    const int32_t *query_counts;
 } fig_step;
 
-/* What planning a step would do; nothing runs. */
+/* The result of planning a step without running it. If the program has several classes of
+ * attention, the report describes the split of the first class. The caller sets size and, to
+ * receive the tiles of each worker, worker_tiles and worker_capacity. */
 typedef struct fig_plan_report {
-    uint32_t size;
-    int32_t bucket, workers, tile_tokens, heads; /* the first: what the step would take */
-    int64_t tiles;                               /* on the line */
-    int32_t tiles_most, tiles_least, partials, partial_limit; /* the first two: of any worker */
-    uint64_t plan_bytes, plan_bytes_limit;
-    int32_t *worker_tiles; /* in: the caller's, may be NULL; filled up to worker_capacity */
+    uint32_t size; /* sizeof(fig_plan_report) */
+    /* The bucket that the step would take. */
+    int32_t bucket;
+    /* The number of workers. */
+    int32_t workers;
+    /* Tokens of a tile. */
+    int32_t tile_tokens;
+    /* KV heads that a worker reads at a time. */
+    int32_t heads;
+    /* Tiles of the whole step, over all rows and head groups. */
+    int64_t tiles;
+    /* Tiles of the worker that has the most. */
+    int32_t tiles_most;
+    /* Tiles of the worker that has the fewest. */
+    int32_t tiles_least;
+    /* Partials that the step leaves for merging. */
+    int32_t partials;
+    /* The most partials that any step of this bucket leaves. */
+    int32_t partial_limit;
+    /* Bytes of this step's plan. */
+    uint64_t plan_bytes;
+    /* The most bytes that any plan of this bucket takes. */
+    uint64_t plan_bytes_limit;
+    /* [worker_capacity] Input: the caller's array, which receives the tiles of each worker, up to
+     * its capacity. May be NULL. */
+    int32_t *worker_tiles;
+    /* Input: the number of elements that worker_tiles has room for. */
     int32_t worker_capacity;
+    /* The bucket that the step would take if it named none. It differs from `bucket` if the step
+     * names a larger size, or a variant that costs more for this step. */
+    int32_t cheapest;
+    /* 1: the split gives every worker the same number of units, which weigh tiles and rows by their
+     * measured cost. 0: the split gives every worker the same number of tiles. */
+    int32_t by_units;
+    /* A tile costs a worker 16 units. Each row and head group that the worker begins or continues
+     * costs this many units more. 0: the bucket is always split by tiles. */
+    int32_t once;
+    /* Units of the worker that has the most. It is filled in for both kinds of split. */
+    int32_t units_most;
+    /* Rows of the step that have more than 8 query tokens (fig_spec.query_limit). 0: there are
+     * none. Of the fields above, only plan_bytes and plan_bytes_limit include these rows. The
+     * fields of strips below describe these rows alone. */
+    int32_t chunks;
+    /* The workers that share the strips of all chunks. A strip is a part of a chunk's query tokens,
+     * for one KV head. 0: rows of the program cannot be chunks. */
+    int32_t strip_workers;
+    /* Tokens of a tile of a strip. */
+    int32_t strip_tile_tokens;
+    /* The strips of the step. */
+    int32_t strips;
+    /* The parts of strips that workers do. */
+    int32_t strip_pieces;
+    /* Tiles of all strips. */
+    int64_t strip_tiles;
+    /* Tiles of the worker that has the most. */
+    int32_t strip_tiles_most;
+    /* Tiles of the worker that has the fewest. */
+    int32_t strip_tiles_least;
+    /* Partials that strips leave for merging, in query vectors. */
+    int32_t strip_partials;
+    /* The most that any step of this bucket leaves. */
+    int32_t strip_partial_limit;
+    /* [strip_worker_capacity] Input: the caller's arrays, which receive the tiles and the parts of
+     * strips of each worker, up to their capacity. Each may be NULL. */
+    int32_t *strip_worker_tiles, *strip_worker_pieces;
+    /* Input: the number of elements of each of these arrays. */
+    int32_t strip_worker_capacity;
+    /* The number of head groups. Each row has one segment for each head group, and a worker reads
+     * one segment at a time. */
+    int32_t groups;
 } fig_plan_report;
+/* Plans a step as an engine would, and reports the result. No engine is needed and nothing runs.
+ * Fails as fig_engine_stage does for the same step: FIG_INVALID or FIG_TOO_LARGE. */
 FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
                                    fig_plan_report *report);
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 typedef uint32_t fig_device;
-/* AUTO: cuda; host where there is no driver or no GPU at all, and no ordinal or stream is given. */
-enum { FIG_DEVICE_AUTO = 0, FIG_DEVICE_HOST, FIG_DEVICE_CUDA };
+enum {
+    /* CUDA if there is a driver and a GPU, or if the options give an ordinal or a stream. Otherwise
+     * the host. */
+    FIG_DEVICE_AUTO = 0,
+    FIG_DEVICE_HOST,
+    FIG_DEVICE_CUDA
+};
 
-/* A stream is given by the address of its CUstream, since 0 is a CUstream: the device's default
- * stream. It is of the primary context of the engine's GPU; the host has none but the engine's. */
+/* Options take a stream by the address of its CUstream, because 0 is itself a CUstream: the
+ * device's default stream. The stream must belong to the primary context of the engine's GPU. The
+ * host has only the engine's own stream. */
 #define FIG_STREAM_OWN NULL /* no address: the engine's own stream */
 
-/* Memory that a caller lends: `bytes` of them, 256-byte aligned; pinned: mapped as well. */
 typedef uint32_t fig_memory;
-enum { FIG_MEMORY_DEVICE = 0, FIG_MEMORY_PINNED };
+enum {
+    FIG_MEMORY_DEVICE = 0,
+    FIG_MEMORY_PINNED /* host memory that is pinned and mapped for the device */
+};
+/* Memory that a caller lends to an engine. */
 typedef struct fig_allocation {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_allocation) */
+    /* The kind of memory that the engine asks for. */
     fig_memory kind;
+    /* The number of bytes that the engine asks for. */
     uint64_t bytes;
-    void *device, *host; /* allocate fills them in; host: of pinned memory alone */
+    /* The allocate callback fills in the device's address, aligned to 256 bytes. */
+    void *device;
+    /* For pinned memory, the allocate callback fills in the host's address, aligned likewise. */
+    void *host;
 } fig_allocation;
 typedef int32_t (*fig_memory_callback)(void *user, fig_allocation *allocation);
 
 typedef struct fig_engine_options {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_engine_options) */
+    /* Where the engine runs. */
     fig_device device;
-    int32_t slots;       /* depth of the plan ring, 2..64; 0: 4 */
-    int32_t busy_us;     /* how long stage may wait for a slot; 0: FIG_BUSY at once */
-    int32_t ordinal;     /* cuda: which GPU, as the driver counts them */
-    void *const *stream; /* cuda: the stream to run on, the caller's, open longer than the engine;
-                            FIG_STREAM_OWN: one that the engine opens */
-    int32_t check_plans; /* 1: each plan carries a checksum, and a launch that finds another on the
-                            device runs no rows, which is a fault (FIG_DRIVER) */
-    int32_t numa_node;   /* where the ring lies: node numa_node - 1; 0: the GPU's; -1: any */
-    fig_memory_callback allocate, release; /* all memory of the engine's, with the GPU's context
-                            current; other than 0 from allocate: FIG_NOMEM. NULL: the device's */
+    /* The depth of the plan ring, 2 to 64. 0: 4. The host can run ahead of the device by this many
+     * steps. */
+    int32_t slots;
+    /* How long, in microseconds, fig_engine_stage may wait for a free slot. 0: FIG_BUSY at once. */
+    int32_t busy_us;
+    /* CUDA: the GPU's number, as the driver counts GPUs. */
+    int32_t ordinal;
+    /* CUDA: the stream to run on. It stays the caller's and must outlive the engine.
+     * FIG_STREAM_OWN: the engine opens a stream of its own. */
+    void *const *stream;
+    /* 1: every plan carries a checksum. A launch that finds a different checksum on the device runs
+     * no rows, and the next wait returns FIG_DRIVER. */
+    int32_t check_plans;
+    /* Where the ring lies. n above 0: NUMA node n - 1. 0: the GPU's node. -1: any node. */
+    int32_t numa_node;
+    /* Allocates all of the engine's memory, with the GPU's context current. If it returns a value
+     * other than 0, the call that needs the memory fails with FIG_NOMEM. NULL: the engine allocates
+     * from the device. Give both callbacks or neither. */
+    fig_memory_callback allocate;
+    /* Frees memory that `allocate` returned. */
+    fig_memory_callback release;
+    /* The first argument of both callbacks. */
     void *memory_user;
-    struct fig_ranks *ranks; /* of figraph_ranks.h, open longer than the engine; NULL: none */
-    const struct fig_trust *trust; /* in a file's kernels, figraph_archive.h; NULL: our own */
-    const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
+    /* The group of ranks that the engine belongs to; see figraph_ranks.h. It must outlive the
+     * engine. NULL: none. */
+    struct fig_ranks *ranks;
+    /* Which of the file's kernel images the caller trusts, by their SHA-256; see figraph_archive.h.
+     * NULL: the engine uses the library's own kernels. */
+    const struct fig_trust *trust;
+    /* For tests only; see figraph_unstable.h. NULL: none. */
+    const struct fig_test_options *test;
 } fig_engine_options;
 
 typedef struct fig_engine fig_engine;
+/* Opens an engine: graphs made launchable on one device. The caller owns *engine and closes it with
+ * fig_engine_close. The graphs must outlive it. options may be NULL. FIG_NO_DEVICE: there is no
+ * such device, its driver is too old, or this library was built without kernels for it.
+ * FIG_UNSUPPORTED: options.trust or options.ranks cannot be served. FIG_NOMEM: memory ran out. */
 FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs,
                                    const fig_engine_options *options);
-/* Waits for steps in flight, takes back what is staged, and frees all that the engine allocated. A
- * graph of the caller's that holds segments of it may live on, and even be launched: it runs no
- * rows; what it reads is kept until the process ends. FIG_LOST from any call: this process is a
- * child forked from the one that opened the engine, and nothing is freed. */
+/* Waits for the steps in flight, takes back the staged ones, and frees all memory that the engine
+ * allocated. A caller's graph that holds segments of the engine may outlive it and may even be
+ * launched, but then it runs no rows. The memory that such a graph reads is kept until the process
+ * ends.
+ *
+ * FIG_LOST: this process is a fork of the one that opened the engine. Nothing is freed. All other
+ * calls on the engine fail in the same way there. */
 FIG_API fig_status fig_engine_close(fig_engine *engine);
-/* The same if the steps end in time, as of wait; FIG_TIMEOUT: the engine is as it was. */
+/* Closes the engine if its steps end within the timeout; a negative timeout waits forever.
+ * FIG_TIMEOUT: the steps did not end in time, and the engine is unchanged. */
 FIG_API fig_status fig_engine_close_within(fig_engine *engine, int64_t timeout_us);
-FIG_API fig_device fig_engine_device(const fig_engine *engine); /* what AUTO became */
+/* Returns the device that the engine runs on: under FIG_DEVICE_AUTO, the one that the engine
+ * chose. */
+FIG_API fig_device fig_engine_device(const fig_engine *engine);
+/* Fills *traits for the engine's device. */
 FIG_API fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits);
-/* Binds the calling thread to the cores beside the device, or beside the node that numa_node names,
- * as far as it may run there. FIG_UNSUPPORTED: this system does not tell which, or forbids it. */
+/* Binds the calling thread to the allowed cores that are closest to the device, or closest to the
+ * NUMA node that numa_node names. FIG_UNSUPPORTED: the system does not report which cores are
+ * close, or does not allow a thread to be bound. */
 FIG_API fig_status fig_engine_bind_thread(const fig_engine *engine);
-/* Gives a tensor its memory. Memory of the caller's stays so, and lives until close or the next
- * bind of that name; it is aligned to 16 bytes and holds every row, or whole pages. The next stage
- * is the first to use it: steps in flight keep the old address. A refusal changes nothing. */
+
+/* The memory of one tensor. */
 typedef struct fig_binding {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_binding) */
+    /* The tensor's name. */
     const char *name;
-    void *address; /* NULL: the engine allocates `bytes`, zeroed, and owns them */
+    /* The memory, aligned to 16 bytes. NULL: the engine allocates `bytes` bytes of zeros and keeps
+     * ownership of them. */
+    void *address;
+    /* The size of the memory: enough for every row, or a number of whole pages. */
     uint64_t bytes;
-    int64_t strides[4]; /* in elements; all 0: row-major. The last is 1, that of a dim of 1 any */
+    /* [rank] In elements. All 0: row-major. The last stride must be 1. The stride of a dim of
+     * extent 1 may be anything. */
+    int64_t strides[4];
 } fig_binding;
+/* Gives a tensor its memory. The next call of fig_engine_stage is the first to use this memory.
+ * While a step that was staged before the bind still waits for its launch, that call fails with
+ * FIG_ORDER.
+ *
+ * The caller keeps ownership of memory that it gave, and may free it after fig_engine_close. To
+ * free it earlier, the caller first binds the name to other memory, and then waits until the last
+ * step that uses the old memory has ended. A step keeps the addresses that it was staged with,
+ * whenever it is launched. So before the caller frees the old memory, each step that was staged
+ * before the bind must be taken back, or must have ended, with all launches of its horizon. A wait
+ * alone is not enough while such a step is staged: its launch, after the wait, still uses the old
+ * memory. If fig_engine_poll reports equal `staged` and `launched` after the bind, one
+ * fig_engine_wait after that is enough. Memory that a graph captured with fig_engine_append uses
+ * must live as long as that graph.
+ *
+ * A failure changes nothing. FIG_INVALID: there is no such tensor, it is FIG_ROLE_TEMP, or address,
+ * bytes or strides are wrong. FIG_ORDER: a caller's graph uses the tensor. FIG_NOMEM: the engine
+ * cannot allocate the memory. */
 FIG_API fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding);
-/* Blocking copies between host memory and a bound tensor, after all steps launched so far. */
+
+/* A part of a bound tensor. */
 typedef struct fig_span {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_span) */
+    /* The tensor's name. */
     const char *name;
-    uint64_t offset, bytes;
+    /* Where the part begins in the tensor's memory. */
+    uint64_t offset;
+    /* The length of the part. */
+    uint64_t bytes;
 } fig_span;
+/* Copies host memory to a part of a tensor, after all steps launched so far, and returns when the
+ * copy is complete. FIG_UNBOUND: the tensor has no memory. FIG_INVALID: the part exceeds it. */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
+/* Copies a part of a tensor to host memory. Waits and fails as fig_engine_write does. */
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
 
-/* Entries [first, first + count) of a sequence's row in a page table. They are read before return.
- * Every step staged after the call sees them, and no step launched before it does: a few travel
- * with the next plan, many are copied ahead of it on the engine's stream. */
+/* Entries of one sequence in a page table. */
 typedef struct fig_pages {
-    uint32_t size;
-    int32_t sequence, first, count;
-    const int32_t *pages; /* [count] */
-    const char *table;    /* NULL: every page table of the program */
+    uint32_t size; /* sizeof(fig_pages) */
+    /* The sequence: a row of the page table. */
+    int32_t sequence;
+    /* The first entry to set. */
+    int32_t first;
+    /* The number of entries to set. */
+    int32_t count;
+    /* [count] The numbers of the sequence's pages in the cache. They are read before return. */
+    const int32_t *pages;
+    /* The name of the page table. NULL: every page table of the program. */
+    const char *table;
 } fig_pages;
+/* Sets entries of a page table. Every step that is staged after the call sees them; no step that
+ * was launched before it does. A few entries travel with the next plan; many entries are copied on
+ * the engine's stream, ahead of that plan. FIG_INVALID: a sequence, entry or page number is out of
+ * range. */
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
-/* On the host a callback runs in every step, on the device's thread, and does the work itself: it
- * reads and writes rows [0, rows). On cuda it runs once for all buckets that need the same
- * launches, when the first is prepared, and enqueues work for all rows of `bucket`, the largest, on
- * `stream`, which is capturing; a programmatic launch begins early, so its blocks wait before they
- * end. Other than 0 fails the step, or the prepare. It may call any engine but its own. */
+/* A sequence that begins with the same tokens as another one. */
+typedef struct fig_fork {
+    uint32_t size; /* sizeof(fig_fork) */
+    /* The sequence that has the pages. */
+    int32_t source;
+    /* The sequence that gets the same pages. Its other entries stay. */
+    int32_t target;
+    /* The number of tokens with which both sequences begin. The entries of pages that hold only
+     * these tokens are copied: length / page_size entries. */
+    int32_t length;
+    /* The name of the page table. NULL: every page table of the program. */
+    const char *table;
+} fig_fork;
+/* Copies entries of a page table from one sequence to another, as fig_engine_set_pages sets them.
+ * Both sequences then read the same pages of the cache. The last tokens, which do not fill a page,
+ * are not copied: give `target` a page of its own behind the shared ones, and append them there.
+ *
+ * FIG_INVALID: a sequence or the length is out of range, or an entry was never set. FIG_ORDER: a
+ * staged step still waits for a launch. FIG_UNSUPPORTED: the engine does not know the entries,
+ * because the caller bound the table to memory of its own, or a node of the program writes it. */
+FIG_API fig_status fig_engine_fork(fig_engine *engine, const fig_fork *fork);
+
+/* The arguments of a callback. They are valid during the call only. */
 typedef struct fig_call_args {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_call_args) */
+    /* The device that the engine runs on. */
     fig_device device;
-    void *stream; /* CUstream; host: NULL */
+    /* CUDA: the CUstream to enqueue work on; it is capturing. Host: NULL. */
+    void *stream;
+    /* The bucket that the work is for. CUDA: if several buckets have equal launches, the work is
+     * captured once for all of them, and this is the largest of them. */
     fig_bucket bucket;
+    /* Host: the rows of the step. CUDA: the rows of `bucket`. */
     int32_t rows;
+    /* The tag of fig_call_op. */
     uint64_t tag;
+    /* [byte_count] The bytes of fig_call_op. */
     const void *bytes;
+    /* The number of those bytes. */
     int32_t byte_count;
-    const void *const *reads; /* addresses in the order recorded */
+    /* The addresses of the tensors that the call reads, in recorded order. */
+    const void *const *reads;
+    /* The addresses of the tensors that the call writes, in recorded order. */
     void *const *writes;
+    /* For a packed program. Host: the query tokens of the step. CUDA: the most query tokens of
+     * `bucket`. 0: the program is not packed. */
+    int32_t queries;
 } fig_call_args;
+/* Does the work of a fig_call. On the host it runs in every step, on the device's thread, and does
+ * the work itself: it reads and writes rows [0, rows), and query tokens [0, queries). On CUDA it
+ * runs once for all buckets that have equal launches, when the first of them is prepared, and
+ * enqueues work for all rows of `bucket` on `stream`. A kernel that it launches with the
+ * programmatic attribute begins early, so every block of that kernel must execute
+ * griddepcontrol.wait before the block ends. A result other than 0 fails the step or the prepare
+ * with FIG_CALLBACK. The callback may call any engine but its own. */
 typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
+/* Registers the callback of a call, or replaces it. The next call of fig_engine_stage is the first
+ * to use the new callback. Steps that were staged earlier still call the replaced one when they are
+ * launched; on the host, the device's thread makes that call. So a replaced callback and its `user`
+ * must live as long as fig_engine_bind demands for replaced memory. The same holds for everything
+ * that the captured work of a CUDA callback uses. FIG_INVALID: the program has no such call, or
+ * callback is NULL. */
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes a bucket launchable with what is bound; 0: every bucket. FIG_UNBOUND names what is missing.
- * FIG_INVALID: an output lies on another tensor. FIG_ORDER: a step staged before the bind still
- * waits for its launch. Where the caller did not, stage does it for the bucket that it needs and
- * takes milliseconds. Once a prepare, stage or append has followed a bind, one more thread may call
- * this while the engine's own runs steps, and nothing is bound, registered or closed meanwhile;
- * neither waits for a bucket that it does not need, unless for a callback. */
+/* Makes a bucket launchable with the current bindings. 0: every bucket. Without this call,
+ * fig_engine_stage prepares the bucket that it needs, which takes milliseconds.
+ *
+ * A second thread may call fig_engine_prepare while the engine's own thread runs steps, under two
+ * conditions. First, after the last bind, one call of fig_engine_prepare, fig_engine_stage or
+ * fig_engine_append must already have returned: the first such call takes the new bindings into
+ * use, and no other call may run beside it. Second, no thread may bind, register or close while the
+ * second thread prepares. Neither thread waits for a bucket that it does not need, except while a
+ * callback runs.
+ *
+ * FIG_UNBOUND: the caller has not given a tensor or a callback; the sentence names it. FIG_INVALID:
+ * there is no such bucket, or an output overlaps another tensor. FIG_ORDER: a step that was staged
+ * before the last bind still waits for its launch. */
 FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
 
-/* stage chooses the bucket, plans and writes a slot; arrays are read before return. launch replays
- * the step that was staged longest ago. step does both or, where it fails, neither. FIG_BUSY: wait,
- * then call again. FIG_ORDER from launch: nothing is staged. */
+/* Plans a step and writes the plan to a slot. If the step names no bucket, the engine chooses one.
+ * Arrays are read before return. The host can run ahead of the device by as many steps as there are
+ * slots. FIG_BUSY: every slot is in use, or the changed page-table entries do not fit in the plan:
+ * launch the staged steps or wait, then stage again. FIG_INVALID, FIG_TOO_LARGE: the step is wrong
+ * or too large. FIG_UNBOUND, FIG_ORDER: as for fig_engine_prepare. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
+/* Launches the step that was staged longest ago, or the next launch of its horizon. It does not
+ * wait for the device. FIG_ORDER: nothing is staged. */
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
+/* Stages a step and launches it. If either fails, the step is neither staged nor launched.
+ * FIG_ORDER: an earlier step, or a part of its horizon, is still to be launched; or a caller's
+ * graph was launched for an earlier step and has not yet fetched its plan. Otherwise fails as
+ * fig_engine_stage does. */
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
-/* Takes back the step that was staged last, or the launches left of its horizon; pages that it
- * carried travel with the next step. FIG_ORDER: nothing is staged. If you launched a graph of your
- * own for it, wait for that graph before you call. */
+/* Takes back the step that was staged last, or the remaining launches of its horizon. If the plan
+ * is taken back as a whole and carried page-table entries, the plan of the next step carries them
+ * instead. If the caller launched a graph of its own for the step, it must wait for that graph
+ * first. FIG_ORDER: nothing is staged, or a caller's graph has fetched the plan. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
-/* The engine's stream, a CUstream; host: NULL. All that an engine does happens in its order. */
+/* Returns the engine's stream, a CUstream; on the host NULL. All work of an engine happens in the
+ * order of this stream. */
 FIG_API void *fig_engine_stream(const fig_engine *engine);
-/* Orders a stream of the caller's, a CUstream by value, and the engine's; neither makes the host
- * wait. wait_for: what the engine launches later comes after all that is on `stream` now. signal:
- * what is put on `stream` later comes after all that the engine has launched. FIG_ORDER: one of the
- * two captures. On the host `stream` is NULL, the calling thread, and signal waits. */
+/* Makes all later work of the engine wait for all work that is on `stream` at this moment. `stream`
+ * is a CUstream by value; on the host it is NULL and stands for the calling thread. The call
+ * itself does not wait. FIG_ORDER: one of the two streams is capturing. */
 FIG_API fig_status fig_engine_wait_for(fig_engine *engine, void *stream);
+/* Makes all later work on `stream` wait for all work that the engine has launched so far. On CUDA
+ * the host does not wait; on the host device the call itself waits. `stream` and FIG_ORDER: as for
+ * fig_engine_wait_for. */
 FIG_API fig_status fig_engine_signal(fig_engine *engine, void *stream);
 
-/* For callers who capture graphs of their own. Enqueues a segment on a stream of the caller's. If
- * that stream is capturing, the segment becomes part of the graph; otherwise it runs, in the order
- * of the engine's stream. Launch such a graph on the engine's stream, or on another stream between
- * fig_engine_signal and fig_engine_wait_for: otherwise neither waits for the other. The segment
- * "fetch" is the engine's own and comes first in a graph, or in a step: it takes the plan that was
- * staged longest ago, for all segments behind it. Before each launch of the graph stage a step with
- * the graph's bucket. The graph keeps the addresses that it was captured with, so while it lives
- * its tensors cannot be bound again (FIG_ORDER). */
+/* Options of fig_engine_append. */
 typedef struct fig_append {
-    uint32_t size;
-    const char *segment; /* NULL: "fetch" and every node */
-    int32_t bucket;      /* required */
-    void *const *stream; /* FIG_STREAM_OWN: the engine's */
+    uint32_t size; /* sizeof(fig_append) */
+    /* The name of the segment. "fetch": the engine's own segment, which takes the plan. NULL:
+     * "fetch" and all nodes. */
+    const char *segment;
+    /* Required: the bucket whose launches are appended. */
+    int32_t bucket;
+    /* The stream to append to. FIG_STREAM_OWN: the engine's. */
+    void *const *stream;
 } fig_append;
+/* Enqueues a segment on a stream of the caller, for callers that capture graphs of their own. If
+ * that stream is capturing, the segment becomes part of the captured graph. If not, the segment
+ * runs in the order of the engine's stream.
+ *
+ *     fetch first   The segment "fetch" comes first in a graph, or in a step. It takes the plan
+ *                   that was staged longest ago, for all segments behind it.
+ *     stage         Before each launch of the graph, stage a step with the graph's bucket.
+ *     order         Launch the graph on the engine's stream, or on another stream between
+ *                   fig_engine_signal and fig_engine_wait_for. Otherwise the graph and the engine
+ *                   do not wait for each other.
+ *     addresses     The graph keeps the addresses that it was captured with. While it lives, its
+ *                   tensors cannot be bound again (FIG_ORDER).
+ *     early start   A kernel that the caller launches with the programmatic attribute, behind a
+ *                   segment, begins while the segment's kernels still run. It must wait
+ *                   (griddepcontrol.wait) before it touches the step's data.
+ *
+ * FIG_INVALID: there is no such segment or bucket. FIG_ORDER: no "fetch" of that bucket comes
+ * before the segment; or the stream is not capturing, and no step of the bucket is staged for
+ * "fetch". Otherwise fails as fig_engine_prepare does. */
 FIG_API fig_status fig_engine_append(fig_engine *engine, const fig_append *append);
 
-/* Waits until every step launched has ended, and returns the first fault since the last wait, once.
- * FIG_TIMEOUT: some still run; a timeout below 0 has no end. poll tells the next wait's fault. */
+/* Waits until every launched step has ended, and returns the first fault since the last wait. Each
+ * fault is returned once. A negative timeout waits forever. FIG_TIMEOUT: some steps still run.
+ * FIG_DRIVER: the device refused work, or a launch found no valid plan and ran no rows.
+ * FIG_TOO_LARGE: lengths on the device exceeded the bucket. FIG_CALLBACK: a callback failed.
+ * FIG_LOST: the engine can only be closed. figraph_parallel.h lists the faults of a group of
+ * ranks. */
 FIG_API fig_status fig_engine_wait(fig_engine *engine, int64_t timeout_us);
+
+/* The progress of an engine, counted in launches since fig_engine_open. */
 typedef struct fig_progress {
-    uint32_t size;
-    int64_t staged, launched, completed; /* launches asked for, made and ended, since open */
+    uint32_t size; /* sizeof(fig_progress) */
+    /* Launches that were staged. A step counts once for each launch of its horizon. */
+    int64_t staged;
+    /* Launches made. */
+    int64_t launched;
+    /* Launches that are known to have ended. */
+    int64_t completed;
+    /* The fault that the next wait will return. */
     fig_status fault;
 } fig_progress;
+/* Reports progress without waiting. */
 FIG_API fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress);
 
 /* ---- What it costs --------------------------------------------------------------------------- */
-/* Times in ns, in bins that are an eighth of their octave wide. All zero, it is empty. */
 enum { FIG_HISTOGRAM_BINS = 256 };
-typedef struct fig_histogram { /* closed */
-    int64_t count, sum, least, most;
+/* Times in nanoseconds. Each bin is an eighth of an octave wide. All fields 0: the histogram is
+ * empty. Closed. */
+typedef struct fig_histogram {
+    /* The number of times. */
+    int64_t count;
+    /* Their sum. */
+    int64_t sum;
+    /* The shortest. */
+    int64_t least;
+    /* The longest. */
+    int64_t most;
+    /* The number of times in each bin. */
     int64_t bins[FIG_HISTOGRAM_BINS];
 } fig_histogram;
-/* For times of the caller's own, to the first token say, that are told beside the engine's. */
+/* Adds a time to a histogram of the caller, for example the time to the first token. */
 FIG_API void fig_histogram_add(fig_histogram *histogram, int64_t ns);
-/* The time that `percent` of all times do not exceed, to an eighth; 0 where there are none. */
+/* Returns the time that `percent` percent of all times do not exceed, exact to an eighth of an
+ * octave. An empty histogram returns 0. */
 FIG_API int64_t fig_histogram_percentile(const fig_histogram *histogram, double percent);
+
+/* Counters of an engine since fig_engine_open. */
 typedef struct fig_engine_stats {
-    uint32_t size;
-    int64_t staged, launched, taken_back; /* steps; launches; steps of those staged */
-    int64_t busy, missed;               /* refused for want of a slot; launches that ran no rows */
-    int64_t reused_splits;              /* steps whose split the device had */
-    int64_t uploaded_bytes, page_bytes; /* in plans, with pages that they carry; pages ahead */
-    int64_t prepares, patched_launches; /* bindings taken up; launches that were patched */
-    int32_t exec_count, last_bucket;    /* made so far; of the step staged last, 0 before it */
-    uint64_t workspace_bytes, owned_bytes, pinned_bytes, exec_bytes; /* the last: estimated */
-    fig_histogram host;   /* of each step: the time in stage and launch */
-    fig_histogram period; /* from a launch to the next */
+    uint32_t size; /* sizeof(fig_engine_stats) */
+    /* Launches that were staged, without those that were taken back. A step counts once for each
+     * launch of its horizon. */
+    int64_t staged;
+    /* Launches made. */
+    int64_t launched;
+    /* Launches that were staged and then taken back. */
+    int64_t taken_back;
+    /* How often stage returned FIG_BUSY. */
+    int64_t busy;
+    /* Launches that ran no rows: they found no valid plan, or lengths on the device exceeded the
+     * bucket. */
+    int64_t missed;
+    /* Steps whose plans left the split out, because the device already had it. */
+    int64_t reused_splits;
+    /* Bytes of all plans, with the page-table entries that they carried. */
+    int64_t uploaded_bytes;
+    /* Bytes of page-table entries that were copied ahead of plans. */
+    int64_t page_bytes;
+    /* The number of times that the engine took changed bindings into use. */
+    int64_t prepares;
+    /* Launches whose parameters were patched for changed bindings. */
+    int64_t patched_launches;
+    /* Execs made so far. */
+    int32_t exec_count;
+    /* The bucket of the step that was staged last. 0: no step was staged. */
+    int32_t last_bucket;
+    /* Device memory for temporary tensors and partials. */
+    uint64_t workspace_bytes;
+    /* Device memory of the tensors that the engine allocated because the caller bound none. */
+    uint64_t owned_bytes;
+    /* Pinned host memory that the engine allocated. */
+    uint64_t pinned_bytes;
+    /* Device memory for the execs, estimated. */
+    uint64_t exec_bytes;
+    /* For each step, the host's time in fig_engine_stage and fig_engine_launch. */
+    fig_histogram host;
+    /* The time from each launch to the next. */
+    fig_histogram period;
 } fig_engine_stats;
-/* At any time and from any thread; of a step being staged some counters may be ahead of others. */
+/* Reads the counters. Any thread may call this at any time; while a step is being staged, some
+ * counters may be ahead of others. */
 FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
 
 #ifdef __cplusplus

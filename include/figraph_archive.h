@@ -1,15 +1,16 @@
-/* figraph_archive.h: what a file carries for those who keep it: notes, and the kernels themselves.
+/* figraph_archive.h: add notes and kernel images to a .fig file, and decide which images to trust.
  *
- * Neither changes what graphs mean, or their content id. A file records the SHA-256 of the images
- * of kernels that its maker had, and holds the images where somebody embedded them. They are
- * machine code, so nothing loads them unless a caller who opens an engine passes their hashes:
+ * Notes and images change neither the meaning of graphs nor their content id. A file records the
+ * SHA-256 of each kernel image of the library that made it. It holds the images themselves only if
+ * they were embedded on purpose. Images are machine code, so an engine loads them only if its
+ * caller passes their hashes, which `figraph inspect --images` prints:
  *
- *     const char *const hashes[] = {"9f86d081884c7d65..."};     as `figraph inspect --images` says
+ *     const char *const hashes[] = {"9f86d081884c7d65..."};
  *     const fig_trust trust = {.size = sizeof trust, .images = hashes, .image_count = 1};
  *     fig_engine_open(&engine, graphs, FIG_OPTIONS(fig_engine_options, .trust = &trust));
  *
- * Launches are lowered by the library in any case: an image takes the params of the library's own
- * table, or is refused. */
+ * The library itself always lowers the launches. It refuses an image whose parameters differ from
+ * those of its own kernel table. */
 #ifndef FIGRAPH_ARCHIVE_H
 #define FIGRAPH_ARCHIVE_H
 
@@ -19,46 +20,70 @@
 extern "C" {
 #endif
 
-/* A note. The key has 1 to 64 letters, digits, '.', '_' and '-'; the value up to 4096 printable
- * ASCII characters. 256 notes at most, and 64 KiB in all. */
+/* A note: a value under a key. A file has at most 256 notes and 64 KiB of them in all. */
 typedef struct fig_note {
-    uint32_t size;
-    const char *key, *value;
+    uint32_t size; /* sizeof(fig_note) */
+    /* The key: 1 to 64 letters, digits, '.', '_' and '-'. */
+    const char *key;
+    /* The value: up to 4096 printable ASCII characters. */
+    const char *value;
 } fig_note;
-/* In order of their keys; FIG_INVALID past the last. Words last as long as the graphs. */
+/* Reads note `index`, from 0, in the order of the keys. The graphs own both texts. FIG_INVALID:
+ * index is past the last. */
 FIG_API fig_status fig_graphs_note(const fig_graphs *graphs, int32_t index, fig_note *note);
 
-/* An image of kernels, as the maker of the graphs had it. */
+/* A kernel image of the library that made the graphs. */
 typedef struct fig_image_info {
-    uint32_t size;
-    const char *operation, *family; /* that it serves: "attention", "bulk" */
-    int32_t compute_capability;     /* 90: for 9.0 alone; 80: for any chip since 8.0 */
+    uint32_t size; /* sizeof(fig_image_info) */
+    /* The operation that the image serves, such as "attention". */
+    const char *operation;
+    /* The family of kernels in the image, such as "bulk". */
+    const char *family;
+    /* 90: the image runs on chips of compute capability 9.0 only. 80: it runs on any chip of 8.0 or
+     * later. */
+    int32_t compute_capability;
+    /* The size of the image. */
     uint64_t bytes;
-    char sha256[65];     /* in hex */
-    int32_t is_embedded; /* 1: the file holds it */
-    int32_t is_own;      /* 1: this library has the same */
+    /* The hash of the image, in hex. */
+    char sha256[65];
+    /* 1: the file holds the image itself, not only its hash. */
+    int32_t is_embedded;
+    /* 1: this library was built with the same image. */
+    int32_t is_own;
 } fig_image_info;
-/* FIG_INVALID past the last. A library that was built without nvcc records none. */
+/* Describes image `index`, from 0. A library that was built without nvcc records no images.
+ * FIG_INVALID: index is past the last. */
 FIG_API fig_status fig_graphs_image(const fig_graphs *graphs, int32_t index, fig_image_info *info);
 
 typedef struct fig_archive_options {
-    uint32_t size;
-    const fig_note *notes; /* [note_count] in place of those of the same key; value NULL: removed */
+    uint32_t size; /* sizeof(fig_archive_options) */
+    /* [note_count] Notes to add. Each replaces the note of the same key; if its value is NULL, the
+     * note of that key is removed. */
+    const fig_note *notes;
+    /* The number of notes to add. */
     int32_t note_count;
-    int32_t embed; /* 1: with this library's images, some 10 MB */
+    /* 1: embed this library's kernel images, about 10 MB. */
+    int32_t embed;
 } fig_archive_options;
-/* Saves as fig_graphs_save does, with what options add to what the graphs carry already.
- * FIG_UNSUPPORTED: this library has no images to embed, or other kernels than the graphs' maker. */
+/* Saves graphs as fig_graphs_save() does, with the notes and images of the options in addition to
+ * those that the graphs already carry. FIG_INVALID: a note is malformed or too large.
+ * FIG_UNSUPPORTED: this library has no images to embed, or its kernels differ from those of the
+ * library that made the graphs. */
 FIG_API fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path,
                                       const fig_archive_options *options);
 
-/* Of an engine on a GPU: the images that the file holds stand in place of the library's own, each
- * of them on this list or the same as the library's. FIG_INVALID names the first that is not on the
- * list. FIG_UNSUPPORTED: the file holds none, the device is the host, or the library's kernels take
- * other params by now. */
+/* The images that a caller trusts. If a caller passes this struct to fig_engine_open(), an engine
+ * on a GPU loads the images of the file in place of the library's own. Each image of the file must
+ * be on this list or be identical to the library's own.
+ *
+ * If an image is neither, fig_engine_open() fails with FIG_INVALID and names the first such image.
+ * It fails with FIG_UNSUPPORTED if the file holds no images, if the device is the host, or if the
+ * parameters of the library's kernels have changed since the file was made. */
 typedef struct fig_trust {
-    uint32_t size;
-    const char *const *images; /* [image_count] SHA-256 in hex */
+    uint32_t size; /* sizeof(fig_trust) */
+    /* [image_count] The SHA-256 of each trusted image, in hex. */
+    const char *const *images;
+    /* The number of hashes. */
     int32_t image_count;
 } fig_trust;
 

@@ -1,14 +1,16 @@
-/* figraph_ffi.h: libfigraph_ffi.so, which Python's frameworks load, as C sees it.
+/* figraph_ffi.h: the C interface of libfigraph_ffi.so, which Python's frameworks load.
  *
- * The library is a second one, beside libfigraph.so: it needs libc, libm and libpthread alone, and
- * touches CUDA at the first CUDA tensor. Most of it is not called from here:
+ * libfigraph_ffi.so is a second library beside libfigraph.so. It needs only the library of kernels
+ * in its own folder, libc, libm and libpthread, and touches CUDA at the first CUDA tensor.
+ * Frameworks call most of it through their own interfaces:
  *
  *     TVM FFI    tvm_ffi.load_module("libfigraph_ffi.so").silu_and_mul(out, input, False)
  *     XLA FFI    jax.ffi.register_ffi_target(target->name, capsule of target->cuda, "CUDA")
  *
- * README.md has both. What is here is what such a caller needs beside: which targets there are, how
- * large scratch must be, files to run, and counters; and the functions of the first kind for who
- * has arrays and a stream, but no TVM FFI. */
+ * docs/jax-tvm.md describes both. This header declares the other functions that users of these
+ * frameworks need: for the list of targets, sizes of scratch, files to run, and counters.
+ * fig_ffi_run() calls the TVM FFI functions for a caller that has arrays and a stream, but no TVM
+ * FFI. */
 #ifndef FIGRAPH_FFI_H
 #define FIGRAPH_FFI_H
 
@@ -18,86 +20,134 @@
 extern "C" {
 #endif
 
-/* fig_message() of this library: it exports no function of figraph.h. */
+/* Returns the sentence of the calling thread's last failure. Use it instead of fig_message(),
+ * because libfigraph_ffi.so exports no function of figraph.h. */
 FIG_API const char *fig_ffi_message(void);
 
-/* An XLA FFI target: handlers of API 0.1 and later, of type XLA_FFI_Handler, compatible with
- * command buffers. `host` is for the platform "cpu"; `cuda` for "CUDA", for the stages initialize
- * and execute: where only execute is registered, the first call also loads kernels. */
+/* An XLA FFI target. Its handlers are of type XLA_FFI_Handler, for API 0.1 and later, and are
+ * compatible with command buffers. */
 typedef struct fig_ffi_target {
-    uint32_t size;
-    const char *name; /* "figraph.silu_and_mul" */
-    void *host, *cuda;
+    uint32_t size; /* sizeof(fig_ffi_target) */
+    /* The name, such as "figraph.silu_and_mul". */
+    const char *name;
+    /* The handler for the platform "cpu". */
+    void *host;
+    /* The handler for the platform "CUDA". Register it for the stages initialize and execute. If
+     * only execute is registered, the first call also loads kernels. */
+    void *cuda;
 } fig_ffi_target;
-/* FIG_INVALID: there is no target of that index. */
+/* Describes target `index`, from 0. FIG_INVALID: index is past the last. */
 FIG_API fig_status fig_ffi_read_target(int32_t index, fig_ffi_target *target);
 
-/* One call of a function that TVM FFI would find here, as tools/jax/TARGETS.md lists them. */
+/* One call of a function that TVM FFI finds in this library. tools/jax/TARGETS.md lists these
+ * functions. */
 typedef struct fig_ffi_call {
-    uint32_t size;
+    uint32_t size; /* sizeof(fig_ffi_call) */
+    /* The number of arguments. */
     int32_t argument_count;
-    const char *function;  /* "decode_attention" */
-    const void *arguments; /* [argument_count] of type TVMFFIAny: None, int, float or a DLTensor's
-                              address; borrowed until the call returns */
-    void *stream;          /* cuda: a CUstream by value; CPU: the calling thread does the work */
+    /* The name of the function, such as "decode_attention". */
+    const char *function;
+    /* [argument_count] The arguments, of type TVMFFIAny: None, int, float or the address of a
+     * DLTensor. The library uses them only until the call returns. */
+    const void *arguments;
+    /* If the tensors are on CUDA, a CUstream by value. If they are on the CPU, the stream is
+     * ignored, and the calling thread does the work. */
+    void *stream;
 } fig_ffi_call;
+/* Calls a function. FIG_INVALID: there is no such function, or an argument is wrong. */
 FIG_API fig_status fig_ffi_run(const fig_ffi_call *call);
 
-/* Attention as run, batch_decode and figraph.attention do it, and what it takes of a device. */
+/* The shape of attention in figraph.attention and in the functions `run` and `batch_decode`. */
 typedef struct fig_ffi_attention {
-    uint32_t size;
-    fig_dtype dtype;    /* of q and out */
-    fig_dtype kv_dtype; /* of the caches; 0: dtype */
-    int32_t q_heads, kv_heads, head_dim;
-    int32_t page_size; /* tokens of a page; 0: dense */
+    uint32_t size; /* sizeof(fig_ffi_attention) */
+    /* The dtype of q and out. */
+    fig_dtype dtype;
+    /* The dtype of the caches. 0: the same as `dtype`. */
+    fig_dtype kv_dtype;
+    /* The number of query heads. 0: the call only appends. */
+    int32_t q_heads;
+    /* The number of KV heads. */
+    int32_t kv_heads;
+    /* The number of elements of each head. */
+    int32_t head_dim;
+    /* The number of tokens of a page. 0: the caches are dense. */
+    int32_t page_size;
+    /* The number of rows. */
     int32_t rows;
-    int64_t
-        kv_length;    /* the most tokens of a row: what its cache, or its row of the page table, can
-                          hold */
-    int32_t window;   /* tokens seen; 0: all */
-    int32_t reserved; /* 0 */
-    const fig_traits *traits; /* NULL: the most that any chip needs that fig_traits_name lists, and
-                                 the host */
+    /* The largest number of tokens that a row's cache, or its row of the page table, can hold. A
+     * plan covers at most 1,048,576 tokens; a larger number counts as 1,048,576. */
+    int64_t kv_length;
+    /* The number of tokens that a query sees. 0: all. */
+    int32_t window;
+    /* The number of query tokens of a row, or the most that a row may have. 0: 1. */
+    int32_t row_tokens;
+    /* The machine that the sizes are for. NULL: the sizes are enough for the host and for every
+     * chip that fig_traits_name() lists. */
+    const fig_traits *traits;
+    /* 1: the result of a row, bit for bit, depends on the row's own length but not on other
+     * rows. */
+    int32_t deterministic;
+    /* 1: rows have different numbers of query tokens, at most row_tokens each, as query_start_loc
+     * says. */
+    int32_t packed;
 } fig_ffi_attention;
+
+/* Memory that a call needs in addition to its tensors. */
 typedef struct fig_ffi_scratch {
-    uint32_t size;
-    uint32_t reserved;
-    uint64_t plan_bytes;  /* of a plan of figraph.plan */
-    uint64_t best_bytes;  /* of scratch: more gains nothing; attention with a plan needs it */
-    uint64_t least_bytes; /* fewer are refused */
+    uint32_t size;     /* sizeof(fig_ffi_scratch) */
+    uint32_t reserved; /* 0 */
+    /* The size of a plan of figraph.plan. */
+    uint64_t plan_bytes;
+    /* The best size of scratch: a larger one makes no call faster. Attention with a plan needs this
+     * much. */
+    uint64_t best_bytes;
+    /* The smallest size of scratch: the library refuses a call with less. */
+    uint64_t least_bytes;
 } fig_ffi_scratch;
+/* Computes how much memory an attention call needs. It queries no device. FIG_INVALID,
+ * FIG_TOO_LARGE: the sentence names the field, its value and the limit. */
 FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
                                         fig_ffi_scratch *scratch);
 
-/* Loads a .fig file, and gives its content id: 64 digits and a NUL. figraph.program names it by the
- * first 16 of them as one number, of 64 bits in two's complement. A file is kept for as long as the
- * process lives; loading it again costs only the reading. */
+/* Loads a .fig file and writes its content id to content_id, [65]: 64 digits and a NUL. The target
+ * figraph.program names a file by the first 16 of these digits, read as one signed 64-bit number. A
+ * loaded file stays loaded until the process ends; loading the same file again only reads it. The
+ * function fails as fig_graphs_load() does. */
 FIG_API fig_status fig_ffi_load(const char *path, char *content_id);
-/* The same of a run of `rows` with kv_length: as fig_run has them. */
+/* Computes how much memory a run of a loaded file needs; `rows` and kv_length are as in fig_run. */
 FIG_API fig_status fig_ffi_read_program_scratch(const char *content_id, int32_t rows,
                                                 int64_t kv_length, fig_ffi_scratch *scratch);
 
-/* A segment of a loaded file, by its number in attributes of figraph.program: from 1 on, in the
- * order recorded. FIG_INVALID: there is none of that number. */
+/* A segment of a loaded file. */
 typedef struct fig_ffi_segment {
-    uint32_t size;
-    uint32_t reserved;
-    const char *name; /* lives as long as the process */
+    uint32_t size;     /* sizeof(fig_ffi_segment) */
+    uint32_t reserved; /* 0 */
+    /* The name, which stays valid until the process ends. */
+    const char *name;
 } fig_ffi_segment;
+/* Describes segment `number` of a loaded file. Attributes of figraph.program use the same numbers:
+ * from 1, in recorded order. FIG_INVALID: there is no segment of that number. */
 FIG_API fig_status fig_ffi_read_segment(const char *content_id, int32_t number,
                                         fig_ffi_segment *segment);
 
-/* What the targets would say of RoPE for heads of so many numbers. */
+/* Checks a kind of RoPE for heads of head_dim elements, as the targets do. FIG_INVALID: the
+ * sentence names the field, its value and the limit. */
 FIG_API fig_status fig_ffi_check_rope(const fig_rope_spec *rope, int32_t head_dim);
 
-/* Since the process began. XLA replays what it captured without a call. */
+/* Counters since the process began. XLA replays captured work without calling this library, so the
+ * counters do not include replays. */
 typedef struct fig_ffi_counts {
-    uint32_t size;
-    uint32_t reserved;
-    int64_t eager;    /* runs that began at once */
-    int64_t captured; /* runs that became part of a capture */
-    int64_t missed;   /* runners that were made because none served a call yet */
+    uint32_t size;     /* sizeof(fig_ffi_counts) */
+    uint32_t reserved; /* 0 */
+    /* The number of runs that were launched outside any capture. */
+    int64_t eager;
+    /* The number of runs that became part of a capture. */
+    int64_t captured;
+    /* The number of runners that this library made because no existing runner could serve a
+     * call. */
+    int64_t missed;
 } fig_ffi_counts;
+/* Reads the counters. Any thread may call this. */
 FIG_API fig_status fig_ffi_read_counts(fig_ffi_counts *counts);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
-/* figraph_ranks.h: ranks, which run one step together, each on a GPU of its own.
+/* figraph_ranks.h: join several ranks, each on a GPU of its own, into a group that runs one step.
  *
- * Every rank opens the same group, and an engine that is given it (fig_engine_options.ranks) runs
- * the program's collectives with the engines of the others:
+ * Every rank opens the same group and gives it to an engine (fig_engine_options.ranks). The engine
+ * then runs the program's collectives with the engines of the other ranks:
  *
  *     fig_ranks *ranks;
- *     fig_ranks_open(&ranks, NULL); // who am I? The launcher has put it into the environment
+ *     fig_ranks_open(&ranks, NULL); // the launcher has put this rank's number into the environment
  *     fig_ranks_read_info(ranks, &info);
  *     fig_engine_open(&engine, graphs,
  *                     FIG_OPTIONS(fig_engine_options, .ordinal = info.local_rank, .ranks = ranks));
@@ -12,14 +12,15 @@
  *     fig_engine_close(engine);
  *     fig_ranks_close(ranks);
  *
- * Calls marked collective are made by every rank, in the same order and with the same sizes. They
- * end on every rank: where a rank does not come in time (FIG_TIMEOUT), comes for something else
- * (FIG_INVALID), dies, closes or aborts (FIG_LOST), each rank's call says so and names it. Such a
- * group is lost: every later call answers FIG_LOST, and fig_ranks_close returns at once.
+ * Every rank makes the calls that are marked collective, in the same order and with the same sizes.
+ * Such a call always returns on every rank. If one rank does not make the call in time
+ * (FIG_TIMEOUT), makes another collective call (FIG_INVALID), or dies, closes or aborts (FIG_LOST),
+ * the call fails on every rank, and the sentence names the rank at fault. The group is then lost:
+ * every later call returns FIG_LOST, and fig_ranks_close() returns at once.
  *
- * Threads: collective calls and close are one thread's at a time; all else is any thread's. A group
- * has one thread of its own, which listens to the other ranks and does nothing else. In a child
- * that was forked, every call answers FIG_LOST and close frees nothing. */
+ * Threads: one thread at a time makes collective calls and closes; any thread may make all other
+ * calls. A group starts one thread, which only listens to the other ranks. In a forked child every
+ * call returns FIG_LOST, and fig_ranks_close() frees nothing. */
 #ifndef FIGRAPH_RANKS_H
 #define FIGRAPH_RANKS_H
 
@@ -30,90 +31,131 @@ extern "C" {
 #endif
 
 enum {
-    FIG_RANKS_LIMIT = 256,         /* ranks of a group */
-    FIG_RANKS_LOCAL_LIMIT = 64,    /* of one within a process */
-    FIG_RANKS_BYTES_LIMIT = 65536, /* of one rank in fig_ranks_all_gather */
-    FIG_RANKS_FIELD_LIMIT = 32     /* of fig_ranks_agree */
+    /* The largest number of ranks in a group. */
+    FIG_RANKS_LIMIT = 256,
+    /* The largest number of ranks in a group within one process. */
+    FIG_RANKS_LOCAL_LIMIT = 64,
+    /* The largest number of bytes that one rank can give to fig_ranks_all_gather(). */
+    FIG_RANKS_BYTES_LIMIT = 65536,
+    /* The largest number of fields that fig_ranks_agree() takes. */
+    FIG_RANKS_FIELD_LIMIT = 32
 };
 
 typedef struct fig_ranks fig_ranks;
 
-/* Where `count` is 0 the environment says who this rank is, by the first of these that is whole:
+/* If `count` is 0, the library reads the number of this rank from the environment. The library
+ * takes the first of these sets in which every variable is set:
  *
  *     torchrun, figraph-launch  RANK  WORLD_SIZE  LOCAL_RANK  MASTER_ADDR  MASTER_PORT
  *     Open MPI                  OMPI_COMM_WORLD_RANK  _SIZE  _LOCAL_RANK
  *     Slurm                     SLURM_PROCID  SLURM_STEP_NUM_TASKS  SLURM_LOCALID
  *
- * and without any it is alone, a group of one; RANK without WORLD_SIZE, or the other way round, is
- * refused. Further, whoever launched it:
+ * Without any of them the rank is alone, a group of one. The library refuses RANK without
+ * WORLD_SIZE, and WORLD_SIZE without RANK. Under every launcher it also reads these variables:
  *
- *     MASTER_ADDR     rank 0's host; else Slurm's first node. Where the launcher says that all
- *                     ranks are on one host, it is this one
- *     FIG_PORT        where rank 0 listens; else MASTER_PORT + 1, as MASTER_PORT is the launcher's
- *                     own; else one of 20000 to 31999, taken from the job's number
- *     FIG_SECRET      what every rank of the job knows and no stranger; else the job's name, which
- *                     serves between ranks of one host alone
- *     FIG_TIMEOUT_MS  as timeout_us
+ *     MASTER_ADDR     The host of rank 0. Default: Slurm's first node. If the launcher says that
+ *                     all ranks are on one host: this host.
+ *     FIG_PORT        The port where rank 0 listens. Default: MASTER_PORT + 1, since the launcher
+ *                     itself uses MASTER_PORT; without MASTER_PORT, a port from 20000 to 31999
+ *                     that follows from the number of the job.
+ *     FIG_SECRET      A secret that every rank of the job knows and no stranger does. Use 16 random
+ *                     bytes as text: if MASTER_ADDR leads a rank to a stranger's host, the rank's
+ *                     proof lets that stranger test guesses of the secret. Either all ranks have it
+ *                     or none. If none has it, all ranks must belong to one user on one host, and
+ *                     no process of another user can join.
+ *     FIG_TIMEOUT_MS  The same as timeout_us, in milliseconds.
  *
- * A field that is set counts for more than the environment. */
+ * A field that is set overrides the environment. */
 typedef struct fig_ranks_options {
-    uint32_t size;
-    int32_t count;       /* of ranks; 0: the environment says it, and the next two fields are 0 */
-    int32_t rank;        /* this one, from 0 */
-    int32_t local_rank;  /* among those of its host, from 0 */
-    int32_t port;        /* of rank 0; 0: the environment says it, or the default above */
-    int32_t reserved;    /* 0 */
-    const char *address; /* rank 0's host; NULL: the environment, or this host */
-    const char *secret;  /* NULL: the environment */
-    int64_t timeout_us;  /* the longest that any call waits for another rank, of which rank 0 says
-                            who is missing an eighth ahead, a second at most; 0: 60 s */
+    uint32_t size; /* sizeof(fig_ranks_options) */
+    /* The number of ranks. 0: the environment gives it, and the next two fields must be 0. */
+    int32_t count;
+    /* The number of this rank, from 0. */
+    int32_t rank;
+    /* The number of this rank among those of its host, from 0. */
+    int32_t local_rank;
+    /* The port of rank 0. 0: the environment's, or the default above. */
+    int32_t port;
+    int32_t reserved; /* 0 */
+    /* The host of rank 0. NULL: the environment's, or this host. */
+    const char *address;
+    /* The secret of the job. NULL: the environment's. */
+    const char *secret;
+    /* The longest time, in microseconds, that any call waits for another rank. If ranks are
+     * missing, rank 0 reports them a little earlier: an eighth of this time before its end, but at
+     * most one second before. 0: 60 s. */
+    int64_t timeout_us;
 } fig_ranks_options;
 
-/* Collective. FIG_TIMEOUT: a rank did not come, which the sentence names. FIG_INVALID: a variable
- * or field is wrong, the port is in use, or two ranks differ in count, secret or the library's
- * version, or are the same rank. Whoever connects without knowing the secret is turned away, and
- * the ranks wait on. */
+/* Collective. Opens a group, with one rank in this process. The caller owns *ranks and closes it
+ * with fig_ranks_close(). options may be NULL. A stranger is a process that does not know the
+ * secret or, if there is no secret, belongs to another user. If a stranger connects, rank 0 rejects
+ * the connection and continues to wait for its ranks.
+ *
+ * FIG_TIMEOUT: a rank did not connect in time; the sentence names it. FIG_INVALID: a variable or a
+ * field is wrong, the port is in use, two ranks have the same number, or two ranks differ in count,
+ * secret or version of the library. */
 FIG_API fig_status fig_ranks_open(fig_ranks **ranks, const fig_ranks_options *options);
-/* `count` ranks in this process, each for a thread of its own; ranks: [count]. Of the options
- * timeout_us alone is looked at. */
+/* Opens a group of `count` ranks within this process, each for a thread of its own. ranks: [count].
+ * The caller closes each of them. Of the options, only timeout_us is used. */
 FIG_API fig_status fig_ranks_open_local(fig_ranks **ranks, int32_t count,
                                         const fig_ranks_options *options);
-/* Not collective: the others learn of it, and are waited for 0.2 s at most. Engines that use the
- * group are closed before it. */
+/* Leaves the group and frees this rank's end. The call is not collective: it tells the other ranks
+ * and waits for them 0.2 s at most. Close the engines that use the group first. */
 FIG_API void fig_ranks_close(fig_ranks *ranks);
 
 typedef struct fig_ranks_info {
-    uint32_t size;
-    int32_t count, rank;
-    int32_t local_count, local_rank; /* of its host */
-    int32_t process_count;           /* ranks in this process: 1, or all of fig_ranks_open_local */
+    uint32_t size; /* sizeof(fig_ranks_info) */
+    /* The number of ranks. */
+    int32_t count;
+    /* The number of this rank, from 0. */
+    int32_t rank;
+    /* The number of ranks on this host. */
+    int32_t local_count;
+    /* The number of this rank among those of its host, from 0. */
+    int32_t local_rank;
+    /* The number of ranks in this process: 1 after fig_ranks_open(), all after
+     * fig_ranks_open_local(). */
+    int32_t process_count;
+    /* The longest time that a call waits for another rank. */
     int64_t timeout_us;
 } fig_ranks_info;
+/* Describes the group and this rank's place in it. */
 FIG_API fig_status fig_ranks_read_info(const fig_ranks *ranks, fig_ranks_info *info);
 
-/* Collective: each rank gives `bytes` bytes and gets those of all, [count][bytes]. For NCCL's id,
- * handles of peers and the like. FIG_INVALID: two ranks gave different sizes. */
+/* Collective. Each rank gives `bytes` bytes and receives the bytes of all ranks in `all`,
+ * [count][bytes]. Ranks use it to exchange NCCL's id, handles of memory and other small data.
+ * FIG_INVALID: two ranks gave different sizes. */
 FIG_API fig_status fig_ranks_all_gather(fig_ranks *ranks, const void *mine, size_t bytes,
                                         void *all);
-/* Collective: returns when every rank has called it. */
+/* Collective. Returns when every rank has called it. */
 FIG_API fig_status fig_ranks_barrier(fig_ranks *ranks);
 
-/* Collective: what all ranks must have alike, or, where it is distinct, no two of them. Only a
- * digest of the bytes travels. FIG_INVALID names the first field that is not so, and the ranks. */
-typedef struct fig_ranks_field { /* closed */
-    const char *name;            /* "file", for the sentence */
+/* Bytes that must be equal on all ranks, or different on each rank. No later version adds a member
+ * to this struct. */
+typedef struct fig_ranks_field {
+    /* The name of the field in the sentence of a failure, such as "file". */
+    const char *name;
+    /* [count] The bytes. Only a digest of them travels. */
     const void *bytes;
+    /* The number of bytes. */
     uint64_t count;
-    int32_t distinct; /* 1: a GPU's identity, say */
+    /* 0: the bytes must be equal on all ranks. 1: no two ranks may have equal bytes, as for the
+     * identity of a GPU. */
+    int32_t distinct;
     int32_t reserved; /* 0 */
 } fig_ranks_field;
+/* Collective. Checks that the ranks agree on each field. fields: [field_count]. FIG_INVALID names
+ * the first field in which they differ, and the ranks that differ. */
 FIG_API fig_status fig_ranks_agree(fig_ranks *ranks, const fig_ranks_field *fields,
                                    int32_t field_count);
 
-/* Tells every rank that this one cannot go on and why, one line. Any thread may call it, but no
- * signal handler. The group is lost then; the first reason stays. */
+/* Tells all other ranks that this rank cannot continue, and why: `reason` is one line of text. The
+ * group is then lost. If several ranks abort, the first reason is kept. Any thread may call this,
+ * but a signal handler must not. */
 FIG_API void fig_ranks_abort(fig_ranks *ranks, const char *reason);
-/* FIG_OK; FIG_LOST and the reason as soon as the group is lost. It reads one word. */
+/* Returns FIG_OK, or FIG_LOST with the reason as soon as the group is lost. It only reads one word,
+ * so it may be called often. */
 FIG_API fig_status fig_ranks_check(const fig_ranks *ranks);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
-/* figraph_runner.h: run recorded programs at once, without an engine: no ring, no slot, no state.
+/* figraph_runner.h: run recorded programs at once, without an engine: no ring, no slots, no state.
  *
- * An engine (figraph.h) owns a stream, plans on the host and replays. A runner owns nothing but
- * loaded kernels: each run says all that there is to know, its kernels are put on the caller's
- * stream, and they are all that is put there. So a run may be captured, by whomever and at any
- * addresses, and the capture replayed any number of times with other contents in the same arrays;
- * it may stand behind a custom call of XLA's, or behind a function of TVM's.
+ * An engine (figraph.h) owns a stream, plans on the host and replays. A runner is stateless apart
+ * from its loaded kernels: each call launches kernels on the caller's stream, with the addresses
+ * that the caller passes, and enqueues nothing else. So a caller may capture a run, and replay the
+ * capture any number of times with other contents in the same arrays. A run can also implement a
+ * custom call of XLA or a function of TVM.
  *
  *     fig_runner *runner;
  *     fig_runner_open(&runner, graphs, NULL);
@@ -14,9 +14,9 @@
  *     fig_runner_run(runner, FIG_OPTIONS(fig_run, .rows = rows, .bindings = bindings,
  *                                        .binding_count = 2, .stream = stream));
  *
- * The program is recorded and lowered as for an engine. One that has a single operation is cheap to
- * make: a spec without heads (dtype alone), its tensors, one recorder call, and any one bucket, as
- * runs do not look at buckets:
+ * Record and lower the program as for an engine. A program of one operation is cheap to make. It
+ * needs a spec without heads (only dtype), its tensors, one recorder call, and any one bucket: runs
+ * ignore buckets.
  *
  *     fig_program_create(&program, FIG_OPTIONS(fig_spec, .dtype = FIG_BF16));
  *     in = fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = "in",
@@ -28,8 +28,8 @@
  *     fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options,
  *              .buckets = &(fig_bucket){1, 1}, .bucket_count = 1));
  *
- * Threads: a runner is immutable, and any number of threads may use it at the same time, each with
- * scratch of its own. Runs that may overlap on the device share neither scratch nor outputs. */
+ * Threads: a runner is immutable. Any number of threads may use it at the same time, each with its
+ * own scratch. Runs that may overlap on the device must share neither scratch nor outputs. */
 #ifndef FIGRAPH_RUNNER_H
 #define FIGRAPH_RUNNER_H
 
@@ -41,98 +41,148 @@ extern "C" {
 
 /* Graphs whose kernels are loaded on one device. */
 typedef struct fig_runner fig_runner;
+
 typedef struct fig_runner_options {
-    uint32_t size;
-    fig_device device; /* AUTO: cuda; host where there is no driver or no GPU at all, and no ordinal
-                          is given */
-    int32_t ordinal;   /* cuda: which GPU, as the driver counts them; its primary context is used */
-    int32_t reserved;  /* 0 */
-    const struct fig_test_options *test; /* for tests alone, of figraph_unstable.h; NULL: none */
+    uint32_t size; /* sizeof(fig_runner_options) */
+    /* The device that runs use. FIG_DEVICE_AUTO: CUDA; or the host, if there is no driver or no GPU
+     * and no ordinal is given. */
+    fig_device device;
+    /* CUDA: the number of the GPU, as the driver counts GPUs. The runner uses the GPU's primary
+     * context. */
+    int32_t ordinal;
+    /* CUDA: the largest number of runs that all runners of this process together may have on the
+     * GPU at once, on different streams; up to 1024. 0: 12. If the GPU has at least 23 SMs for each
+     * of them, attention spreads the workers of a long row among those of short rows, which is
+     * faster. If the GPU has fewer than 7 SMs for each, as a small MIG slice has, attention uses a
+     * slower merge in which no block waits for another. If more runs are on the GPU at once than
+     * this number, a run may never end: after some seconds its launch fails, and the context is
+     * lost with it (FIG_LOST). */
+    int32_t concurrent_runs;
+    /* For tests only; see fig_test_options in figraph_unstable.h. NULL: no test options. */
+    const struct fig_test_options *test;
 } fig_runner_options;
 
-/* Loads every kernel that any run of these graphs may need, which takes milliseconds; a kernel is
- * loaded once for all runners of a device and stays for as long as the process lives. The calling
- * thread may be capturing: nothing here becomes part of it. `graphs` must outlive the runner.
- * FIG_UNSUPPORTED: the program has a call, or an operation for which this library has no kernel. */
+/* Opens a runner, and loads every kernel that a run of these graphs may need. Loading takes
+ * milliseconds. A kernel is loaded once for all runners of a device and stays until the process
+ * ends. The calling thread may be capturing: nothing of this call becomes part of the capture. The
+ * caller owns *runner; `graphs` must outlive it. options may be NULL. FIG_UNSUPPORTED: the program
+ * has a call, an operation without a kernel in this library, or rows of more than 8 query tokens.
+ * FIG_NO_DEVICE: as for fig_engine_open(). */
 FIG_API fig_status fig_runner_open(fig_runner **runner, const fig_graphs *graphs,
                                    const fig_runner_options *options);
-/* Nothing is waited for: runs may still be under way, and what was captured of them may be launched
- * as long as the process lives. */
+/* Frees a runner without waiting. Runs may still be in flight, and captures of them may be launched
+ * until the process ends. */
 FIG_API void fig_runner_close(fig_runner *runner);
-FIG_API fig_device fig_runner_device(const fig_runner *runner); /* what AUTO became */
-/* Of its device: what fig_graphs_scratch is to be asked with. */
+/* Returns the device that the runner uses. If the runner was opened with FIG_DEVICE_AUTO, this is
+ * the device that it chose. */
+FIG_API fig_device fig_runner_device(const fig_runner *runner);
+/* Fills *traits for the runner's device. Pass them to fig_graphs_scratch(). */
 FIG_API fig_status fig_runner_read_traits(const fig_runner *runner, fig_traits *traits);
 
-/* Arguments go into the launches by value: all that is pointed to here, bindings and names too, may
- * go when the call returns; what the addresses hold must stay until the run has ended. */
+/* One run. Launches take their arguments by value: the caller may free this struct, its bindings
+ * and their names when the call returns. The memory at the addresses must stay until the run has
+ * ended. */
 typedef struct fig_run {
-    uint32_t size;
-    int32_t
-        rows; /* up to the spec's batch_limit; any number where the program has no cache. 0: there
-                     is nothing to do, and nothing is launched */
-    int64_t kv_length; /* The program reads lengths on the device: the most that any of them may be;
-                          0: the spec's kv_limit, or as much as its dense caches and page tables
-                          hold where that is less. A row with more is idle. The program reads none:
-                          the length of every row, this run's tokens included */
-    const fig_binding *bindings; /* [binding_count] Number i is of the tensor of that number in
-                                    fig_graphs_tensor; its name is that tensor's, or NULL. Strides
-                                    as in a bind. Addresses are multiples of their elements' size:
-                                    where one is none of 16 bytes, or a stride is, slower kernels
-                                    serve. A tensor that no node of the run names may have the
-                                    address NULL */
+    uint32_t size; /* sizeof(fig_run) */
+    /* The number of rows, up to the spec's batch_limit. A program without a cache takes any number.
+     * 0: the call launches nothing. */
+    int32_t rows;
+    /* If the program reads lengths on the device: the largest number of tokens that any row may
+     * have; a row with more is idle. 0: the spec's kv_limit, or the capacity of the dense caches
+     * and page tables if that is less. If the program reads no lengths: the length of every row,
+     * including the tokens of this run. */
+    int64_t kv_length;
+    /* [binding_count] Binding i is for tensor i of fig_graphs_tensor(). Its name is the name of
+     * that tensor, or NULL. Strides are as in fig_engine_bind(). Each address must be a multiple of
+     * the element size; if an address or a stride is not a multiple of 16 bytes, the run uses
+     * slower kernels. A tensor that no node of the run names may have the address NULL. */
+    const fig_binding *bindings;
+    /* The number of bindings. */
     int32_t binding_count;
-    const char *segment; /* NULL: every node of the program. Temps do not live from run to run */
-    void *plan; /* what fig_runner_plan wrote for equal rows and kv_length; NULL: the run makes its
-                   own, in scratch */
-    uint64_t plan_bytes; /* of plan; fewer than it has are refused */
-    void *scratch; /* of this run alone until it has ended, aligned to 16 bytes. May be NULL where
-                      the least bytes are 0. Where plan is NULL its contents do not matter, before
-                      or after; else they are as fig_runner_plan, or a run under it, left them */
-    uint64_t scratch_bytes; /* With less than the best the work is cut into fewer pieces; a run
-                               under a plan that is given has the best */
-    void *stream;           /* cuda: a CUstream by value, of the device's primary context; NULL is
-                               its default stream. Host: NULL; the run has ended on return */
+    /* The segment to run. NULL: every node of the program. Temporary tensors do not keep their
+     * contents from run to run. */
+    const char *segment;
+    /* A plan that fig_runner_plan() wrote for the same rows, kv_length and query_tokens. NULL: the
+     * run makes its own plan, in scratch. */
+    void *plan;
+    /* The size of `plan`. The call fails if the plan needs more bytes. */
+    uint64_t plan_bytes;
+    /* Memory that only this run uses until it has ended, aligned to 16 bytes. May be NULL if
+     * least_bytes of fig_scratch is 0. If `plan` is NULL, the contents do not matter before or
+     * after the run. Otherwise they must be as fig_runner_plan(), or an earlier run with that plan,
+     * left them. */
+    void *scratch;
+    /* The size of `scratch`. With less than best_bytes the work is cut into fewer pieces. A run
+     * with a given plan needs best_bytes. */
+    uint64_t scratch_bytes;
+    /* On CUDA, a CUstream by value, of the device's primary context; NULL is that context's default
+     * stream. On the host, NULL; the run has ended when the call returns. */
+    void *stream;
+    /* For a packed program (fig_spec.query_limit): the number of query tokens that q, k, v, out and
+     * all other tensors of query tokens have memory for. 0: row_tokens for each row, but at most
+     * the spec's query_limit. If the rows have more query tokens together, the run does nothing.
+     * For any other program: 0. */
+    int64_t query_tokens;
 } fig_run;
 
-/* Launches a run. On cuda nothing else is done, so that it is legal under capture: nothing is
- * allocated, loaded, waited for or asked of a device. The caller's current context is left as it
- * was. A run that says the same as one of the latest, byte for byte and without names, costs the
- * host little more than its launches. On the host the calling thread does the work.
+/* Launches a run. On CUDA the call only launches kernels, so it may be captured: it allocates
+ * nothing, loads nothing, waits for nothing and queries no device. It restores the caller's current
+ * context. If a run has no names, and its arguments equal those of a recent run byte for byte, it
+ * takes little more host time than its launches. On the host device the calling thread does the
+ * work.
  *
- * Row r is sequence r: row r of a page table, page r of a dense cache. A dense cache is as long as
- * its bytes say: where strides are 0, bytes / (rows * heads * head_dim * element) tokens of each
- * sequence lie back to back, and nothing behind them is read. Of a page table only the run's rows,
- * and as many pages of each as its bytes or its row stride hold, need be there. A row whose length
- * is 0 or more than it may be is idle: zeros, and -inf in lse.
+ * Row r is sequence r: row r of a page table, or page r of a dense cache. The size of a dense cache
+ * gives its length: if strides are 0, each sequence has bytes / (rows * heads * head_dim * element)
+ * tokens, contiguous, and nothing behind them is read. A page table needs only the run's rows. Its
+ * bytes or its row stride decide how many pages of each row are used. A row is idle if its length
+ * is 0 or exceeds the limit: its output is zeros, with -inf in lse. Packed RoPE has as many
+ * segments as the bytes of offsets and indptr hold, but at most the number in its program.
  *
- * Nodes run as if one after the other, so that what one writes may lie where another's tensor is.
- * But caches and page tables, of which attention reads before the node before it has ended, lie on
- * nothing that the run writes as another tensor.
+ * In a packed program that reads query_starts, a row has as many query tokens as query_starts says,
+ * and a run reads only rows + 1 of them. So one capture serves every mix of rows: padding rows have
+ * no query tokens. A packed program that does not read query_starts has row_tokens query tokens in
+ * each row. What lies behind the last query token of the step is unspecified in every output.
  *
- * FIG_UNBOUND: a tensor that the run needs has no address. FIG_INVALID: a binding is wrong, an
- * output lies on another tensor of its node, or scratch is less than the least. FIG_TOO_LARGE: more
- * rows or a longer kv_length than the spec allows. The run then launched nothing. FIG_DRIVER,
- * FIG_LOST: the driver's words; it may have launched a part. */
+ * Nodes run as if one after the other, so one node's output may overlap another node's tensor. This
+ * does not hold for caches and page tables, which attention reads before the node in front of it
+ * has ended: they must not overlap any other tensor that the run writes.
+ *
+ * After these failures nothing was launched. FIG_UNBOUND: a tensor that the run needs has no
+ * address. FIG_INVALID: a binding is wrong, an output overlaps another tensor of its node, or
+ * scratch is smaller than least_bytes. FIG_TOO_LARGE: rows, kv_length or query_tokens exceed the
+ * spec. After FIG_DRIVER and FIG_LOST, whose sentences quote the driver, a part of the run may have
+ * been launched. */
 FIG_API fig_status fig_runner_run(const fig_runner *runner, const fig_run *run);
 
-/* One launch: writes run->plan from the lengths, where they lie, and puts run->scratch to zeros, if
- * it is there. Any number of runs may then share that plan, and one after the other that scratch:
- * of these graphs, or of others whose nodes of attention have the same heads, windows, row_tokens
- * and element sizes. Bindings are as in the run, but lengths and positions alone are looked at.
- * FIG_ORDER: the program has nothing that is planned. */
+/* Makes a plan in one launch: writes run->plan from the lengths on the device, and zeroes
+ * run->scratch if that is not NULL. Any number of runs may then share that plan and, one after the
+ * other, that scratch. They may be runs of other graphs, if attention there has the same heads,
+ * windows, row_tokens and element sizes, and if both are packed or neither is. Bindings are as in
+ * the run, but only those of lengths, positions and query_starts are used. FIG_ORDER: no node of
+ * the program needs a plan. */
 FIG_API fig_status fig_runner_plan(const fig_runner *runner, const fig_run *run);
 
+/* Memory that a run needs in addition to its tensors. */
 typedef struct fig_scratch {
-    uint32_t size;
-    uint64_t plan_bytes;  /* of run->plan, 16-byte aligned; 0: there is nothing to plan */
-    uint64_t best_bytes;  /* of run->scratch, whether the plan is made there or not */
-    uint64_t least_bytes; /* fewer are refused */
+    uint32_t size; /* sizeof(fig_scratch) */
+    /* The size of run->plan, which is aligned to 16 bytes. 0: no node needs a plan. */
+    uint64_t plan_bytes;
+    /* The best size of run->scratch. It is enough whether or not the run makes its plan there. */
+    uint64_t best_bytes;
+    /* The smallest size of run->scratch that fig_runner_run() accepts. */
+    uint64_t least_bytes;
 } fig_scratch;
-/* What a run of so many rows with that kv_length needs on a device of such traits (NULL: those that
- * the graphs were lowered for). Nothing but arithmetic: no device is there or asked, so that a run
- * can be laid out on another machine, for each chip that fig_traits_name lists. */
+/* Computes the memory of a run with `rows` rows and the given kv_length, on a device with the given
+ * traits. traits may be NULL: the traits that the graphs were lowered for. The call only computes
+ * and queries no device, so one machine can lay out runs for any chip that fig_traits_name() lists.
+ * FIG_TOO_LARGE: rows or kv_length exceed the spec. */
 FIG_API fig_status fig_graphs_scratch(const fig_graphs *graphs, const fig_traits *traits,
                                       int32_t rows, int64_t kv_length, fig_scratch *scratch);
+/* Computes the memory of that run, from its rows, kv_length and query_tokens alone;
+ * fig_graphs_scratch() takes query_tokens as 0. FIG_INVALID: query_tokens is not 0, and the program
+ * is not packed. FIG_TOO_LARGE: rows, kv_length or query_tokens exceed the spec. */
+FIG_API fig_status fig_graphs_run_scratch(const fig_graphs *graphs, const fig_traits *traits,
+                                          const fig_run *run, fig_scratch *scratch);
 
 #ifdef __cplusplus
 }

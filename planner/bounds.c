@@ -1,16 +1,16 @@
-/* bounds.c: the most that a step can need, as closed forms.
+/* bounds.c: upper bounds on the needs of a step, as closed forms.
  *
- * Owns bounds that follow from a bucket's shape; that of partials is split.h's, beside the slots it
- * counts. Invariant: a bound is the maximum itself; the tests compare it with every step of small
- * shapes. */
+ * Owns the bounds that follow from a bucket's shape. The bound on partials is in split.h, beside
+ * the function that numbers their slots. Invariant: a bound is the exact maximum; the tests compare
+ * it with every step of small shapes. */
 #include "planner/bounds.h"
 
-/* What a row's tiles cost in tokens, whether it has a window or not: n tiles, beyond the first few,
- * are cheapest in a row of (n - 1) * tile_tokens + 1 tokens.
+/* The number of tokens at which a row gets its next tile, with a window or without. Beyond the
+ * first few tiles, the shortest row with n tiles has (n - 1) * tile_tokens + 1 tokens.
  *
- *     tokens   1 .. least      first_tiles come with the fewest tokens that a row has
- *              + second        one more tile, as soon as the last of those is full
- *              + tile_tokens   each further one, further_limit in all with the second  */
+ *     tokens   least           a row has at least these tokens, in first_tiles tiles
+ *              + second        one more tile, once the last of first_tiles is full
+ *              + tile_tokens   each further tile; further_limit tiles follow first_tiles  */
 typedef struct row_tiles {
     int64_t least, first_tiles;
     int64_t second, tile_tokens;
@@ -25,16 +25,17 @@ static int64_t max_of(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-static row_tiles tiles_of_row(const fig_split_shape *shape, int32_t kv_limit) {
-    const int64_t tile = shape->tile_tokens, least = shape->row_tokens;
+/* least: the fewest tokens of a row that is not idle. */
+static row_tiles tiles_of_row(const fig_split_shape *shape, int32_t kv_limit, int32_t least) {
+    const int64_t tile = shape->tile_tokens;
     int64_t most = (kv_limit - 1) / tile + 1;
     row_tiles row = {.least = least, .tile_tokens = tile};
     row.first_tiles = (least - 1) / tile + 1;
     row.second = row.first_tiles * tile + 1 - least;
     if (shape->window > 0) {
-        /* All queries of the row see so many tokens, which begin anywhere in a tile; where a
-         * partial of each is kept, the row may grow by one more. */
-        const int64_t seen = (int64_t)shape->window + least - 1;
+        /* The queries of the row together see `seen` tokens, which may begin anywhere in a tile. In
+         * a fixed split, the row may also grow into one more tile. */
+        const int64_t seen = (int64_t)shape->window + shape->row_tokens - 1;
         const int64_t grown = fig_split_ahead_limit(shape) < INT32_MAX;
         most = min_of(most, (seen + tile - 2) / tile + 1 + grown);
     }
@@ -42,7 +43,8 @@ static row_tiles tiles_of_row(const fig_split_shape *shape, int32_t kv_limit) {
     return row;
 }
 
-/* Most tiles of `rows` rows that are not idle; the tokens suffice for so many. */
+/* Returns the largest number of tiles of `rows` busy rows. `tokens` must be enough for these
+ * rows. */
 static int64_t tiles_of_rows(const row_tiles *row, int64_t rows, int64_t tokens) {
     const int64_t spare = tokens - rows * row->least;
     const int64_t seconds = min_of(rows, spare / row->second);
@@ -50,20 +52,30 @@ static int64_t tiles_of_rows(const row_tiles *row, int64_t rows, int64_t tokens)
     return rows * row->first_tiles + min_of(further, rows * row->further_limit);
 }
 
-/* One row more, with a second tile, never costs the others more tiles than it brings. Where the
- * tokens do not give every row a second tile, one row more brings its first tiles and costs the
- * others their seconds: always the same, but for rounding down, which never turns a gain into a
- * loss. So the most is at an end of either stretch. */
-int64_t fig_bounds_tiles(const fig_split_shape *shape, int64_t tokens, int32_t kv_limit) {
+/* Returns the largest number of tiles over all numbers of rows. While there are enough tokens to
+ * give every row a second tile, one more row never costs the other rows more tiles than it adds.
+ * Beyond that, one more row adds its first tiles and takes the tokens of second tiles from other
+ * rows. The net change is then the same for every row, apart from rounding down, which never turns
+ * a gain into a loss. So the maximum lies at an end of one of the two ranges. */
+static int64_t most_tiles(const fig_split_shape *shape, int64_t tokens, int32_t kv_limit,
+                          int32_t least) {
     assert(shape->tile_tokens >= 1 && shape->row_tokens >= 1 && shape->window >= 0);
-    if (shape->row_limit <= 0 || kv_limit < shape->row_tokens) return 0;
-    const row_tiles row = tiles_of_row(shape, kv_limit);
+    if (shape->row_limit <= 0 || kv_limit < least) return 0;
+    const row_tiles row = tiles_of_row(shape, kv_limit, least);
     const int64_t rows = min_of(shape->row_limit, tokens / row.least);
     if (rows <= 0) return 0;
     const int64_t with_second = min_of(rows, tokens / (row.least + row.second));
     int64_t most = tiles_of_rows(&row, rows, tokens);
     most = max_of(most, tiles_of_rows(&row, with_second, tokens));
     return max_of(most, tiles_of_rows(&row, min_of(rows, with_second + 1), tokens));
+}
+
+int64_t fig_bounds_tiles(const fig_split_shape *shape, int64_t tokens, int32_t kv_limit) {
+    return most_tiles(shape, tokens, kv_limit, shape->row_tokens);
+}
+
+int64_t fig_bounds_packed_tiles(const fig_split_shape *shape, int64_t tokens, int32_t kv_limit) {
+    return most_tiles(shape, tokens, kv_limit, 1);
 }
 
 fig_bounds_class fig_bounds_class_of(const fig_split_shape *shape, int32_t q_heads,

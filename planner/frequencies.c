@@ -18,6 +18,15 @@ int fig_frequencies_has_table(const fig_rope_table *table) {
     return memcmp(table, &none, sizeof none) != 0;
 }
 
+fig_rope_table fig_frequencies_still(void) {
+    return (fig_rope_table){.factor = 1};
+}
+
+int fig_frequencies_is_still(const fig_rope_table *table) {
+    const fig_rope_table still = fig_frequencies_still();
+    return memcmp(table, &still, sizeof still) == 0;
+}
+
 fig_status fig_frequencies_resolve(const char *name, const fig_rope_spec *rope,
                                    fig_rope_table *table) {
     if (!fig_frequencies_has_table(table)) return FIG_OK;
@@ -27,7 +36,8 @@ fig_status fig_frequencies_resolve(const char *name, const fig_rope_spec *rope,
         if (turns ? isfinite(frequency) && frequency > 0 : frequency == 0 && !signbit(frequency))
             continue;
         return fig_fail(FIG_INVALID, "%s: frequencies[%" PRId32 "] is %g, it must be %s", name, i,
-                        frequency, turns ? "finite and above 0" : "0, since that pair stays");
+                        frequency,
+                        turns ? "finite and above 0" : "0, since that pair is not rotated");
     }
     if (!(isfinite(table->factor) && table->factor >= 0))
         return fig_fail(FIG_INVALID, "%s: factor is %g, it must be finite and above 0", name,
@@ -36,17 +46,17 @@ fig_status fig_frequencies_resolve(const char *name, const fig_rope_spec *rope,
     return FIG_OK;
 }
 
-/* ---- What needs no table */
+/* ---- RoPE by terms */
 
 /* octaves: log2 of theta. */
 static long double plain(long double octaves, int32_t rotary_dim, int32_t pair) {
     return exp2l(-2.0L * pair / rotary_dim * octaves);
 }
 
-/* Llama 3 keeps short waves, stretches long ones by its factor, and between the two shifts evenly
- * in frequency from one to the other. */
+/* Llama 3 keeps the frequencies of short wavelengths and divides those of long ones by its factor.
+ * Between the two limits it blends the kept and the divided frequency, linearly in frequency. */
 static long double stretched(const fig_rope_spec *rope, long double frequency) {
-    const long double waves = rope->llama3_context * frequency / tau; /* in the old context */
+    const long double waves = rope->llama3_context * frequency / tau; /* in the original context */
     long double kept = (waves - rope->llama3_low) / (rope->llama3_high - rope->llama3_low);
     kept = fminl(fmaxl(kept, 0), 1);
     return kept * frequency + (1 - kept) * frequency / rope->llama3_factor;
@@ -77,7 +87,8 @@ static void scale_dynamic(const fig_rope_spec *rope, const fig_rope_scaling *sca
         table->frequencies[i] = (double)plain(log2l(theta), rope->rotary_dim, i);
 }
 
-/* The pair, and the part of one, that turns so many times within the old context. */
+/* Returns the pair, as a fractional index, that makes `turns` full turns within the original
+ * context. */
 static long double pair_of_turns(const fig_rope_spec *rope, const fig_rope_scaling *scaling,
                                  long double turns) {
     return rope->rotary_dim * logl(scaling->context / (turns * tau)) / (2 * logl(rope->theta));
@@ -99,7 +110,7 @@ static void scale_yarn(const fig_rope_spec *rope, const fig_rope_scaling *scalin
     }
     first = fmaxl(first, 0);
     last = fminl(last, rope->rotary_dim - 1);
-    if (last == first) last += 0.001L; /* as everyone has it, so that there is a slope */
+    if (last == first) last += 0.001L; /* as in every implementation, to avoid 0 / 0 */
     for (int32_t i = 0; i < rope->rotary_dim / 2; i++) {
         const long double frequency = plain(log2l(rope->theta), rope->rotary_dim, i);
         const long double kept = 1 - fminl(fmaxl((i - first) / (last - first), 0), 1);
@@ -145,7 +156,7 @@ static fig_status check_scaling(const fig_rope_spec *rope, const fig_rope_scalin
         return fig_fail(FIG_INVALID, "rope scaling: kind is %" PRIu32 ", limits %d to %d",
                         scaling->kind, FIG_ROPE_DYNAMIC, FIG_ROPE_LONGROPE);
     if (rope->scale != 1 || rope->llama3_factor != 0)
-        return fig_fail(FIG_INVALID, "rope scaling: the rope has a scale or a llama3_factor too");
+        return fig_fail(FIG_INVALID, "rope scaling: the rope sets scale or llama3_factor as well");
     if (rope->theta <= 1 || rope->rotary_dim < 4)
         return fig_fail(FIG_INVALID,
                         "rope scaling: theta is %g and rotary_dim %" PRId32

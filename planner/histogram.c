@@ -1,9 +1,9 @@
-/* histogram.c: times in bins that are an eighth of their octave wide.
+/* histogram.c: counts times in bins that are an eighth of their octave wide.
  *
  *     bin    0 .. 15       16 .. 23         24 .. 31
- *     ns     0 .. 15       16, 18 .. 30     32, 36 .. 60     and so on; the last has all above 14 s
+ *     ns     0 .. 15       16, 18 .. 30     32, 36 .. 60     and so on; the last: all above 14 s
  *
- * Invariant: bins are in the order of their times, and each time is in one. */
+ * Invariant: bins are in ascending order of time, and each time belongs to exactly one bin. */
 #include "planner/histogram.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ int32_t fig_histogram_bin(int64_t ns) {
     return bin < LAST ? bin : LAST;
 }
 
-/* The last time that a bin has. */
+/* Returns the longest time that belongs to a bin. */
 static int64_t end_of(int32_t bin) {
     if (bin < LINEAR) return bin;
     const int32_t octave = LINEAR_BITS + (bin - LINEAR) / PARTS, part = (bin - LINEAR) % PARTS;

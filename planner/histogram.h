@@ -1,7 +1,8 @@
-/* histogram.h: which bin of a fig_histogram a time is in.
+/* histogram.h: finds the bin of a time in a fig_histogram.
  *
- * Adding and reading are figraph.h's; who adds while others read asks for the bin and adds to it
- * himself. Invariant: 0 <= bin < FIG_HISTOGRAM_BINS for every time, which is 0 where it is less. */
+ * figraph.h declares the functions that add and read times. If another thread reads the histogram
+ * meanwhile, a program gets the bin from here and increments that bin itself. Invariant: 0 <= bin <
+ * FIG_HISTOGRAM_BINS for every time; a negative time counts as 0. */
 #ifndef FIG_PLANNER_HISTOGRAM_H
 #define FIG_PLANNER_HISTOGRAM_H
 

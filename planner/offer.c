@@ -1,8 +1,10 @@
-/* offer.c: which variants a bucket offers: the fewest that serve each of its steps well.
+/* offer.c: chooses the fewest variants that serve each step of a bucket well.
  *
- * Owns the steps that are tried. Invariant: of sets as large the one is taken whose steps cost
- * least in the mean, and of those the first. */
+ * Owns the list of steps to try. Invariant: among sets of equal size, the set with the lowest mean
+ * cost wins; if costs are equal too, the first such set wins. */
 #include "planner/offer.h"
+
+#include <stdlib.h>
 
 #include "planner/spec.h"
 
@@ -15,7 +17,7 @@ fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int
         const fig_bucket *before = &buckets[i];
         const int64_t capacity = (int64_t)before->batch * before->kv;
         if (before->batch == own->batch) range.tokens_before = capacity;
-        /* Steps of fewer rows come here only with more tokens than that one holds. */
+        /* Steps with fewer rows reach this bucket only if the earlier bucket cannot hold them. */
         if (before->batch < own->batch && (capacity >= (int64_t)own->batch * own->kv ||
                                            capacity >= (int64_t)before->batch * kv_limit))
             range.rows_before = before->batch;
@@ -23,7 +25,8 @@ fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int
     return range;
 }
 
-/* What each candidate costs at each step that was tried, in thousandths of the cheapest. */
+/* The cost of each candidate at each step tried, in thousandths of the cost of the cheapest
+ * candidate. */
 typedef struct trial {
     const fig_bucket_shape *candidates;
     int32_t count, step_count;
@@ -42,12 +45,12 @@ static void try_step(trial *of, const fig_plan_step *step) {
     of->step_count++;
 }
 
-/* The first row has `longest` tokens and the others share what is left. */
+/* Tries a step whose first row has `longest` tokens; the other rows share the rest evenly. */
 static void try_rows(trial *of, int32_t rows, int64_t tokens, int64_t longest) {
     int32_t lengths[FIG_BATCH_LIMIT];
     const int64_t others = rows > 1 ? (tokens - longest) / (rows - 1) : 0;
     const fig_plan_step step = {.rows = rows, .lengths = lengths, .horizon = 1};
-    const int32_t least = of->candidates[0].plan.row_tokens;
+    const int32_t least = fig_size_min(of->candidates[0].plan.row_tokens, FIG_ROW_TOKENS_LIMIT);
     if (longest < least || (rows > 1 && others < least)) return;
     lengths[0] = (int32_t)longest;
     for (int32_t row = 1; row < rows; row++)
@@ -55,7 +58,7 @@ static void try_rows(trial *of, int32_t rows, int64_t tokens, int64_t longest) {
     try_step(of, &step);
 }
 
-/* 1: each row of a step may have workers of its own, for which one long row counts. */
+/* Returns 1 if each row may have its own workers; the longest row then decides the time. */
 static int may_be_short(const trial *of) {
     int is_short = 0;
     for (int32_t i = 0; i < of->count; i++)
@@ -87,7 +90,8 @@ static int32_t members_of(uint32_t set) {
     return count;
 }
 
-/* What the steps cost where each takes the cheapest of a set; -1: some step costs too much. */
+/* Returns the total cost of all steps if each step takes the cheapest variant of the set. Returns
+ * -1 if the cost of some step exceeds the best candidate's by more than SLACK. */
 static int64_t cost_of(const trial *of, uint32_t set) {
     int64_t sum = 0;
     const int32_t slack = members_of(set) == of->count ? INT32_MAX - WHOLE : SLACK;
@@ -118,10 +122,16 @@ static uint32_t choose(const trial *of) {
 
 uint32_t fig_offer_choose(const fig_bucket_shape *candidates, int32_t count,
                           const fig_offer_range *range) {
-    trial of = {.candidates = candidates, .count = count};
+    trial *of = malloc(sizeof *of);
     assert(count >= 1 && count <= FIG_VARIANT_LIMIT);
+    if (of == NULL) return 0;
+    of->candidates = candidates;
+    of->count = count;
+    of->step_count = 0;
     for (int32_t rows = candidates[0].caps.batch; rows > range->rows_before; rows /= 2)
-        try_all_tokens(&of, rows, range);
-    try_all_tokens(&of, range->rows_before + 1, range);
-    return choose(&of);
+        try_all_tokens(of, rows, range);
+    try_all_tokens(of, range->rows_before + 1, range);
+    const uint32_t chosen = choose(of);
+    free(of);
+    return chosen;
 }

@@ -1,24 +1,26 @@
-/* offer.h: which variants a bucket offers: the fewest that serve each of its steps well.
+/* offer.h: chooses the fewest variants that serve each step of a bucket well.
  *
- * A variant more is an exec more for every number of rows, and most would never be chosen where
- * they are. Invariant: what is offered follows from the bucket, the buckets before it and the
- * variants' costs alone. */
+ * Each additional variant costs one more exec per number of rows, and in most buckets most variants
+ * would never be chosen. Invariant: the offer depends only on the bucket, the buckets before it and
+ * the variants' costs. */
 #ifndef FIG_PLANNER_OFFER_H
 #define FIG_PLANNER_OFFER_H
 
 #include "planner/bucket.h"
 
-/* The steps that a bucket is the first to hold: more rows or more tokens than those before. */
+/* The steps that no earlier bucket holds: they have more rows or more tokens. */
 typedef struct fig_offer_range {
-    int32_t rows_before, kv_limit; /* kv_limit: tokens of a row at most */
+    int32_t rows_before, kv_limit; /* kv_limit: largest number of tokens in a row */
     int64_t tokens_before;
 } fig_offer_range;
-/* Of the bucket of that index of a normal list. */
+/* Returns the range of bucket `index` in a list from fig_bucket_normalise(). */
 fig_offer_range fig_offer_range_of(const fig_bucket *buckets, int32_t index, int32_t kv_limit);
 
-/* Bit i: candidate i is offered; one at least is. candidates: [count] one bucket in each variant, 1
- * to FIG_VARIANT_LIMIT of them. No step of the range that is tried, with rows alike or one long
- * among short ones, costs more than an eightieth over what the best candidate would. */
+/* Returns the set of candidates to offer; bit i stands for candidate i. The set has at least one
+ * candidate; a result of 0 means that memory ran out. candidates: [count] the same bucket in each
+ * variant; count is 1 to FIG_VARIANT_LIMIT. The function tries steps with rows of equal length, and
+ * steps with one long row among short rows. On each step tried, the best offered variant costs at
+ * most an eightieth more than the best candidate. */
 uint32_t fig_offer_choose(const fig_bucket_shape *candidates, int32_t count,
                           const fig_offer_range *range);
 

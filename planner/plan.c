@@ -1,15 +1,18 @@
-/* plan.c: where a plan's sections lie, and the writing of them.
+/* plan.c: computes the offsets of a plan's sections and writes the sections.
  *
- * Leaves the split to split.c, and the slot and its tag to the ring. Invariant: where a section
- * lies on the device follows from the bucket, never from the step, so kernels hold its offset. */
+ * split.c makes the split, and the ring owns the slots and their tags. Invariant: the offset of a
+ * section on the device depends on the bucket and never on the step, so the params of kernels can
+ * hold the offset. */
 #include "planner/plan.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/status.h"
 
-/* Takes `count` items off the front of what is left, and keeps the next section aligned. */
+/* Places a section of `count` items at *end and returns its offset. Moves *end to the next multiple
+ * of 16 behind the section. */
 static uint32_t take_section(uint32_t *end, int32_t count, size_t item_bytes) {
     uint32_t offset = *end;
     *end = (uint32_t)fig_size_align(offset + (uint64_t)count * item_bytes, 16);
@@ -26,6 +29,8 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     layout.sequences = take_section(&end, shape->row_limit, sizeof(int32_t));
     if (shape->row_tokens > 1)
         layout.tokens = take_section(&end, shape->row_limit, sizeof(int32_t));
+    if (shape->query_limit > 0)
+        layout.queries = take_section(&end, shape->row_limit + 2, sizeof(int32_t));
     for (int32_t i = 0; i < shape->class_count; i++) {
         const fig_split_shape *split = &shape->splits[i];
         assert(split->row_limit == shape->row_limit);
@@ -36,24 +41,64 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     shape->layout = layout;
 }
 
-fig_status fig_plan_held_init(fig_plan_held *held, int32_t row_limit) {
-    const size_t rows = (size_t)row_limit + 1, words = rows * (1 + FIG_CLASS_LIMIT);
-    *held = (fig_plan_held){.exec = -1, .sequences = calloc(words, sizeof(int32_t))};
-    if (held->sequences == NULL)
-        return fig_fail(FIG_NOMEM, "plan: %zu bytes", words * sizeof(int32_t));
-    for (size_t i = 0; i < FIG_CLASS_LIMIT; i++)
-        held->prefix[i] = held->sequences + rows * (i + 1);
+fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *strips,
+                               int32_t least) {
+    const fig_strips_limits limits = {
+        .segments = shape->row_limit, .queries = shape->query_limit, .least = least};
+    uint64_t bytes = shape->layout.bytes + (uint64_t)FIG_PLAN_STRIPS_HEAD;
+    assert(shape->query_limit > 0 && least >= 1);
+    for (int32_t i = 0; i < shape->class_count; i++)
+        bytes += (uint64_t)fig_strips_bound(&strips[i], &limits).plan_bytes;
+    if (bytes > FIG_PLAN_BYTES_LIMIT)
+        return fig_fail(FIG_TOO_LARGE,
+                        "plan: %" PRIu64 " bytes for %" PRId32 " rows and %" PRId32
+                        " query tokens, limit %" PRIu32,
+                        bytes, shape->row_limit, shape->query_limit, FIG_PLAN_BYTES_LIMIT);
+    if (shape->class_count > 0) shape->layout.bytes = (uint32_t)bytes;
     return FIG_OK;
 }
 
 void fig_plan_held_finish(fig_plan_held *held) {
-    free(held->sequences);
+    free(held->starts[0]);
+    free(held->chunks);
+    free(held->strips);
     *held = (fig_plan_held){.exec = -1};
 }
 
-/* ---- Deciding what travels ----------------------------------------------------------------- */
+/* Makes room for the chunks of a step and their strips. */
+static fig_status hold_chunks(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const size_t chunks = (size_t)limits->row_limit * sizeof *held->chunks;
+    const size_t strips = (size_t)fig_size_align((uint64_t)limits->strips_bytes + 1, 16);
+    held->chunk_classes = limits->chunk_classes;
+    held->chunk_least = limits->chunk_least;
+    memcpy(held->chunk_shapes, limits->chunk_shapes,
+           (size_t)limits->chunk_classes * sizeof *held->chunk_shapes);
+    held->chunks = malloc(chunks);
+    held->strips = aligned_alloc(16, strips);
+    if (held->chunks != NULL && held->strips != NULL) return FIG_OK;
+    fig_plan_held_finish(held);
+    return fig_fail(FIG_NOMEM, "plan: %zu bytes", chunks + strips);
+}
 
-/* Brings held->sequences to the step's; 1: they were others. */
+fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const size_t rows = (size_t)limits->row_limit + 2, words = rows * (2 + FIG_CLASS_LIMIT);
+    const size_t starts = (size_t)FIG_CLASS_LIMIT * FIG_WORKER_LIMIT;
+    const size_t bytes = starts * sizeof(fig_split_start) + words * sizeof(int32_t);
+    *held = (fig_plan_held){.exec = -1, .starts = {calloc(1, bytes)}};
+    if (held->starts[0] == NULL) return fig_fail(FIG_NOMEM, "plan: %zu bytes", bytes);
+    held->sequences = (int32_t *)(void *)(held->starts[0] + starts);
+    for (size_t i = 0; i < FIG_CLASS_LIMIT; i++) {
+        held->starts[i] = held->starts[0] + FIG_WORKER_LIMIT * i;
+        held->prefix[i] = held->sequences + rows * (i + 2);
+    }
+    held->queries = held->sequences + rows;
+    return limits->chunk_classes > 0 ? hold_chunks(held, limits) : FIG_OK;
+}
+
+/* ---- Deciding which sections a slot gets
+ * ------------------------------------------------------ */
+
+/* Copies the step's sequences to held->sequences. Returns 1 if they changed. */
 static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {
     const int32_t *given = step->sequences;
     int32_t *sequences = held->sequences, changed = 0;
@@ -68,14 +113,77 @@ static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {
     return changed != 0;
 }
 
-/* Brings every class's prefix to the step's; 1: some split is another than before. */
+/* Returns the number of a row's query tokens. */
+static int32_t queries_of(const fig_plan_shape *shape, const fig_plan_step *step, int32_t row) {
+    return step->queries != NULL ? step->queries[row] : shape->row_tokens;
+}
+
+/* Writes the step's section of query tokens to `queries` [rows + 2]. Returns 1 if it changed. */
+static int settle_queries(const fig_plan_shape *shape, const fig_plan_step *step,
+                          int32_t *queries) {
+    int32_t sum = 0, changed = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        changed |= queries[1 + row] ^ sum;
+        queries[1 + row] = sum;
+        sum += queries_of(shape, step, row);
+    }
+    changed |= (queries[1 + step->rows] ^ sum) | (queries[0] ^ sum);
+    queries[0] = queries[1 + step->rows] = sum;
+    return changed != 0;
+}
+
+/* Computes the step's prefix for every class. Returns 1 if a prefix changed. */
 static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
-    const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step)};
+    const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries};
     int changed = 0;
     for (int32_t i = 0; i < shape->class_count; i++)
         changed |= fig_split_prefix(&shape->splits[i], &rows, held->prefix[i]);
     return changed;
+}
+
+/* Cuts the line of every class. */
+static void settle_starts(const fig_plan_shape *shape, const fig_plan_step *step,
+                          fig_plan_held *held) {
+    held->by_units = 0;
+    for (int32_t i = 0; i < shape->class_count; i++)
+        if (fig_split_starts(&shape->splits[i], shape->once[i], held->prefix[i], step->rows,
+                             held->starts[i]))
+            held->by_units = FIG_PLAN_BY_UNITS;
+}
+
+/* Lists the step's chunks in held->chunks; returns 1 if they changed. */
+static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
+    int32_t count = 0, changed = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t first = held->queries[1 + row], queries = held->queries[2 + row] - first;
+        fig_strips_segment chunk = {.first_query = first,
+                                    .queries = queries,
+                                    .sequence = held->sequences[row],
+                                    .end = step->lengths[row]};
+        if (queries < held->chunk_least || chunk.end == 0) continue;
+        changed |=
+            count >= held->chunk_count || memcmp(&held->chunks[count], &chunk, sizeof chunk) != 0;
+        held->chunks[count++] = chunk;
+    }
+    changed |= count != held->chunk_count;
+    held->chunk_count = count;
+    return changed;
+}
+
+/* Writes the strips of all classes, as the section has them. */
+static void settle_strips(const fig_plan_shape *shape, fig_plan_held *held) {
+    uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
+    memset(places, 0, FIG_PLAN_STRIPS_HEAD);
+    for (int32_t i = 0; i < held->chunk_classes; i++) {
+        places[i] = end;
+        end += (uint32_t)fig_strips_make(&held->chunk_shapes[i], held->chunks, held->chunk_count,
+                                         held->strips + end)
+                   .plan_bytes;
+    }
+    held->strips_bytes = end;
+    assert(end <= fig_plan_strips_room(shape));
+    (void)shape;
 }
 
 uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
@@ -83,20 +191,41 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     const int held_none = held->exec != (int32_t)shape->exec || held->rows != step->rows;
     uint32_t sections = step->positions != NULL ? FIG_PLAN_HAS_POSITIONS : 0;
     assert(step->rows >= 0 && step->rows <= shape->row_limit && step->horizon >= 1);
+    assert(step->queries == NULL || shape->query_limit > 0);
     held->exec = (int32_t)shape->exec;
     held->rows = step->rows;
     if (step->tokens != NULL) sections |= FIG_PLAN_HAS_TOKENS;
     if (settle_sequences(step, held) | held_none) sections |= FIG_PLAN_HAS_SEQUENCES;
     if (step->lengths == NULL) return sections;
     sections |= FIG_PLAN_HAS_LENGTHS;
-    if (settle_splits(shape, step, held) | held_none) sections |= FIG_PLAN_HAS_SPLITS;
-    return sections;
+    if (shape->query_limit > 0 && (settle_queries(shape, step, held->queries) | held_none))
+        sections |= FIG_PLAN_HAS_QUERIES;
+    if (settle_splits(shape, step, held) | held_none) {
+        sections |= FIG_PLAN_HAS_SPLITS;
+        settle_starts(shape, step, held);
+    }
+    if (fig_plan_strips_room(shape) > 0 && (settle_chunks(step, held) | held_none)) {
+        sections |= FIG_PLAN_HAS_STRIPS;
+        settle_strips(shape, held);
+    }
+    return sections | held->by_units;
 }
 
 /* ---- Writing a slot ------------------------------------------------------------------------ */
 
 static void write_words(uint8_t *to, const int32_t *words, int32_t count) {
     if (count > 0) memcpy(to, words, (size_t)count * sizeof *words);
+}
+
+/* Writes the lengths; a row without query tokens is idle, so its length is 0. */
+static void write_lengths(uint8_t *to, const fig_plan_step *step) {
+    int32_t *lengths = (int32_t *)(void *)to;
+    if (step->queries == NULL) {
+        write_words(to, step->lengths, step->rows);
+        return;
+    }
+    for (int32_t row = 0; row < step->rows; row++)
+        lengths[row] = step->queries[row] == 0 ? 0 : step->lengths[row];
 }
 
 uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint32_t sections,
@@ -112,24 +241,28 @@ uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, 
     const fig_plan_places places = fig_plan_places_of(shape, &ours);
     assert(fig_plan_has_places(shape, &ours));
     ours.bytes = places.bytes;
+    if (sections & FIG_PLAN_HAS_STRIPS) ours.bytes += held->strips_bytes;
     for (int32_t i = 0; i < shape->class_count; i++)
         ours.tile_limits[i] = shape->splits[i].tile_limit;
-    /* The tag is the ring's, and what a device may be reading. */
+    /* Only the ring writes the tag, because the device may be reading the tag at this moment. */
     memcpy(slot + sizeof head->tag, (const uint8_t *)&ours + sizeof head->tag,
            sizeof ours - sizeof head->tag);
-    if (sections & FIG_PLAN_HAS_LENGTHS)
-        write_words(slot + places.lengths, step->lengths, step->rows);
+    if (sections & FIG_PLAN_HAS_LENGTHS) write_lengths(slot + places.lengths, step);
     if (sections & FIG_PLAN_HAS_SEQUENCES)
         write_words(slot + places.sequences, held->sequences, step->rows);
     if (sections & FIG_PLAN_HAS_POSITIONS)
         write_words(slot + places.positions, step->positions, step->rows);
     if (sections & FIG_PLAN_HAS_TOKENS) write_words(slot + places.tokens, step->tokens, step->rows);
+    if (sections & FIG_PLAN_HAS_QUERIES)
+        write_words(slot + places.queries, held->queries, step->rows + 2);
     for (int32_t i = 0; i < shape->class_count && (sections & FIG_PLAN_HAS_SPLITS); i++) {
         write_words(slot + places.prefix[i], held->prefix[i], step->rows + 1);
-        fig_split_starts(&shape->splits[i], held->prefix[i], step->rows,
-                         (fig_split_start *)(void *)(slot + places.starts[i]));
+        memcpy(slot + places.starts[i], held->starts[i],
+               (size_t)shape->splits[i].workers * sizeof(fig_split_start));
     }
-    return places.bytes;
+    if (sections & FIG_PLAN_HAS_STRIPS)
+        memcpy(slot + places.strips, held->strips, held->strips_bytes);
+    return ours.bytes;
 }
 
 uint32_t fig_plan_add_pages(uint8_t *slot, const fig_plan_page *pages, uint32_t count) {
@@ -156,29 +289,36 @@ uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number) {
 
 void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
     const fig_plan_layout *layout = &shape->layout;
-    const fig_split_rows rows = {step->lengths, step->rows, 0};
+    const fig_split_rows rows = {step->lengths, step->rows, 0, step->queries};
     int32_t *lengths = (int32_t *)(void *)(plan + layout->lengths);
     int32_t *positions = (int32_t *)(void *)(plan + layout->positions);
+    uint32_t *sections = &((fig_plan_head *)(void *)plan)->sections;
+    *sections &= ~(uint32_t)FIG_PLAN_BY_UNITS;
+    if (shape->query_limit > 0)
+        settle_queries(shape, step, (int32_t *)(void *)(plan + layout->queries));
     for (int32_t row = 0; row < step->rows; row++) {
-        lengths[row] = step->lengths[row];
-        positions[row] = step->positions != NULL ? step->positions[row]
-                                                 : fig_plan_last_token(step->lengths[row]);
+        lengths[row] = step->queries != NULL && step->queries[row] == 0 ? 0 : step->lengths[row];
+        positions[row] =
+            step->positions != NULL ? step->positions[row] : fig_plan_last_token(lengths[row]);
     }
     for (int32_t i = 0; i < shape->class_count; i++) {
         int32_t *prefix = (int32_t *)(void *)(plan + layout->prefix[i]);
         fig_split_start *starts = (fig_split_start *)(void *)(plan + layout->starts[i]);
         fig_split_prefix(&shape->splits[i], &rows, prefix);
-        fig_split_starts(&shape->splits[i], prefix, step->rows, starts);
+        if (fig_split_starts(&shape->splits[i], shape->once[i], prefix, step->rows, starts))
+            *sections |= FIG_PLAN_BY_UNITS;
     }
 }
 
-/* Whole pieces of 16 bytes, as the kernel moves them: on the device a section ends with one too. */
+/* Copies whole pieces of 16 bytes, as the kernel does. A section on the device has room for them,
+ * because it ends at a multiple of 16 bytes. */
 static void unpack_words(uint8_t *plan, uint32_t to, const uint8_t *slot, uint32_t from,
                          int32_t count) {
     memcpy(plan + to, slot + from, fig_size_align((uint64_t)count * sizeof(int32_t), 16));
 }
 
-/* Positions that are not there follow from the lengths, where those are. */
+/* Copies the positions. If the slot has lengths but no positions, computes the positions from the
+ * lengths. */
 static void unpack_positions(const fig_plan_shape *shape, const fig_plan_head *head,
                              const fig_plan_places *places, const uint8_t *slot, uint8_t *plan) {
     const int32_t *lengths = (const int32_t *)(const void *)(plan + shape->layout.lengths);
@@ -203,10 +343,13 @@ void fig_plan_unpack(const fig_plan_shape *shape, const uint8_t *slot, uint8_t *
     unpack_positions(shape, head, &places, slot, plan);
     if (head->sections & FIG_PLAN_HAS_TOKENS)
         unpack_words(plan, layout->tokens, slot, places.tokens, head->rows);
+    if (head->sections & FIG_PLAN_HAS_QUERIES)
+        unpack_words(plan, layout->queries, slot, places.queries, head->rows + 2);
     for (int32_t i = 0; i < shape->class_count && (head->sections & FIG_PLAN_HAS_SPLITS); i++) {
         const int32_t workers = shape->splits[i].workers;
         unpack_words(plan, layout->prefix[i], slot, places.prefix[i], head->rows + 1);
         unpack_words(plan, layout->starts[i], slot, places.starts[i],
                      workers * (int32_t)(sizeof(fig_split_start) / sizeof(int32_t)));
     }
+    memcpy(plan + fig_plan_strips_place(shape), slot + places.strips, places.pages - places.strips);
 }

@@ -1,8 +1,8 @@
-/* presets.c: models known by name.
+/* presets.c: holds the specs of models known by name.
  *
- * Facts of each model as its own config.json has them; page size and batch limit are a choice. What
- * a spec may say is spec.c's. Invariant: every preset passes fig_spec_check(), and rows are only
- * ever added at the end. */
+ * The values of each model come from its config.json; we chose the page size and the batch limit.
+ * The limits of a spec are in spec.c. Invariant: every preset passes fig_spec_check(), and new rows
+ * are only added at the end. */
 #include "planner/spec.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static const fig_spec llama_3_1_70b = {
              .llama3_context = 8192},
 };
 
-/* Its config.json has a sliding window and says not to use it. */
+/* The model's config.json names a sliding window and says not to use it. */
 static const fig_spec qwen2_5_7b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -85,7 +85,7 @@ static const fig_spec qwen3_8b = {
     .rope = {.theta = 1000000.0f},
 };
 
-/* Version 0.1: the later ones have no window. */
+/* Version 0.1: later versions have no window. */
 static const fig_spec mistral_7b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -100,7 +100,7 @@ static const fig_spec mistral_7b = {
     .rope = {.theta = 10000.0f},
 };
 
-/* Of its 42 layers the first and every second one has the window. */
+/* Of this model's 42 layers, counted from 0, the even ones have the window. */
 static const fig_spec gemma_2_9b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -119,7 +119,8 @@ static const fig_spec gemma_2_9b = {
     .rope = {.theta = 10000.0f},
 };
 
-/* Its text. Each sixth of its 62 layers sees all, and turns more slowly. */
+/* This is the text model. Every sixth of its 62 layers sees all tokens and uses lower RoPE
+ * frequencies. */
 static const fig_spec gemma_3_27b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -139,7 +140,7 @@ static const fig_spec gemma_3_27b = {
     .window_rope = {.theta = 10000.0f},
 };
 
-/* Every second of its 24 layers sees all. */
+/* Every second of this model's 24 layers sees all tokens. */
 static const fig_spec gpt_oss_20b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -210,7 +211,7 @@ static const fig_spec qwen3_30b_a3b = {
     .ffn_rows = 8,
 };
 
-/* The one of April 2025, half of whose heads turn. */
+/* This is the model of April 2025. RoPE rotates half of each head. */
 static const fig_spec glm_4_9b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -238,7 +239,7 @@ static const fig_spec granite_3_1_8b = {
     .rope = {.theta = 10000000.0f},
 };
 
-/* Each fourth of its 36 layers has no RoPE. */
+/* Every fourth of this model's 36 layers has no RoPE. */
 static const fig_spec smollm3_3b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -253,7 +254,7 @@ static const fig_spec smollm3_3b = {
     .plain_layers = {UINT64_C(0x888888888)},
 };
 
-/* Each fourth of its 32 layers sees all, and has no RoPE. */
+/* Every fourth of this model's 32 layers sees all tokens and has no RoPE. */
 static const fig_spec command_r7b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -270,7 +271,8 @@ static const fig_spec command_r7b = {
     .plain_layers = {UINT64_C(0x88888888)},
 };
 
-/* Each fourth of its 32 layers sees all, and those alone are scaled. */
+/* Every fourth of this model's 32 layers sees all tokens, and only those layers scale their
+ * RoPE. */
 static const fig_spec olmo_3_7b = {
     .size = sizeof(fig_spec),
     .dtype = FIG_BF16,
@@ -297,11 +299,73 @@ static const fig_rope_scaling olmo_3_scaling = {
     .attention_factor = 1.2079441541679836f,
 };
 
+/* The model of December 2024. */
+static const fig_spec deepseek_v3 = {
+    .size = sizeof(fig_spec),
+    .dtype = FIG_BF16,
+    .q_heads = 128,
+    .kv_heads = 1,
+    .head_dim = 576,
+    .ffn_width = 2048,
+    .page_size = 64,
+    .batch_limit = 256,
+    .kv_limit = 163840,
+    .sm_scale = 0.13523378f,
+    .rope = {.interleaved = 1, .theta = 10000.0f},
+    .ffn_rows = 8,
+    .latent_dim = 512,
+    .latent_norm_epsilon = 1e-6f,
+    .dense_layers = 3,
+    .dense_width = 18432,
+};
+
+static const fig_rope_scaling deepseek_v3_scaling = {
+    .size = sizeof(fig_rope_scaling),
+    .kind = FIG_ROPE_YARN,
+    .factor = 40.0f,
+    .context = 4096,
+    .beta_fast = 32.0f,
+    .beta_slow = 1.0f,
+    .mscale = 1.0f,
+    .mscale_all = 1.0f,
+};
+
+/* The model of July 2025. */
+static const fig_spec kimi_k2 = {
+    .size = sizeof(fig_spec),
+    .dtype = FIG_BF16,
+    .q_heads = 64,
+    .kv_heads = 1,
+    .head_dim = 576,
+    .ffn_width = 2048,
+    .page_size = 64,
+    .batch_limit = 256,
+    .kv_limit = 131072,
+    .sm_scale = 0.1308608f,
+    .rope = {.interleaved = 1, .theta = 50000.0f},
+    .ffn_rows = 8,
+    .latent_dim = 512,
+    .latent_norm_epsilon = 1e-6f,
+    .dense_layers = 1,
+    .dense_width = 18432,
+};
+
+static const fig_rope_scaling kimi_k2_scaling = {
+    .size = sizeof(fig_rope_scaling),
+    .kind = FIG_ROPE_YARN,
+    .factor = 32.0f,
+    .context = 4096,
+    .beta_fast = 1.0f,
+    .beta_slow = 1.0f,
+    .mscale = 1.0f,
+    .mscale_all = 1.0f,
+};
+
 static const struct preset {
     const char *name;
     const fig_spec *spec;
     int32_t layers;
-    const fig_rope_scaling *scaling; /* NULL: none that needs a table */
+    const fig_rope_scaling *scaling; /* NULL: the spec's RoPE needs no table */
 } presets[] = {
     {"tutorial", &tutorial, 1, NULL},
     {"llama-3.1-8b", &llama_3_1_8b, 32, NULL},
@@ -321,6 +385,8 @@ static const struct preset {
     {"smollm3-3b", &smollm3_3b, 36, NULL},
     {"command-r7b", &command_r7b, 32, NULL},
     {"olmo-3-7b", &olmo_3_7b, 32, &olmo_3_scaling},
+    {"deepseek-v3", &deepseek_v3, 61, &deepseek_v3_scaling},
+    {"kimi-k2", &kimi_k2, 61, &kimi_k2_scaling},
 };
 enum { PRESET_COUNT = sizeof presets / sizeof presets[0] };
 
@@ -332,7 +398,7 @@ fig_status fig_spec_preset(fig_spec *spec, const char *name) {
             found = *presets[i].spec;
             found.layers = presets[i].layers;
             if (presets[i].scaling != NULL)
-                FIG_TRY(fig_rope_scale(&found.rope_table, &found.rope, found.head_dim,
+                FIG_TRY(fig_rope_scale(&found.rope_table, &found.rope, fig_spec_turning_dim(&found),
                                        presets[i].scaling));
             return fig_status_give(spec, &found, sizeof found, "fig_spec");
         }

@@ -1,4 +1,4 @@
-/* rope_spec.c: see rope_spec.h. */
+/* rope_spec.c: checks a fig_rope_spec and fills in its defaults. */
 #include "planner/rope_spec.h"
 
 #include <inttypes.h>
@@ -41,7 +41,7 @@ static fig_status check_llama3(const fig_rope_spec *rope) {
     return FIG_OK;
 }
 
-/* `value` of 0 is the caller's default. */
+/* Fails unless the value is finite and at least 0; 0 means the default. */
 static fig_status check_positive(const char *field, float value) {
     if (isfinite(value) && value >= 0.0f) return FIG_OK;
     return fig_fail(FIG_INVALID, "rope: %s is %g, it must be finite and above 0", field,

@@ -1,13 +1,13 @@
-/* routes.c: which way a collective's message takes to the other ranks, by what was measured.
+/* routes.c: chooses, from measurements, the route of a collective's message to the other ranks.
  *
- * The rows are read off tools/bench/results/h200_allreduce_2.csv and _4.csv, as tools/bench/run.sh
- * made them; that of 8 ranks is a guess from those. Invariant: rows stand in the order of ranks,
- * and the last serves all that are more. */
+ * The rows come from tools/bench/results/h200_allreduce_2.csv and _4.csv, which tools/bench/run.sh
+ * made; the row of 8 ranks is a guess from those. Invariant: rows are in ascending order of ranks,
+ * and the last row serves every larger number of ranks. */
 #include "planner/routes.h"
 
 #include <assert.h>
 
-/* Up to so many bytes of a rank. */
+/* The largest message, in bytes per rank, for which each route is the fastest. */
 typedef struct route_row {
     int32_t ranks;
     uint64_t one_shot_bytes, two_shot_bytes;
@@ -35,7 +35,7 @@ uint32_t fig_routes_choose(const fig_route_wish *wish) {
     if (wish->bytes <= row->two_shot_bytes) best = FIG_ROUTE_TWO_SHOT;
     if (wish->bytes <= row->one_shot_bytes) best = FIG_ROUTE_ONE_SHOT;
     if (allowed & best) return best;
-    /* The next best of what is there: few bytes are best sent at once, many in parts. */
+    /* The best route is not allowed, so take the next best. */
     const uint32_t next =
         best == FIG_ROUTE_ONE_SHOT || wish->is_gathered ? FIG_ROUTE_ONE_SHOT : FIG_ROUTE_TWO_SHOT;
     if (allowed & next) return next;

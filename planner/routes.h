@@ -1,27 +1,31 @@
-/* routes.h: which way a collective's message takes to the other ranks, by what was measured.
+/* routes.h: chooses, from measurements, the route of a collective's message to the other ranks.
  *
- * In one shot each rank sends all that it has to every other; in two it sends each part to one
- * rank, which sends the sum of all to every other; NCCL's way is its own. Invariant: every rank of
- * a group hears the same answer, since it follows from what all of them have alike. */
+ * One shot: each rank sends all its data to every other rank. Two shots: each rank sends each part
+ * of its data to one rank, which adds that part up and sends the sum to every other rank. On NCCL's
+ * route, NCCL chooses how to send. Invariant: all ranks of a group get the same answer, because it
+ * depends only on values that are equal on all ranks. */
 #ifndef FIG_PLANNER_ROUTES_H
 #define FIG_PLANNER_ROUTES_H
 
 #include "include/figraph_unstable.h"
 
 typedef struct fig_route_wish {
-    uint32_t allowed; /* FIG_ROUTE_*; 0: nothing is known yet, which is one shot */
+    uint32_t allowed; /* FIG_ROUTE_*; 0: not known yet, so one shot is chosen */
     int32_t ranks;
-    uint64_t bytes;  /* that a rank gives */
-    int is_gathered; /* 1: nothing is added up, so that two shots are none */
+    uint64_t bytes;  /* bytes that each rank contributes */
+    int is_gathered; /* 1: nothing is added up, so two shots are not possible */
 } fig_route_wish;
 
-/* What a launch lacks that NCCL does not carry. */
+/* The conditions for NCCL's route, as worded in the error message of a launch that does not meet
+ * them. */
 #define FIG_ROUTE_NEEDS_NCCL "NCCL, and a larger message or ranks that cannot reach each other"
 
-/* The quickest of those that are allowed, at least one of which can do it. */
+/* Returns the fastest allowed route. At least one allowed route must be able to carry the
+ * message. */
 uint32_t fig_routes_choose(const fig_route_wish *wish);
 
-/* The most bytes of a rank that ever go another way than NCCL's, where that is allowed. */
+/* Returns the size, in bytes per rank, of the largest message that does not take NCCL's route if
+ * all routes are allowed. */
 uint64_t fig_routes_own_limit(int32_t ranks);
 
 #endif

@@ -1,6 +1,6 @@
-/* share.c: how much of a model one of several ranks holds.
+/* share.c: computes the part of a model that one of several ranks holds.
  *
- * Invariant: a share is a spec like any other, so whoever has one need not know that it is one. */
+ * Invariant: a share is a spec like any other, so its users need not know that it is one. */
 #include "planner/share.h"
 
 #include <assert.h>
@@ -36,8 +36,8 @@ static fig_status divide(fig_share_rule rule, const char *field, int32_t ranks, 
     if (!fig_share_divide(rule, *extent, ranks, &part)) {
         if (part != ranks)
             return fig_fail(FIG_INVALID,
-                            "spec: %s is %" PRId32 ", of which ranks, %" PRId32
-                            ", must be a multiple",
+                            "spec: %s is %" PRId32 ", and ranks, %" PRId32
+                            ", must be a multiple of it",
                             field, *extent, ranks);
         return fig_fail(FIG_INVALID,
                         "spec: %s is %" PRId32 ", it must be a multiple of ranks, %" PRId32, field,
@@ -54,6 +54,7 @@ static fig_status find_share(const fig_spec *model, int32_t ranks, fig_spec *sha
     FIG_TRY(divide(FIG_SHARE_Q_HEADS, "q_heads", ranks, &part.q_heads));
     FIG_TRY(divide(FIG_SHARE_KV_HEADS, "kv_heads", ranks, &part.kv_heads));
     FIG_TRY(divide(FIG_SHARE_COLUMNS, "ffn_width", ranks, &part.ffn_width));
+    FIG_TRY(divide(FIG_SHARE_COLUMNS, "dense_width", ranks, &part.dense_width));
     if (fig_spec_resolve(&part, share) == FIG_OK) return FIG_OK;
     return fig_fail(FIG_INVALID, "the share of one of %" PRId32 " ranks: %s", ranks, fig_message());
 }

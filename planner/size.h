@@ -1,7 +1,7 @@
-/* size.h: arithmetic on sizes that cannot wrap unseen.
+/* size.h: arithmetic on sizes that never wraps silently.
  *
- * The checked forms return 1 and leave *out alone where the result does not fit, so that a caller
- * names the field it was computing. Read by nvcc. */
+ * The checked functions return 1 and leave *out unchanged if the result does not fit; the caller
+ * then names the field that it was computing. Read by nvcc. */
 #ifndef FIG_PLANNER_SIZE_H
 #define FIG_PLANNER_SIZE_H
 
@@ -30,7 +30,7 @@ static inline int fig_size_multiply(size_t *out, size_t a, size_t b) {
 }
 #endif
 
-/* `unit` is a power of two; the caller knows that the sum fits. */
+/* Rounds up to a multiple of `unit`, a power of two. The caller makes sure that the result fits. */
 FIG_BOTH uint64_t fig_size_align(uint64_t bytes, uint64_t unit) {
     return (bytes + unit - 1) & ~(unit - 1);
 }

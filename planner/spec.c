@@ -1,8 +1,8 @@
-/* spec.c: what a spec may say, and what it says where it is silent.
+/* spec.c: checks a spec and fills in its defaults.
  *
- * Owns limits and defaults; the models known by name are in presets.c, reading a config.json is
- * elsewhere. Invariant: a spec that passes here keeps every tile count of the planner, in any
- * variant, below 2^31. */
+ * Owns limits and defaults; the models known by name are in presets.c, and graphs/configs reads a
+ * config.json. Invariant: for a spec that passes here, every tile count of the planner stays below
+ * 2^31 in any variant. */
 #include "planner/spec.h"
 
 #include <assert.h>
@@ -12,17 +12,19 @@
 
 #include "include/figraph_unstable.h"
 #include "planner/frequencies.h"
+#include "planner/head_dims.h"
+#include "planner/latent_spec.h"
 #include "planner/rope_spec.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
-static_assert(sizeof(fig_spec) == 2376, "file format: no byte without a field");
+static_assert(sizeof(fig_spec) == 2400, "file format: no byte without a field");
 static_assert(8 * sizeof(((fig_spec *)0)->window_layers) == FIG_LAYER_LIMIT,
               "a bit for each layer");
 
-/* Heads times tokens of the largest step. No variant's tile is smaller than 16 tokens, so a line
- * holds at most 2^34 / 16 tiles and one part of a tile for each row and head: 2^30 + 2^18. A window
- * only takes tiles off it. */
+/* The limit of heads times tokens in the largest step. In every variant a tile has at least 16
+ * tokens, so a line holds at most 2^34 / 16 full tiles, and one partly filled tile for each row and
+ * head: 2^30 + 2^18 tiles in all. A window only removes tiles. */
 static const int64_t head_token_limit = INT64_C(1) << 34;
 
 static fig_status check_range(const char *field, int32_t value, int32_t least, int32_t most) {
@@ -71,13 +73,14 @@ static fig_status check_dtypes(const fig_spec *spec) {
     return FIG_OK;
 }
 
-/* Programs that work row by row need none. */
+/* Returns 0 for a spec without heads, which serves programs that only work row by row. */
 static int has_heads(const fig_spec *spec) {
     return spec->q_heads != 0 || spec->kv_heads != 0 || spec->head_dim != 0;
 }
 
 static fig_status check_heads(const fig_spec *spec) {
     if (!has_heads(spec)) return FIG_OK;
+    if (spec->latent_dim != 0) return fig_latent_spec_check(spec);
     FIG_TRY(check_range("q_heads", spec->q_heads, 1, FIG_HEAD_LIMIT));
     FIG_TRY(check_range("kv_heads", spec->kv_heads, 1, FIG_HEAD_LIMIT));
     if (spec->q_heads % spec->kv_heads != 0)
@@ -89,17 +92,10 @@ static fig_status check_heads(const fig_spec *spec) {
                         "spec: q_heads is %" PRId32 ", the limit is %d for each of the %" PRId32
                         " kv_heads",
                         spec->q_heads, FIG_GROUP_LIMIT, spec->kv_heads);
-    switch (spec->head_dim) {
-    case 64:
-    case 80:
-    case 96:
-    case 128:
-    case 256: return FIG_OK;
-    default:
-        return fig_fail(FIG_INVALID,
-                        "spec: head_dim is %" PRId32 ", this library has 64, 80, 96, 128 and 256",
-                        spec->head_dim);
-    }
+    if (fig_head_dims_has(spec->head_dim)) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "spec: head_dim is %" PRId32 ", this library has " FIG_HEAD_DIMS_TEXT,
+                    spec->head_dim);
 }
 
 static fig_status check_limits(const fig_spec *spec) {
@@ -108,10 +104,15 @@ static fig_status check_limits(const fig_spec *spec) {
     FIG_TRY(check_range("batch_limit", spec->batch_limit, has_heads(spec), FIG_BATCH_LIMIT));
     FIG_TRY(check_range("kv_limit", spec->kv_limit, has_heads(spec), FIG_KV_LIMIT));
     FIG_TRY(check_range("sequence_limit", spec->sequence_limit, 0, FIG_SEQUENCE_LIMIT));
+    const int32_t most = spec->query_limit > 0 ? FIG_CHUNK_TOKENS_LIMIT : FIG_ROW_TOKENS_LIMIT;
     FIG_TRY(check_range("row_tokens", spec->row_tokens, 0,
-                        has_heads(spec) ? fig_size_min(FIG_ROW_TOKENS_LIMIT, spec->kv_limit)
-                                        : FIG_ROW_TOKENS_LIMIT));
-    int64_t head_tokens = (int64_t)spec->batch_limit * spec->kv_limit * spec->kv_heads;
+                        has_heads(spec) ? fig_size_min(most, spec->kv_limit) : most));
+    if (spec->query_limit < 0 || spec->query_limit > FIG_QUERY_LIMIT)
+        return fig_fail(FIG_INVALID, "spec: query_limit is %" PRId64 ", limits 0 to %d",
+                        spec->query_limit, FIG_QUERY_LIMIT);
+    /* At least 8 q heads of a latent cache are read for at once. */
+    const int32_t heads = spec->latent_dim != 0 ? spec->q_heads / 8 : spec->kv_heads;
+    int64_t head_tokens = (int64_t)spec->batch_limit * spec->kv_limit * heads;
     if (head_tokens > head_token_limit)
         return fig_fail(FIG_INVALID,
                         "spec: batch_limit * kv_limit * kv_heads is %" PRId64 ", limit %" PRId64,
@@ -149,7 +150,7 @@ static fig_status check_window(const fig_spec *spec) {
     return FIG_OK;
 }
 
-/* A head is normalised where it turns. */
+/* RoPE and the norm of q and k are one operation, so a layer without RoPE cannot have the norm. */
 static fig_status check_plain(const fig_spec *spec) {
     const int32_t layers = spec->layers != 0 ? spec->layers : 1;
     for (int32_t layer = 0; layer < FIG_LAYER_LIMIT; layer++) {
@@ -167,6 +168,19 @@ static fig_status check_plain(const fig_spec *spec) {
     return FIG_OK;
 }
 
+static fig_status check_dense(const fig_spec *spec) {
+    FIG_TRY(
+        check_range("dense_layers", spec->dense_layers, 0, spec->layers != 0 ? spec->layers : 1));
+    FIG_TRY(check_range("dense_width", spec->dense_width, spec->dense_layers > 0,
+                        spec->dense_layers > 0 ? FIG_WIDTH_LIMIT : 0));
+    if (spec->dense_width % 8 != 0)
+        return fig_fail(FIG_INVALID, "spec: dense_width is %" PRId32 ", it must be a multiple of 8",
+                        spec->dense_width);
+    if (spec->dense_layers == 0 || spec->ffn_width > 0) return FIG_OK;
+    return fig_fail(FIG_INVALID, "spec: dense_layers is %" PRId32 ", but ffn_width is 0",
+                    spec->dense_layers);
+}
+
 static fig_status check_fields(const fig_spec *spec) {
     FIG_TRY(check_dtypes(spec));
     FIG_TRY(check_range("layers", spec->layers, 0, FIG_LAYER_LIMIT));
@@ -176,6 +190,7 @@ static fig_status check_fields(const fig_spec *spec) {
         return fig_fail(FIG_INVALID, "spec: ffn_width is %" PRId32 ", it must be a multiple of 8",
                         spec->ffn_width);
     FIG_TRY(check_range("ffn_rows", spec->ffn_rows, 0, FIG_FFN_ROWS_LIMIT));
+    FIG_TRY(check_dense(spec));
     FIG_TRY(check_range("sinks", spec->sinks, 0, 1));
     FIG_TRY(check_range("activation", (int32_t)spec->activation, FIG_SILU, FIG_SWIGLU_LIMITED));
     FIG_TRY(check_limits(spec));
@@ -183,17 +198,24 @@ static fig_status check_fields(const fig_spec *spec) {
     FIG_TRY(check_plain(spec));
     FIG_TRY(check_real("soft_cap", spec->soft_cap));
     FIG_TRY(check_real("sm_scale", spec->sm_scale));
+    FIG_TRY(check_real("latent_norm_epsilon", spec->latent_norm_epsilon));
+    if (spec->latent_norm_epsilon > 0.0f && spec->latent_dim == 0)
+        return fig_fail(FIG_INVALID, "spec: latent_norm_epsilon is %g, but latent_dim is 0",
+                        (double)spec->latent_norm_epsilon);
     return check_real("qk_norm_epsilon", spec->qk_norm_epsilon);
 }
 
-/* Zeros stay: layers that have the window turn as all others. */
+/* Leaves a window_rope of all zeros unchanged: it means that layers with a window use the same RoPE
+ * as all other layers. */
 static fig_status resolve_window_rope(fig_spec *spec) {
     if (!has_window_rope(spec)) return FIG_OK;
-    FIG_TRY(fig_rope_spec_resolve(&spec->window_rope, spec->head_dim, &spec->window_rope));
+    FIG_TRY(
+        fig_rope_spec_resolve(&spec->window_rope, fig_spec_turning_dim(spec), &spec->window_rope));
     return fig_frequencies_resolve("window_table", &spec->window_rope, &spec->window_table);
 }
 
-/* Without a word on layers the window is every layer's. */
+/* Sets the bits of all layers if no bit of window_layers is set: every layer then has the
+ * window. */
 static void resolve_window_layers(fig_spec *spec) {
     for (int32_t layer = 0; layer < spec->layers; layer++) {
         if (has_window(spec, layer)) return;
@@ -208,9 +230,10 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     memset(out, 0, sizeof *out);
     FIG_TRY(status);
     FIG_TRY(check_fields(&resolved));
-    FIG_TRY(fig_rope_spec_resolve(&resolved.rope, resolved.head_dim, &resolved.rope));
+    FIG_TRY(fig_rope_spec_resolve(&resolved.rope, fig_spec_turning_dim(&resolved), &resolved.rope));
     FIG_TRY(fig_frequencies_resolve("rope_table", &resolved.rope, &resolved.rope_table));
     FIG_TRY(resolve_window_rope(&resolved));
+    FIG_TRY(fig_latent_spec_check_rope(&resolved));
     if (resolved.kv_dtype == 0) resolved.kv_dtype = resolved.dtype;
     if (resolved.layers == 0) resolved.layers = 1;
     if (resolved.row_tokens == 0) resolved.row_tokens = 1;
@@ -225,6 +248,18 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     return FIG_OK;
 }
 
+int fig_spec_has_chunks(const fig_spec *resolved) {
+    return resolved->query_limit > 0 && resolved->row_tokens > FIG_ROW_TOKENS_LIMIT;
+}
+
+int32_t fig_spec_narrow_tokens(const fig_spec *resolved) {
+    return fig_size_min(resolved->row_tokens, FIG_ROW_TOKENS_LIMIT);
+}
+
+int32_t fig_spec_turning_dim(const fig_spec *spec) {
+    return spec->head_dim - spec->latent_dim;
+}
+
 int32_t fig_spec_page_tokens(const fig_spec *resolved) {
     return resolved->page_size != 0 ? resolved->page_size : resolved->kv_limit;
 }
@@ -233,7 +268,8 @@ int32_t fig_spec_sequence_pages(const fig_spec *resolved) {
     return fig_size_ceil_div(resolved->kv_limit, fig_spec_page_tokens(resolved));
 }
 
-/* A window that holds the longest sequence hides nothing, so its layers are split as others are. */
+/* Returns 0 for a window as long as the longest sequence: such a window hides nothing, so its
+ * layers are split like layers without a window. */
 int32_t fig_spec_layer_window(const fig_spec *resolved, int32_t layer) {
     assert(layer >= 0 && layer < resolved->layers);
     if (resolved->window >= resolved->kv_limit) return 0;
@@ -250,6 +286,12 @@ fig_spec_turns fig_spec_layer_rope(const fig_spec *resolved, int32_t layer) {
 int fig_spec_layer_turns(const fig_spec *resolved, int32_t layer) {
     assert(layer >= 0 && layer < resolved->layers);
     return !has_layer(resolved->plain_layers, layer);
+}
+
+fig_spec_ffn fig_spec_layer_ffn(const fig_spec *resolved, int32_t layer) {
+    assert(layer >= 0 && layer < resolved->layers);
+    if (layer < resolved->dense_layers) return (fig_spec_ffn){resolved->dense_width, 1};
+    return (fig_spec_ffn){resolved->ffn_width, resolved->ffn_rows};
 }
 
 fig_status fig_spec_check(const fig_spec *spec) {

@@ -1,7 +1,8 @@
-/* status.c: the thread's last message, and options that an older caller knows in part.
+/* status.c: keeps the thread's last message, and copies structs of callers that have another
+ * header.
  *
- * Owns the one buffer that fig_message() shows; leaves printing to programs. Invariant: the message
- * is one line, always terminated, and changes only where a call of this thread fails. */
+ * Owns the one buffer that fig_message() returns; leaves printing to programs. Invariant: the
+ * message is one line, always terminated, and changes only when a call of this thread fails. */
 #include "planner/status.h"
 
 #include <assert.h>
@@ -13,7 +14,7 @@ enum { MESSAGE_BYTES = 512 };
 
 static _Thread_local char last_message[MESSAGE_BYTES];
 
-/* A name out of a damaged file may hold anything, and a message is one line on a terminal. */
+/* A name from a damaged file may hold any bytes, but a message is one line on a terminal. */
 static void hide_control_characters(char *text) {
     for (; *text != '\0'; text++) {
         unsigned char byte = (unsigned char)*text;
@@ -21,19 +22,34 @@ static void hide_control_characters(char *text) {
     }
 }
 
-fig_status fig_fail(fig_status status, const char *format, ...) {
-    assert(status != FIG_OK);
-    /* Formatted aside, because an argument may be the last message itself. */
-    char text[MESSAGE_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    if (length < 0) text[0] = '\0';
-    if (length >= MESSAGE_BYTES) memcpy(text + MESSAGE_BYTES - 4, "...", 4);
+/* Formats into a separate buffer, because an argument may be the last message itself. */
+__attribute__((format(printf, 2, 0))) static void put(const char *before, const char *format,
+                                                      va_list arguments) {
+    char text[MESSAGE_BYTES] = {0};
+    const size_t start = strlen(before);
+    memcpy(text, before, start);
+    int length = vsnprintf(text + start, sizeof text - start, format, arguments);
+    if (length < 0) text[start] = '\0';
+    if (length >= (int)(sizeof text - start)) memcpy(text + MESSAGE_BYTES - 4, "...", 4);
     hide_control_characters(text);
     memcpy(last_message, text, sizeof text);
+}
+
+fig_status fig_fail(fig_status status, const char *format, ...) {
+    assert(status != FIG_OK);
+    va_list arguments;
+    va_start(arguments, format);
+    put("", format, arguments);
+    va_end(arguments);
     return status;
+}
+
+fig_status fig_status_own_fault(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    put("a fault of libfigraph's own: ", format, arguments);
+    va_end(arguments);
+    return FIG_FAULT;
 }
 
 fig_status fig_status_relay(fig_status status, const char *sentence) {
@@ -61,7 +77,7 @@ fig_status fig_status_take_options(void *ours, size_t ours_bytes, const void *th
 
     memcpy(&size, theirs, sizeof size);
     if (!is_size(size)) return refuse_size(size, name);
-    /* A newer header's fields are harmless here as long as each says "default". */
+    /* Fields that only a newer header has are harmless if they all hold 0, the default. */
     const uint8_t *bytes = theirs;
     for (size_t i = ours_bytes; i < size; i++) {
         if (bytes[i] == 0) continue;
@@ -104,6 +120,7 @@ const char *fig_status_name(fig_status status) {
     case FIG_NO_DEVICE: return "FIG_NO_DEVICE";
     case FIG_DRIVER: return "FIG_DRIVER";
     case FIG_LOST: return "FIG_LOST";
+    case FIG_FAULT: return "FIG_FAULT";
     }
     return "no fig_status";
 }

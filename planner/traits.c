@@ -1,8 +1,9 @@
-/* traits.c: the machines that graphs are lowered for, and what a worker may read at once there.
+/* traits.c: lists the machines for which graphs are lowered, and the ways to read the cache on
+ * each.
  *
- * Owns machines and candidates, and their checks; what a candidate costs is costs.c's, and which is
- * the cheapest bucket.c's. Invariant: candidates are only ever added at the end, since a file may
- * store no more than the number of one. */
+ * Owns machines, candidates and their checks; costs.c has the costs of a candidate, and bucket.c
+ * chooses the cheapest. Invariant: candidates are only ever added at the end, because a file may
+ * name a candidate by its number alone. */
 #include "planner/traits.h"
 
 #include <inttypes.h>
@@ -13,7 +14,7 @@
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* Few heads and long tiles for few rows, whole pages for many. */
+/* Few heads and long tiles suit few rows; whole pages suit many rows. */
 static const fig_variant candidates[] = {
     {.name = "head", .heads = 1, .tile_tokens = 64, .workers_per_sm = 1},
     {.name = "page", .heads = 8, .tile_tokens = 16, .workers_per_sm = 1},
@@ -25,11 +26,11 @@ static_assert((int)CANDIDATE_COUNT <= (int)FIG_VARIANT_LIMIT, "a set of them is 
 
 typedef struct machine {
     fig_traits traits;
-    int32_t variant_count; /* the first so many candidates */
+    int32_t variant_count; /* the machine has candidates [0, variant_count) */
 } machine;
 
-/* "host" has SMs so that its work is cut as a GPU's is, and the shared memory of the largest GPU so
- * that whatever is lowered for one lowers for it. */
+/* "host" has a number of SMs so that its work is split as on a GPU. It has the shared memory of the
+ * largest GPU so that graphs that lower for a GPU also lower for the host. */
 static const machine machines[] = {
     {{sizeof(fig_traits), "h200", 90, 132, 232448}, CANDIDATE_COUNT},
     {{sizeof(fig_traits), "h100", 90, 132, 232448}, CANDIDATE_COUNT},
@@ -38,8 +39,8 @@ static const machine machines[] = {
 };
 enum { MACHINE_COUNT = sizeof machines / sizeof machines[0] };
 
-/* A machine of another name is taken for the first that has its compute capability, or for the
- * first of all. */
+/* Returns the machine of that name, else the first with the same compute capability, else the first
+ * of all. */
 static const machine *find_machine(const fig_traits *traits) {
     for (int i = 0; i < MACHINE_COUNT; i++)
         if (strcmp(traits->name, machines[i].traits.name) == 0) return &machines[i];
@@ -62,7 +63,7 @@ fig_variant fig_traits_variant(const fig_traits *traits, int32_t number, int32_t
 }
 
 enum { COMPUTE_CAPABILITY_LIMIT = 999, SHARED_BYTES_LIMIT = 1 << 20 };
-/* Of a variant: what a file may claim, and costs whose sums fit 64 bits. */
+/* Limits on a variant from a file. Costs have a limit so that their sums fit 64 bits. */
 enum { WORKERS_PER_SM_LIMIT = 16, STAGE_LIMIT = 64, COST_LIMIT = 100000000 };
 
 static int is_name_character(char c) {
@@ -99,14 +100,14 @@ fig_status fig_traits_check_variant(const fig_variant *variant) {
     const size_t length = strnlen(variant->name, sizeof variant->name);
     for (size_t i = 0; i < length; i++) {
         if (!is_name_character(variant->name[i]))
-            return fig_fail(FIG_INVALID, "variant: its name is no word of [A-Za-z0-9._-]");
+            return fig_fail(FIG_INVALID, "variant: its name is not a word of [A-Za-z0-9._-]");
     }
     if (length == 0 || length == sizeof variant->name)
-        return fig_fail(FIG_INVALID, "variant: its name has no 1 to %zu characters",
+        return fig_fail(FIG_INVALID, "variant: its name must have 1 to %zu characters",
                         sizeof variant->name - 1);
     for (size_t i = length; i < sizeof variant->name; i++) {
         if (variant->name[i] != '\0')
-            return fig_fail(FIG_INVALID, "variant %s: its name does not end where it ends",
+            return fig_fail(FIG_INVALID, "variant %s: its name must be followed by zeros",
                             variant->name);
     }
     FIG_TRY(check_range("variant", "heads", variant->heads, 1, FIG_HEAD_LIMIT));
@@ -117,7 +118,9 @@ fig_status fig_traits_check_variant(const fig_variant *variant) {
     FIG_TRY(check_range("variant", "start_ns", variant->start_ns, 0, COST_LIMIT));
     FIG_TRY(check_range("variant", "bytes_per_us", variant->bytes_per_us, 1, COST_LIMIT));
     FIG_TRY(check_range("variant", "piece_ns", variant->piece_ns, 0, COST_LIMIT));
-    return check_range("variant", "segment_ns", variant->segment_ns, 0, COST_LIMIT);
+    FIG_TRY(check_range("variant", "segment_ns", variant->segment_ns, 0, COST_LIMIT));
+    FIG_TRY(check_range("variant", "once", variant->once, 0, FIG_UNITS_ONCE_LIMIT));
+    return check_range("variant", "tile_ns", variant->tile_ns, 0, COST_LIMIT);
 }
 
 fig_status fig_traits_named(fig_traits *traits, const char *name) {

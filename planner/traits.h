@@ -1,37 +1,48 @@
-/* traits.h: the machines that graphs are lowered for, and what one worker may read at once there.
+/* traits.h: describes the machines for which graphs are lowered, and the ways to read the cache on
+ * each.
  *
- * What that costs is costs.h's. Invariant: a machine's candidates are only ever added to, since a
- * file may say no more than the number of one. */
+ * costs.h has the costs. Invariant: candidates of a machine are only ever added at the end, because
+ * a file may name a candidate by its number alone. */
 #ifndef FIG_PLANNER_TRAITS_H
 #define FIG_PLANNER_TRAITS_H
 
-#include "planner/split.h"
+#include "planner/units.h"
 #include "include/figraph.h"
 
-/* What one worker of a split class reads at once, and what that costs. The time of a step's
- * attention, for a choice between variants and not for promises:
+/* A way in which the workers of a split class may read the cache: how much a worker reads at once,
+ * and the costs of doing so. The costs give an estimate of the time of a step's attention, used
+ * only to choose between variants:
  *     start + tiles of the fullest worker * bytes of a tile / rate
- *           + pieces of the longest row * piece + segments of a worker * segment */
+ *           + pieces of the longest row * piece + segments of a worker * segment
+ * If rows differ in length, a second estimate may be larger, and then it is used instead. It
+ * assumes that all workers have equal units (units.h):
+ *     start + units of a worker * tile / 16 + pieces of the longest row * piece  */
 typedef struct fig_variant {
     char name[12]; /* NUL-terminated */
-    int32_t heads; /* kv heads that a worker reads at once: of a candidate the most, in a bucket as
-                      many as divide its kv_heads */
-    int32_t tile_tokens; /* of a candidate as a token of one head has 256 bytes of K */
+    /* Number of kv heads that a worker reads at once. In a candidate this is the maximum; in a
+     * bucket, the largest divisor of the class's kv_heads that is at most this maximum. */
+    int32_t heads;
+    int32_t tile_tokens; /* in a candidate: the number if a token has 256 bytes of K per head */
     int32_t workers_per_sm;
-    int32_t stages; /* tiles that a worker has room for; 0: as many as its kernel likes */
+    int32_t stages; /* tiles that a worker holds at once; 0: the kernel decides */
     int32_t start_ns, bytes_per_us, piece_ns, segment_ns;
+    int32_t once;    /* see units.h; in a candidate, for the token that tile_tokens assumes */
+    int32_t tile_ns; /* time of a tile while memory is not saturated; in a candidate, as `once` */
 } fig_variant;
-static_assert(sizeof(fig_variant) == 44, "file format");
+static_assert(sizeof(fig_variant) == 52, "file format");
+enum { FIG_VARIANT_BYTES_LEAST = 44 }; /* size in files that omit the last two fields */
 
 enum { FIG_VARIANT_LIMIT = 16 };
-/* Candidates of a machine, 1 to FIG_VARIANT_LIMIT. */
+/* Returns the number of a machine's candidates, 1 to FIG_VARIANT_LIMIT. */
 int32_t fig_traits_variant_count(const fig_traits *traits);
-/* One of them, from 0, with what it costs where a number of the cache has so many bytes. */
+/* Returns candidate `number`, counted from 0, with its costs for a cache of value_bytes bytes per
+ * value. */
 fig_variant fig_traits_variant(const fig_traits *traits, int32_t number, int32_t value_bytes);
-/* FIG_INVALID names what no kernel could be built for. */
+/* Fails with FIG_INVALID and names the field if no kernel can serve this variant. */
 fig_status fig_traits_check_variant(const fig_variant *variant);
 
-/* Of what a file or a caller says of a machine, which need not be one that kernels run on. */
+/* Checks traits from a file or a caller. The machine that they describe need not be one that
+ * kernels support. */
 fig_status fig_traits_check(const fig_traits *traits);
 /* Kernels are compiled for 8.0 and later. */
 enum { FIG_TRAITS_CAPABILITY_LEAST = 80 };

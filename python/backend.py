@@ -1,10 +1,10 @@
-"""backend.py: makes the wheel and the sdist of figraph, with nothing but Python's own library.
+"""backend.py: makes the wheel and the sdist of figraph, using only Python's standard library.
 
-A wheel is this folder's package, the binding that tools/binding.py makes of the headers, and what
-`make wheel` has built: libraries and programs. Its tag is what those files need of a system, as
-readelf tells it. An sdist is this folder with the sources beside it; pip builds a wheel of it where
-gcc and make are. Invariant: what goes into an archive is listed here, and the same files make the
-same archive.
+A wheel has this folder's package, the binding that tools/binding.py generates from the headers, and
+the libraries and programs that `make wheel` has built. Its tag follows from the system libraries
+that those files need, which readelf lists. An sdist has this folder and the sources; pip can build
+a wheel from it on a system with gcc and make. Invariant: this file lists everything that goes into
+an archive, and the same files make the same archive.
 
     python/backend.py stage BUILT FOLDER     lay the package out under FOLDER, to be imported there
     python/backend.py wheel BUILT FOLDER     write a wheel into FOLDER
@@ -24,13 +24,14 @@ import tarfile
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# In an sdist the sources are a folder of this one; in a checkout it is one of theirs.
+# In an sdist the sources are a subfolder of this folder; in a checkout they are its parent.
 SOURCE = os.path.join(HERE, "source")
 if not os.path.isdir(SOURCE):
     SOURCE = os.path.dirname(HERE)
-HEADERS = ("", "_archive", "_runner", "_parallel", "_ranks", "_rope", "_tune", "_unstable", "_ffi")
-# Libraries and programs, and how make calls them: what `make built` has made for a wheel, else what
-# `make` has. tvm_ffi loads nothing whose name does not end in .so.
+HEADERS = ("", "_archive", "_prompts", "_runner", "_parallel", "_ranks", "_rope", "_scores",
+           "_tune", "_unstable", "_ffi")
+# Libraries and programs, with the names that make gives them: first the name that `make built`
+# makes for a wheel, then the name that `make` makes. tvm_ffi loads only names that end in .so.
 BUILT = {
     "libfigraph.so.0": ("libfigraph.so.0", "libfigraph.so"),
     "libfigraph_ffi.so": ("libfigraph_ffi.so.0", "libfigraph_ffi.so"),
@@ -38,12 +39,23 @@ BUILT = {
     "figraph": ("figraph",),
     "figraph-launch": ("figraph-launch",),
 }
+# Two of the libraries need this one. In the package it has the name that they ask for.
+KERNELS = ("libfigraph_kernels.so.0", "libfigraph_kernels.so")
 SOURCES = ("LICENSE", "Makefile", "README.md", "include", "planner", "kernels", "graphs", "engine",
            "ffi", "python/steps.c", "tools")
 OWN = ("pyproject.toml", "backend.py", "figraph")
-# What a manylinux wheel may need of the system, and any system has.
+# The system libraries that a manylinux wheel may need, because every system has them.
 ANYWHERE = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1"}
-TIME = (2020, 1, 1, 0, 0, 0)  # of every file in an archive
+# The programs, and the functions by which servers find figraph among their plugins.
+ENTRY_POINTS = """[console_scripts]
+figraph = figraph.program:main
+figraph-launch = figraph.program:launch
+[vllm.general_plugins]
+figraph = figraph.integrations.vllm:register
+[sglang.srt.plugins]
+figraph = figraph.integrations.sglang:register
+"""
+TIME = (2020, 1, 1, 0, 0, 0)  # the time of every file in an archive
 
 
 def version():
@@ -53,40 +65,48 @@ def version():
 
 
 def write_binding():
-    """The text of figraph/abi.py."""
+    """Returns the text of figraph/abi.py."""
     headers = [os.path.join(SOURCE, f"include/figraph{name}.h") for name in HEADERS]
     command = [sys.executable, os.path.join(SOURCE, "tools/binding.py"), *headers]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
 
 def licenses():
-    """The library's own, and those of what it has taken in; {name: path}."""
+    """Returns {name: path} of the licenses of the library and of the code bundled with it."""
     found = {"LICENSE": os.path.join(SOURCE, "LICENSE")}
     folder = os.path.join(SOURCE, ".deps/licenses")
     names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-    for name in sorted(names - {"cmocka"}):  # which tests alone are linked with
+    for name in sorted(names - {"cmocka"}):  # only tests are linked with cmocka
         found[f"LICENSE.{name}"] = os.path.join(folder, name)
     return found
 
 
 def package(built):
-    """What the package consists of; {path: (bytes, is a program)}."""
+    """Returns the files of the package as {path: (bytes, is a program)}."""
     files = {"figraph/abi.py": (write_binding(), False)}
     for folder, folders, names in os.walk(os.path.join(HERE, "figraph")):
         folders.sort()
         for name in sorted(names):
             path = os.path.join(folder, name)
-            if name.endswith((".py", ".typed")):
+            if name.endswith((".py", ".typed", ".json")):
                 with open(path, "rb") as file:
                     files[os.path.relpath(path, HERE)] = (file.read(), False)
-    for name in BUILT:
-        with open(path_of(built, name), "rb") as file:
+    for name, path in binaries(built).items():
+        with open(path, "rb") as file:
             files[f"figraph/lib/{name}"] = (file.read(), True)
     return files
 
 
-def path_of(built, name):
-    paths = [os.path.join(built, own) for own in BUILT[name]]
+def binaries(built):
+    """Returns the libraries and programs as {name in the package: path}."""
+    found = {name: path_of(built, names) for name, names in BUILT.items()}
+    kernels = path_of(built, KERNELS)
+    found[re.search(r"SONAME.*\[(.*)\]", readelf("-d", kernels)).group(1)] = kernels
+    return found
+
+
+def path_of(built, names):
+    paths = [os.path.join(built, own) for own in names]
     return next((path for path in paths if os.path.exists(path)), paths[0])
 
 
@@ -98,17 +118,18 @@ def readelf(option, path):
 
 
 def tag_of(built):
-    """manylinux of the newest glibc that a file needs; linux where one needs another library."""
+    """Returns the manylinux tag of the newest glibc that a file needs, or the linux tag if a file
+    needs a library that not every system has."""
     machine = platform.machine()
     newest = (2, 17)
-    for name in BUILT:
-        path = path_of(built, name)
+    files = binaries(built)
+    for name, path in files.items():
         needed = re.findall(r"NEEDED.*\[(.*)\]", readelf("-d", path))
         others = {other for other in needed if not other.startswith("ld-linux")}
-        others -= ANYWHERE | set(BUILT)
+        others -= ANYWHERE | set(files)
         if others:
-            print(f"a wheel for systems such as this one alone: {name} needs {min(others)}; "
-                  "where tools/setup.sh --bundle was run before, it needs the C library")
+            print(f"this wheel runs only on systems like this one: {name} needs {min(others)}; "
+                  "run tools/setup.sh --bundle first to make a wheel that needs only the C library")
             return f"linux_{machine}"
         versions = re.findall(r"GLIBC_(\d+)\.(\d+)", readelf("-V", path))
         newest = max([newest, *((int(major), int(minor)) for major, minor in versions)])
@@ -144,11 +165,7 @@ def write_wheel(built, folder):
         f"Wheel-Version: 1.0\nGenerator: figraph\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
         False,
     )
-    files[f"{info}/entry_points.txt"] = (
-        b"[console_scripts]\nfigraph = figraph.program:main\n"
-        b"figraph-launch = figraph.program:launch\n",
-        False,
-    )
+    files[f"{info}/entry_points.txt"] = (ENTRY_POINTS.encode(), False)
     for name, path in licenses().items():
         with open(path, "rb") as file:
             files[f"{info}/licenses/{name}"] = (file.read(), False)
@@ -169,7 +186,7 @@ def write_wheel(built, folder):
 
 
 def stage(built, folder):
-    """The package as a wheel would install it."""
+    """Writes the package as a wheel would install it."""
     for path, (data, is_program) in package(built).items():
         target = os.path.join(folder, path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -179,7 +196,7 @@ def stage(built, folder):
 
 
 def plain(entry):
-    """An entry of a tar without what only this machine has; None for what no source is."""
+    """Removes owners and times from a tar entry; returns None for files that are not sources."""
     if entry.name.endswith((".pyc", "__pycache__")):
         return None
     entry.uid = entry.gid = 0
@@ -201,7 +218,7 @@ def write_sdist(folder):
     return f"{root}.tar.gz"
 
 
-# ---- What pip calls ------------------------------------------------------------------------------
+# ---- Functions that pip calls --------------------------------------------------------------------
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     folder = os.path.join(metadata_directory, info_folder())

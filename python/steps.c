@@ -1,14 +1,14 @@
-/* steps.c: stage, launch and step of figraph.h as functions of Python's own.
+/* steps.c: makes stage, launch and step of figraph.h native Python functions.
  *
- * A list of lengths is read as it is, and nothing is allocated: ctypes takes longer to make one of
- * these calls than the call itself takes. No header of Python's is needed to build this: what it
- * names is in Python's stable ABI and is found in the process that loads it. The library's calls
- * come by address, since a process may have loaded two libraries of that name. Invariant: other
- * threads of Python run until a call returns. */
+ * A call through ctypes takes longer than the engine's own work, so these functions read a Python
+ * list of lengths directly and allocate nothing. The build needs no Python header: all names used
+ * here are in Python's stable ABI, and the process that loads this library resolves them. The
+ * engine's functions are passed by address, since a process may have loaded two libraries of that
+ * name. Invariant: a call releases the GIL until it returns. */
 #include <figraph.h>
 #include <stddef.h>
 
-/* ---- Of Python's stable ABI ---------------------------------------------------------------- */
+/* ---- Python's stable ABI ------------------------------------------------------------------- */
 
 typedef struct python_object PyObject;
 typedef PyObject *python_function(PyObject *self, PyObject *const *args, ptrdiff_t count);
@@ -20,10 +20,13 @@ typedef struct python_method {
 } python_method;
 enum { METH_FASTCALL = 0x80 };
 
-extern PyObject *PyExc_OverflowError;
+extern PyObject *PyExc_OverflowError, *PyExc_TypeError;
+/* Python's True and False. Only their addresses are used; their size is private to Python. */
+extern char _Py_TrueStruct[], _Py_FalseStruct[];
 PyObject *PyCFunction_NewEx(python_method *method, PyObject *self, PyObject *module);
+void PyErr_Clear(void);
+PyObject *PyErr_Format(PyObject *type, const char *format, ...);
 PyObject *PyErr_Occurred(void);
-void PyErr_SetString(PyObject *type, const char *text);
 PyObject *PyList_GetItem(PyObject *list, ptrdiff_t index);
 ptrdiff_t PyList_Size(PyObject *list);
 void *PyLong_AsVoidPtr(PyObject *number);
@@ -36,44 +39,83 @@ void PyEval_RestoreThread(void *thread);
 
 typedef fig_status call(fig_engine *engine, const fig_step *step);
 
-/* Of an engine, as steps.py fills it in; self is its address, as a number. */
+/* The calls of one engine. steps.py fills it in and passes its address to each function as the
+ * number `self`. */
 typedef struct fig_steps {
     call *stage, *step;
     fig_status (*launch)(fig_engine *engine);
-    fig_engine *engine; /* NULL: it is closed */
+    fig_engine *engine; /* NULL: the engine is closed */
     fig_step *next;
-    int32_t *lengths; /* [length_limit], which the step reads */
+    int32_t *lengths; /* [length_limit], the array that the step reads */
     int32_t length_limit;
 } fig_steps;
 
-static int read_number(PyObject *number, int32_t *value) {
-    const ptrdiff_t given = PyNumber_AsSsize_t(number, PyExc_OverflowError);
+static int is_truth(const PyObject *object) {
+    const char *at = (const char *)object;
+    return at == _Py_TrueStruct || at == _Py_FalseStruct;
+}
+
+/* The result of reading a number. */
+typedef enum reading { READ, NO_INTEGER, TOO_WIDE } reading;
+
+/* Python clamps an integer that does not fit ptrdiff_t; the clamped value does not fit int32
+ * either. */
+static reading read_number(PyObject *number, int32_t *value) {
+    if (is_truth(number)) return NO_INTEGER;
+    const ptrdiff_t given = PyNumber_AsSsize_t(number, NULL);
     *value = (int32_t)given;
-    if (given == -1 && PyErr_Occurred() != NULL) return 1;
-    if (given == *value) return 0;
-    PyErr_SetString(PyExc_OverflowError, "a length or a bucket does not fit into 32 bits");
+    if (given == -1 && PyErr_Occurred() != NULL) return NO_INTEGER;
+    return given == *value ? READ : TOO_WIDE;
+}
+
+/* Refuses a length. Gets the number from the list again, since reading it may have run Python code
+ * that changed the list. */
+static int refuse_length(reading wrong, PyObject *list, ptrdiff_t row) {
+    PyErr_Clear();
+    PyObject *number = PyList_GetItem(list, row);
+    if (number == NULL) return 1;
+    if (wrong == NO_INTEGER)
+        PyErr_Format(PyExc_TypeError, "kv_lengths[%zd] is %R, it must be an integer", row, number);
+    else
+        PyErr_Format(PyExc_OverflowError, "kv_lengths[%zd] is %S, it must be from %d to %d", row,
+                     number, INT32_MIN, INT32_MAX);
     return 1;
 }
 
-/* A list longer than the limit stays unread: the library refuses so many rows first. */
+static int refuse_bucket(reading wrong, PyObject *number) {
+    PyErr_Clear();
+    if (wrong == NO_INTEGER)
+        PyErr_Format(PyExc_TypeError, "bucket is %R, it must be an integer", number);
+    else
+        PyErr_Format(PyExc_OverflowError, "bucket is %S, it must be from %d to %d", number,
+                     INT32_MIN, INT32_MAX);
+    return 1;
+}
+
+/* A list longer than the limit is not read: the library refuses its number of rows first. */
 static int read_lengths(fig_steps *of, PyObject *list) {
     const ptrdiff_t count = PyList_Size(list);
     const int32_t rows = count <= of->length_limit ? (int32_t)count : 0;
     if (count < 0) return 1;
-    for (int32_t row = 0; row < rows; row++)
-        if (read_number(PyList_GetItem(list, row), &of->lengths[row]) != 0) return 1;
+    for (int32_t row = 0; row < rows; row++) {
+        PyObject *number = PyList_GetItem(list, row);
+        if (number == NULL) return 1;
+        const reading had = read_number(number, &of->lengths[row]);
+        if (had != READ) return refuse_length(had, list, row);
+    }
     of->next->rows = count <= INT32_MAX ? (int32_t)count : INT32_MAX;
     return 0;
 }
 
-/* args: a bucket, and a list of lengths where the step does not have them. 1: Python has the error
- * of what cannot be read. */
+/* args: a bucket and, optionally, a list of lengths to write into the step. Returns 1 and sets a
+ * Python error if an argument cannot be read. */
 static int read_step(fig_steps *of, PyObject *const *args, ptrdiff_t count) {
-    if (read_number(args[0], &of->next->bucket) != 0) return 1;
+    const reading had = read_number(args[0], &of->next->bucket);
+    if (had != READ) return refuse_bucket(had, args[0]);
     return count > 1 && read_lengths(of, args[1]) != 0;
 }
 
-/* function: NULL: launch, which reads no step. */
+/* Calls the function. If it is NULL, calls launch, which takes no step. */
 static PyObject *make(const fig_steps *of, call *function) {
     fig_status status = FIG_ORDER;
     if (of->engine != NULL) {
@@ -100,7 +142,7 @@ static PyObject *step(PyObject *self, PyObject *const *args, ptrdiff_t count) {
     return read_step(of, args, count) == 0 ? make(of, of->step) : NULL;
 }
 
-/* A function of Python's; each returns a fig_status. */
+/* Makes a Python function; each returns a fig_status. */
 FIG_API PyObject *fig_steps_function(int32_t which, PyObject *self);
 PyObject *fig_steps_function(int32_t which, PyObject *self) {
     static python_method methods[] = {{"stage", stage, METH_FASTCALL, NULL},

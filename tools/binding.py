@@ -1,8 +1,8 @@
-"""binding.py: reads the public headers and writes a ctypes module of what they declare.
+"""binding.py: reads the public headers and writes a ctypes module of their declarations.
 
-A parser of the little C that these headers are made of: enumerators, structs, opaque types,
-callbacks and functions. What it does not know is refused by line, as is a field that is not of
-fixed width, so that a binding in any language is a plain translation.
+It parses only the C that these headers use: enumerators, structs, opaque types, callbacks and
+functions. It refuses any other statement, and any field that is not of fixed width. So a binding in
+any language is a plain translation of the headers.
 
     tools/binding.py include/figraph.h include/figraph_unstable.h > figraph.py
 """
@@ -12,6 +12,7 @@ import re
 import sys
 
 SCALARS = {
+    "uint16_t": "c_uint16",
     "int32_t": "c_int32",
     "uint32_t": "c_uint32",
     "int64_t": "c_int64",
@@ -19,7 +20,7 @@ SCALARS = {
     "float": "c_float",
     "double": "c_double",
 }
-ARGUMENTS = {"size_t": "c_size_t"}  # beside SCALARS, and of arguments alone
+ARGUMENTS = {"size_t": "c_size_t"}  # types that only arguments may have, besides SCALARS
 POINTERS = {"char": "c_char_p", "void": "c_void_p"}
 
 PREAMBLE = '''"""Generated from the headers of libfigraph; load() opens the library."""
@@ -31,13 +32,13 @@ from ctypes import *  # noqa: F403
 LOADER = '''
 
 def options(type, **fields):
-    """A struct whose size is set, as FIG_OPTIONS makes it in C."""
+    """Makes a struct and sets its size, as FIG_OPTIONS does in C."""
     return type(size=ctypes.sizeof(type), **fields)
 
 
 def load(path="libfigraph.so.0", is_ffi=False):
-    """The library, each function with the types of its arguments and of its result. is_ffi: it is
-    libfigraph_ffi.so, whose functions are those of figraph_ffi.h alone."""
+    """Opens the library and gives each function the types of its arguments and of its result.
+    is_ffi: path is libfigraph_ffi.so, which has the functions of figraph_ffi.h only."""
     library = ctypes.CDLL(path)
     for name, result, arguments in FUNCTIONS:
         if name.startswith("fig_ffi_") != is_ffi:
@@ -50,16 +51,16 @@ def load(path="libfigraph.so.0", is_ffi=False):
 
 
 class Refused(Exception):
-    """Something in a header that no binding can be made of."""
+    """A header declares something that a binding cannot express."""
 
 
 class Headers:
-    """What the headers declare, in their order."""
+    """The declarations of the headers, in their order."""
 
     def __init__(self):
         self.constants = {}  # name: value
         self.aliases = {}  # "fig_status": "uint32_t"
-        self.opaque = []  # structs known by name alone, some of them until they are declared
+        self.opaque = []  # structs that are only named so far; some are declared later
         self.structs = {}  # name: [(field, type, array length or None)]
         self.callbacks = {}  # name: (result, [argument])
         self.functions = {}  # likewise
@@ -68,7 +69,7 @@ class Headers:
         return self.constants[text] if text in self.constants else int(text, 0)
 
     def base(self, name, where, known):
-        """The ctypes name of a type that stands without a pointer."""
+        """Returns the ctypes name of a type that is not a pointer."""
         name = self.aliases.get(name, name)
         if name in known:
             return known[name]
@@ -77,7 +78,7 @@ class Headers:
         raise Refused("%s: %s is not of fixed width" % (where, name))
 
     def typed(self, name, stars, where, known):
-        """The ctypes expression of a type with so many stars."""
+        """Returns the ctypes expression of a type behind `stars` pointers."""
         if stars == 0:
             return self.base(name, where, known)
         if name in POINTERS:
@@ -89,7 +90,7 @@ class Headers:
         return "POINTER(" * stars + inner + ")" * stars
 
     def field(self, struct, text):
-        """Each of the fields that one declaration declares."""
+        """Yields the fields of one declaration."""
         for name in re.findall(r"\bstruct (\w+)", text):
             self.read_opaque(name)
         words = re.sub(r"\b(const|struct)\b", " ", text)
@@ -155,7 +156,7 @@ class Headers:
             self.opaque.append(name)
 
     def read_callback(self, result, name, arguments):
-        # What C hands to Python may lack the NUL that c_char_p looks for.
+        # Text that C hands to Python may lack the NUL that c_char_p looks for.
         result, arguments = self.signature(name, result, arguments)
         arguments = [kind.replace("c_char_p", "POINTER(c_char)") for kind in arguments]
         self.callbacks[name] = (result, arguments)
@@ -175,13 +176,13 @@ class Headers:
         for name, value in re.findall(r"^#define (FIG_\w+) +\(?(-?\d+)\)?\s*$", text, re.M):
             self.constants[name] = int(value)
         text = " ".join(re.sub(r"^\s*#.*$", "", text, flags=re.M).split())
-        # A statement ends where a semicolon stands outside all braces.
+        # A statement ends at a semicolon outside all braces.
         for statement in re.findall(r"\s*((?:[^;{]|\{[^{}]*\})+);", text):
             self.read_statement(statement.strip())
 
 
 def parse(paths):
-    """What the headers at these paths declare."""
+    """Reads the declarations of the headers at these paths."""
     headers = Headers()
     for path in paths:
         with open(path, encoding="utf-8") as file:
@@ -192,7 +193,7 @@ def parse(paths):
 
 
 def write_module(headers):
-    """The text of a ctypes module."""
+    """Returns the text of a ctypes module."""
     lines = ["%s = %d" % pair for pair in headers.constants.items()]
     for name in dict.fromkeys(headers.opaque + list(headers.structs)):
         lines += ["", "", "class %s(ctypes.Structure):" % name, "    pass"]
@@ -217,13 +218,13 @@ def write_module(headers):
 def main():
     words = argparse.ArgumentParser(
         prog="binding.py",
-        description="Writes a ctypes module of what libfigraph's headers declare.",
+        description="Writes a ctypes module of the declarations in libfigraph's headers.",
     )
     words.add_argument(
         "headers",
         metavar="HEADER",
         nargs="+",
-        help="include/figraph.h first, then those that include it",
+        help="include/figraph.h first, then the headers that include it",
     )
     try:
         sys.stdout.write(write_module(parse(words.parse_args().headers)))

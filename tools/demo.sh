@@ -1,8 +1,9 @@
 #!/bin/sh
-# demo.sh: capture four models' decode steps, save them, restore and replay each in another process.
+# demo.sh: captures four models' decode steps, saves them, and restores and replays each in another
+# process.
 #
 # Every output of every step is compared with float64 while sequences join and grow across buckets.
-# Leaves its files in build/demo. Invariant: exit 0 only where every command did what it shows.
+# The files stay in build/demo. Invariant: exit 0 means that every command succeeded.
 #
 # Usage: tools/demo.sh [FIGRAPH]
 set -u
@@ -18,7 +19,7 @@ steps=64
 mkdir -p "$folder" || exit 2
 began=$(date +%s)
 
-# Shows a command, runs it, and ends the demo where it fails.
+# Shows a command, runs it, and ends the demo if it fails.
 show() {
     printf '\n$ figraph'
     printf ' %s' "$@"
@@ -36,7 +37,8 @@ bucket of rows and tokens, saved, restored by another process, and replayed $ste
 data: sequences join, grow and pause, and every number that comes out is compared with float64.
 END
 
-# A pair of layers as gemma-2 has them, but narrow, with a window that the demo outgrows.
+# Two layers like gemma-2's, but narrow, and with a window that is shorter than the demo's
+# sequences.
 cat > "$folder/gemma-2-narrow.json" << END || exit 2
 {"model_type": "gemma2", "torch_dtype": "bfloat16", "num_hidden_layers": 2, "hidden_size": 512,
  "head_dim": 64, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1024,
@@ -44,7 +46,7 @@ cat > "$folder/gemma-2-narrow.json" << END || exit 2
  "attn_logit_softcapping": 50.0, "sliding_window": 96, "max_position_embeddings": 1024}
 END
 
-# Captures a step as its options say, under the name given first.
+# model NAME OPTION...: captures a step with these options into the file NAME.fig.
 model() {
     file=$folder/$1.fig
     shift

@@ -1,16 +1,17 @@
 #!/bin/sh
-# setup.sh: install what building and testing need and this machine lacks.
+# setup.sh: installs the missing ones of the packages that building and testing need.
 #
-# Looks for commands, headers and libraries rather than packages, so any system that has them
-# passes. Installing is for Debian and Ubuntu. A bundle is those libraries, static, in .deps/ of the
-# checkout: made here, carried along, it serves a machine that can install nothing. Invariant: where
-# nothing is missing, or a bundle is, nothing is done or printed and no network is touched.
+# The script looks for commands, headers and libraries rather than packages, so it passes on any
+# system that has them. It can install on Debian and Ubuntu. A bundle is a set of static libraries
+# in .deps/ of the checkout: make it here and copy it with the checkout to a machine that cannot
+# install packages. Invariant: if nothing is missing, or if there is a bundle, the script does
+# nothing, prints nothing and needs no network.
 #
 # Usage: tools/setup.sh [--check | --test | --bundle]
 #   --check    list what is missing, install nothing
-#   --test     install what `make test` needs beside: a second compiler and linker, another launcher
+#   --test     install what `make test` also needs: a second compiler and linker, another launcher
 #   --bundle   make .deps/ anew, install nothing; needs no root
-# Exit: 0 all is there; 1 something is missing (--check), no bundle was made; 2 bad usage;
+# Exit: 0 all is there; 1 something is missing (--check), or no bundle was made; 2 bad usage;
 #       3 no apt-get; 4 neither root nor sudo; 5 apt-get failed
 
 say() { echo "setup: $*"; }
@@ -23,7 +24,7 @@ fail() {
 
 have_command() { command -v "$1" > /dev/null 2>&1; }
 
-# have_library LIBRARY HEADER...: compiles and links, as the build will.
+# have_library LIBRARY HEADER...: compiles and links a program with the library, as the build will.
 have_library() {
     library=$1
     shift
@@ -36,7 +37,7 @@ have_library() {
 
 need() { missing="$missing${missing:+ }$1"; }
 
-# Leaves in $missing the Debian packages of what is not here, as words.
+# Sets $missing to the names of the Debian packages that this machine lacks.
 find_missing() { # what was asked
     missing=
     have_command gcc || need gcc
@@ -66,7 +67,7 @@ apt() {
 
 # ---- The bundle ----------------------------------------------------------------------------------
 
-# As apt-get, with lists of its own, of source packages alone, so that no root is needed.
+# Runs apt-get on separate package lists, which hold only source packages, so it needs no root.
 apt_aside() {
     apt-get -q -y -o "Dir::Etc::SourceList=$work/sources.list" \
         -o "Dir::Etc::SourceParts=$work/parts" -o "Dir::State::Lists=$work/lists" \
@@ -74,7 +75,7 @@ apt_aside() {
         "$@" > "$log" 2>&1
 }
 
-# Source packages, from the places that the system has its packages from.
+# Writes package lists that name the source packages of the mirrors that this system uses.
 list_sources() {
     mkdir -p "$work/parts" "$work/lists/partial" "$work/cache/archives/partial"
     for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
@@ -86,7 +87,8 @@ list_sources() {
     done
 }
 
-# Whoever hands the libraries on, as a wheel does, hands on their licenses.
+# Unpacks a source package and keeps its license, because a wheel that contains the library must
+# contain the license too.
 unpack() {
     mkdir "$work/$1" && cd "$work/$1" &&
         tar -x -f "$work/$1"_*.orig.tar.*[z2] --strip-components=1 &&
@@ -95,7 +97,8 @@ unpack() {
         done
 }
 
-# compile ARGUMENT...: told what every system with glibc and gcc has, in place of configuring.
+# compile ARGUMENT...: defines the features that every system with glibc and gcc has, so that no
+# configure script has to run.
 compile() {
     for has in MALLOC_H INTTYPES_H SIGNAL_H STRINGS_H STDINT_H UNISTD_H FCNTL_H SCHED_H SYS_STAT_H \
         SYS_TIME_H SYS_TYPES_H CLOCK_GETTIME CLOCK_REALTIME STRUCT_TIMESPEC GETTIMEOFDAY GETPID \
@@ -106,8 +109,8 @@ compile() {
     gcc -O2 -fPIC -w -c "$@"
 }
 
-# Made from source: of one no static library is packaged, of others none that a shared library can
-# take in.
+# The libraries are built from source. For one of them Debian has no static library, and Debian's
+# static libraries of the others cannot be linked into a shared library.
 build_cmocka() {
     unpack cmocka && compile -Iinclude src/cmocka.c && ar rcs "$new/lib/libcmocka.a" ./*.o &&
         cp include/cmocka*.h "$new/include"
@@ -121,8 +124,8 @@ build_jansson() {
         cp src/jansson.h src/jansson_config.h "$new/include"
 }
 
-# Configured by its own script, which is there and knows more than can be told in a line. It looks
-# for cores and memory alone, and so needs no library of its own.
+# hwloc's own configure script makes too many decisions to be replaced here. This build of hwloc
+# only finds cores and memory, and so needs no other library.
 build_hwloc() {
     unpack hwloc &&
         sh ./configure CFLAGS='-O2 -fPIC' --disable-shared --enable-static --disable-io \
@@ -148,7 +151,7 @@ make_bundle() {
     log=$work/log new=$work/new
     mkdir -p "$new/include" "$new/lib" "$new/licenses"
     list_sources
-    apt_aside update || : # one place of many may fail, and matters if what comes next fails too
+    apt_aside update || : # one mirror of many may fail; this matters only if the download fails too
     trouble=$(grep -m 1 '^[EW]: ' "$log")
     (cd "$work" && apt_aside source --download-only cmocka hwloc jansson libzstd) ||
         fail 1 "no bundle was made: a download failed: ${trouble:-$(tail -n 1 "$log")}"
@@ -163,7 +166,7 @@ make_bundle() {
     say ".deps/ holds static cmocka, hwloc, jansson and zstd, $size KiB"
 }
 
-# ---- What is asked -------------------------------------------------------------------------------
+# ---- Arguments -----------------------------------------------------------------------------------
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 case $#:$1 in

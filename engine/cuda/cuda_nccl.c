@@ -1,8 +1,9 @@
-/* cuda_nccl.c: open a communicator, put collectives on streams, and end both in time.
+/* cuda_nccl.c: opens a communicator, captures its collectives, and ends it in bounded time.
  *
- * A communicator never blocks: each call begins something, which is looked at until it has ended or
- * the group's time is over. Invariant: a communicator that is not opened whole is aborted, so
- * that nothing of it waits for a rank that will not come. */
+ * The communicator is non-blocking: each call begins an operation, and this file polls until the
+ * operation has ended or the group's timeout has passed. Invariant: a communicator that could not
+ * be opened completely is aborted, so that none of its threads or kernels waits for a rank that
+ * will never join. */
 #include "engine/cuda/cuda_nccl.h"
 
 #include <inttypes.h>
@@ -12,9 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "include/figraph_ranks.h"
-#include "kernels/numeric.h"
+#include "kernels/common/numeric.h"
 #include "planner/status.h"
 
 enum { LOOK_NS = 50000, LEAST_BYTES = 16, END_US = 2000000 };
@@ -27,7 +28,7 @@ static fig_status refuse(const fig_cuda_nccl *nccl, fig_nccl_result result, cons
                     words != NULL && words[0] != '\0' ? ": " : "", words != NULL ? words : "");
 }
 
-/* Until what the call has begun has ended. */
+/* Polls until the NCCL operation that `call` began has ended. */
 static fig_status settle(const fig_cuda_nccl *nccl, fig_nccl_result result, const char *call) {
     const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
     const struct timespec nap = {0, LOOK_NS};
@@ -48,7 +49,7 @@ static fig_status settle(const fig_cuda_nccl *nccl, fig_nccl_result result, cons
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
-/* What rank 0 tells the others. */
+/* The message that rank 0 sends to the other ranks. */
 typedef struct invitation {
     fig_nccl_result result;
     fig_nccl_id id;
@@ -75,7 +76,8 @@ static fig_status reserve(fig_cuda_gpu *gpu, uint64_t bytes, fig_cu_address *add
     return FIG_OK;
 }
 
-/* The stream, until it is idle: what is on it meets other ranks. */
+/* Waits until the stream is idle. The wait has a bound, because the work on the stream waits for
+ * other ranks. */
 static fig_status drain(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
     const struct timespec nap = {0, LOOK_NS};
@@ -92,7 +94,8 @@ static fig_status drain(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     }
 }
 
-/* Small, great and between: each may go another way, with connections of its own. */
+/* Runs collectives of small, medium and large sizes: NCCL may use a different protocol for each
+ * size, and each protocol has its own connections. */
 static fig_status warm_up(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     void *own = (void *)(uintptr_t)nccl->parts;
     for (uint64_t bytes = LEAST_BYTES;; bytes *= 4) {
@@ -126,14 +129,17 @@ fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
     return status;
 }
 
-/* The end of a communicator, on a thread: NCCL stops its kernels at once, and then waits until no
- * graph has any of its work, which the one who ends it may have yet to destroy. */
+/* The thread that ends a communicator. NCCL stops its kernels at once, but then waits until no
+ * graph holds any of its work. The calling thread may still have to destroy such a graph, so it
+ * must not wait itself. */
 struct fig_cuda_nccl_ending {
     fig_nccl_result (*end)(fig_nccl_comm);
     fig_nccl_comm comm;
     pthread_t thread;
     pthread_mutex_t mutex;
-    int is_done, is_left; /* under the mutex: the thread has ended; nobody waits for it */
+    /* The mutex protects both. is_done: the thread has ended. is_left: finish_ending() has stopped
+     * waiting for the thread. */
+    int is_done, is_left;
 };
 
 static void release_ending(struct fig_cuda_nccl_ending *ending) {
@@ -163,10 +169,12 @@ static void begin_ending(fig_cuda_nccl *nccl, fig_nccl_result (*end)(fig_nccl_co
             free(ending);
         }
     }
-    nccl->comm = NULL; /* without a thread it is left as it is, rather than waited for */
+    /* if no thread could be started, leak the communicator rather than wait for it */
+    nccl->comm = NULL;
 }
 
-/* is_left: what has not ended by now is left to end by itself. */
+/* Returns 1 if the thread has ended. If it has not and is_left is 1, the caller must stop waiting,
+ * and the thread later frees `ending` itself. */
 static int has_ended(struct fig_cuda_nccl_ending *ending, int is_left) {
     pthread_mutex_lock(&ending->mutex);
     const int is_done = ending->is_done;
@@ -175,8 +183,9 @@ static int has_ended(struct fig_cuda_nccl_ending *ending, int is_left) {
     return is_done;
 }
 
-/* Where a graph of a caller's lives on, NCCL is left to wait for that by itself, and the context to
- * it; as where it takes too long. */
+/* Waits for the thread, in bounded time. If the thread has not ended by then, for example because
+ * NCCL waits for a caller's graph that still exists, this function detaches the thread and keeps
+ * the context for it. */
 static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
     struct fig_cuda_nccl_ending *ending = nccl->ending;
     const int64_t until_ns = fig_clock_ns() + nccl->timeout_us * 1000;
@@ -215,7 +224,7 @@ void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
 
 /* ---- Collectives --------------------------------------------------------------------------- */
 
-/* One kernel of ours on the stream that captures. */
+/* One of our kernels, and its launch on the capturing stream. */
 typedef struct kernel_call {
     fig_op op;
     uint32_t family;
@@ -241,11 +250,11 @@ static fig_status launch(const fig_cuda_nccl_job *job, fig_cu_stream stream,
     return FIG_OK;
 }
 
-/* Of the kernels that stand around a collective, one block each. */
+/* Launches one of the single-block kernels around a collective. */
 static fig_status note(const fig_cuda_nccl_job *job, fig_cu_stream stream, const char *entry,
                        fig_all_reduce_params *params) {
     const kernel_call call = {.op = FIG_OP_ALL_REDUCE,
-                              .family = FIG_ALL_REDUCE_NCCL,
+                              .family = FIG_FAMILY_ALL_REDUCE_NCCL,
                               .entry = entry,
                               .shape = {{1, 1, 1}, {FIG_RANKS_LIMIT, 1, 1}, 0},
                               .params = params};
@@ -301,7 +310,7 @@ static fig_status enqueue_reduce(const fig_cuda_nccl_job *job, int tells, fig_cu
     return p.weight != NULL ? norm(job, stream, &p) : FIG_OK;
 }
 
-/* NCCL brings each rank's rows together; a kernel deals them out. */
+/* NCCL gathers the rows of each rank as one block; our kernel then copies each row to its place. */
 static fig_status enqueue_gather(const fig_cuda_nccl_job *job, int tells, fig_cu_stream stream) {
     fig_all_gather_params params;
     memcpy(&params, job->launch->params, sizeof params);
@@ -326,10 +335,10 @@ static fig_status enqueue_gather(const fig_cuda_nccl_job *job, int tells, fig_cu
     return launch(job, stream, &call);
 }
 
-/* A job, and what became of it. */
+/* A job, and the result of capturing it. */
 typedef struct capture {
     const fig_cuda_nccl_job *job;
-    int tells; /* 1: the ranks first tell one another where they are */
+    int tells; /* 1: the ranks first exchange their step and node */
     fig_status status;
     char sentence[256];
 } capture;
@@ -338,7 +347,7 @@ static int32_t enqueue(void *user, const fig_call_args *args) {
     capture *c = user;
     if (c->job->nccl->comm == NULL) {
         c->status = fig_fail(FIG_LOST, "nccl: the communicator was aborted");
-    } else if (c->job->launch->op == FIG_OP_ALL_REDUCE) {
+    } else if (fig_kernel_table[c->job->launch->op].meets == FIG_MEETING_SUM) {
         c->status = enqueue_reduce(c->job, c->tells, args->stream);
     } else {
         c->status = enqueue_gather(c->job, c->tells, args->stream);
@@ -362,7 +371,7 @@ fig_status fig_cuda_nccl_end(const fig_cuda_nccl_job *job, fig_cuda_work *work,
     const uint32_t last = (uint32_t)work->last_part - 1;
     const fig_all_reduce_params params = {.peers = (fig_peers *)(uintptr_t)peers};
     const fig_dev_launch launch = {.op = FIG_OP_ALL_REDUCE,
-                                   .family = FIG_ALL_REDUCE_NCCL,
+                                   .family = FIG_FAMILY_ALL_REDUCE_NCCL,
                                    .grid = {1, 1, 1},
                                    .block = {1, 1, 1},
                                    .params = &params,

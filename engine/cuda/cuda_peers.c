@@ -1,35 +1,37 @@
-/* cuda_peers.c: open the ways to the other ranks, and read what a kernel left that stopped waiting.
+/* cuda_peers.c: opens the routes to the other ranks, and reports why a kernel stopped waiting.
  *
- * Ranks of one process reach each other by peer access, those of several by the driver's handles,
- * and where that cannot be, NCCL carries all. Each rank says how far it came before any goes on, so
- * that one that could not open another's inbox leaves no rank with half a group. */
+ * Ranks of one process reach each other by peer access, and ranks of several processes by the
+ * driver's IPC handles. If neither is possible, NCCL carries all messages. Opening has several
+ * stages, and the ranks exchange their results after each stage. So if one rank cannot open another
+ * rank's inbox, the stage fails on every rank, and no rank is left with half a group. */
 #include "engine/cuda/cuda_peers.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "engine/ranks/group.h"
 #include "planner/routes.h"
 #include "planner/status.h"
 
 enum { BUS_BYTES = 16 };
 
-/* What a rank says of its GPU. */
+/* Describes a rank's GPU to the other ranks. */
 typedef struct card {
     uint64_t process, context, inbox;
     fig_cu_ipc_handle handle;
     char bus[BUS_BYTES];
 } card;
 
-/* How far it came. */
+/* The result of a stage on one rank. */
 typedef struct report {
     fig_status status;
     char sentence[156];
 } report;
 
-/* Whatever this rank has met, every rank hears it, and all go on or none. */
+/* Exchanges the results: if a stage failed on one rank, it fails on every rank, with that rank's
+ * message. */
 static fig_status conclude(const fig_cuda_peers *peers, fig_status status) {
     report own = {.status = status}, all[FIG_RANKS_LIMIT];
     if (peers->count == 1) return status;
@@ -75,8 +77,9 @@ static fig_status make_card(const fig_cuda_peers *peers, fig_cuda_gpu *gpu, card
     return FIG_OK;
 }
 
-/* In a process of its own a rank's inbox is opened, which also gives access; in this one its
- * address is good as it is, once its context may be reached. */
+/* Makes another rank's inbox reachable. The inbox of another process is opened by its handle, which
+ * also enables access. The inbox of a rank in this process is used at its own address, once peer
+ * access to its context is enabled. */
 static fig_status reach(fig_cuda_peers *peers, fig_cuda_gpu *gpu, const card *own,
                         const card *theirs, int32_t rank, uint8_t **inbox) {
     fig_cu_result result;
@@ -122,21 +125,21 @@ static fig_status meet_near(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t b
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
-/* FIG_UNSUPPORTED: this group's ranks cannot all write into one another's memory. */
+/* Returns FIG_UNSUPPORTED if the ranks of this group cannot all write into one another's memory. */
 static fig_status check_near(const fig_cuda_peers *peers, const fig_ranks_info *info) {
     if (peers->count > FIG_PEERS_LIMIT)
         return fig_fail(FIG_UNSUPPORTED,
-                        "cuda device: %" PRId32 " ranks, limit %d that write into one another's "
-                        "memory",
+                        "cuda device: %" PRId32 " ranks, limit %d for ranks that write into one "
+                        "another's memory",
                         peers->count, FIG_PEERS_LIMIT);
     if (info->local_count == peers->count) return FIG_OK;
     return fig_fail(FIG_UNSUPPORTED,
-                    "cuda device: %" PRId32 " of %" PRId32 " ranks are on this host, and ranks "
-                    "reach one another's memory on one host alone",
+                    "cuda device: %" PRId32 " of %" PRId32 " ranks are on this host, and only "
+                    "ranks on one host reach one another's memory",
                     info->local_count, peers->count);
 }
 
-/* Whether NCCL can carry messages for every rank: *has. */
+/* Sets *has to 1 if every rank could open NCCL. */
 static fig_status find_nccl(const fig_cuda_peers *peers, int *has) {
     const uint8_t own = fig_nccl_api_open() == FIG_OK;
     uint8_t all[FIG_RANKS_LIMIT];
@@ -166,8 +169,9 @@ static fig_status open_nccl(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t b
     return FIG_OK;
 }
 
-/* Ways that the group has, and what they take. Where NCCL is there, memory for messages that it
- * carries anyway is not taken; and NCCL is not begun where it would carry none. */
+/* Opens the routes of the group, and allocates their memory. If NCCL is present, inboxes have room
+ * only for the messages that NCCL does not carry. A communicator is opened only if NCCL would carry
+ * some message. */
 static fig_status open_ways(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
                             const fig_dev_meeting *meeting, const fig_ranks_info *info,
                             fig_peers *block) {
@@ -179,7 +183,7 @@ static fig_status open_ways(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
     int has_nccl;
     FIG_TRY(find_nccl(peers, &has_nccl));
     has_nccl = has_nccl && (wanted & FIG_ROUTE_NCCL) != 0;
-    if (own == 0) near = fig_fail(FIG_UNSUPPORTED, "cuda device: NCCL alone is allowed");
+    if (own == 0) near = fig_fail(FIG_UNSUPPORTED, "cuda device: only NCCL is allowed");
     if (has_nccl && gpu->routes == 0 && bytes > limit) bytes = limit;
     if (near == FIG_OK) near = meet_near(peers, gpu, bytes, block);
     if (near != FIG_OK && near != FIG_UNSUPPORTED) return near;
@@ -240,8 +244,9 @@ void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
 
 /* ---- Where NCCL waits ---------------------------------------------------------------------- */
 
-/* A kernel of NCCL's never stops waiting, so the host ends it: where the group is lost, ranks are
- * apart, or a graph's collectives have gone on for the group's time since they were first seen. */
+/* An NCCL kernel waits for its peers without a timeout, so the host ends the wait in three cases:
+ * the group is lost, the ranks are at different places, or a graph's collectives have been running
+ * for longer than the group's timeout, counted from when they were first found running. */
 void fig_cuda_peers_attend(fig_cuda_peers *peers) {
     volatile fig_peers_words *words = peers->words;
     const uint32_t begun = words->begun, ended = words->ended;
@@ -262,7 +267,7 @@ void fig_cuda_peers_attend(fig_cuda_peers *peers) {
 
 /* ---- What a kernel left -------------------------------------------------------------------- */
 
-/* What NCCL leaves that another rank has stopped is no place. */
+/* If another rank has stopped NCCL, the words that NCCL leaves do not hold a valid place. */
 static int is_place(const fig_cuda_peers *peers, const fig_peers_place *place) {
     return place->exec < peers->exec_count;
 }
@@ -294,7 +299,7 @@ static fig_status tell(const fig_cuda_peers *peers, uint32_t verdict) {
 
 fig_status fig_cuda_peers_check(fig_cuda_peers *peers) {
     if (peers->words == NULL) return FIG_OK;
-    /* Partner: a kernel writes the verdict behind what it is about. */
+    /* The verdict is read first: a kernel writes it last, after the words that explain it. */
     const uint32_t verdict = *(volatile uint32_t *)&peers->words->verdict;
     if (verdict == FIG_PEERS_FINE) return FIG_OK;
     if (peers->told) return fig_fail(FIG_LOST, "the group of ranks is lost");

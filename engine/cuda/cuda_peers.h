@@ -1,47 +1,51 @@
-/* cuda_peers.h: the GPUs of all ranks as one of them reaches them.
+/* cuda_peers.h: the routes of one rank to the GPUs of all ranks.
  *
- * Owns the inbox that other ranks write into, what this rank has opened of theirs, the communicator
- * of NCCL's where that carries messages, and the words that a kernel leaves when it stops waiting
- * (kernels/peers.h). Invariant: what open hands out is
- * reached by every rank and was cleared before any could write into it; all ranks have it, or none.
+ * Owns the inbox that other ranks write into, the inboxes that this rank has opened, the NCCL
+ * communicator if NCCL carries messages, and the words that a kernel writes when it stops waiting
+ * (kernels/common/peers.h). Invariant: every rank can reach the memory that fig_cuda_peers_open()
+ * hands out, and that memory was cleared before any rank could write into it. Either all ranks have
+ * such memory, or none does.
  *
- * All: the context is entered. */
+ * The caller has entered the GPU's context for every function. */
 #ifndef FIG_ENGINE_CUDA_PEERS_H
 #define FIG_ENGINE_CUDA_PEERS_H
 
 #include "engine/cuda/cuda_nccl.h"
-#include "engine/device.h"
+#include "engine/seam/device.h"
 
 typedef struct fig_cuda_peers {
-    struct fig_ranks *ranks; /* NULL: alone */
-    const uint32_t *exec_buckets; /* [exec_count] */
+    struct fig_ranks *ranks;      /* NULL: the only rank */
+    const uint32_t *exec_buckets; /* [exec_count] the bucket of each exec, as in fig_dev_meeting */
     uint32_t exec_count;
     fig_cu_address block; /* the device's fig_peers; 0: not open */
     fig_cu_address inbox;
-    fig_cu_address opened[FIG_PEERS_LIMIT]; /* inboxes of other processes; 0: none */
+    fig_cu_address opened[FIG_PEERS_LIMIT]; /* inboxes of other processes; 0: not opened */
     fig_peers_words *words;
-    fig_cuda_nccl nccl; /* closed where it carries nothing */
+    fig_cuda_nccl nccl; /* closed if NCCL carries no message */
     uint32_t routes;    /* FIG_ROUTE_* */
-    uint32_t seen;      /* the graph with collectives of NCCL's that was last found under way */
-    int64_t seen_ns;    /* since when */
+    /* the last graph with NCCL collectives that was found running */
+    uint32_t seen;
+    int64_t seen_ns; /* when that graph was first found running */
     uint64_t slot_bytes;
     int64_t timeout_us;
     int32_t rank, count;
     int watched; /* 1: the group sets words->lost */
-    int told;    /* 1: what the words say was reported */
+    int told;    /* 1: the fault in `words` was reported */
 } fig_cuda_peers;
 
-/* Into a zeroed struct; close takes that and a half-open one, when nothing runs any more.
- * FIG_UNSUPPORTED: GPUs that cannot reach each other, or too many of them, without NCCL; on every
- * rank. */
+/* fig_cuda_peers_open() fills a zeroed struct. It returns FIG_UNSUPPORTED on every rank if NCCL is
+ * missing and the GPUs cannot reach each other, or if NCCL is missing and there are too many GPUs.
+ * fig_cuda_peers_close() also accepts a zeroed or half-open struct; no work may be running when it
+ * is called. */
 fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
                                const fig_dev_meeting *meeting, fig_dev_met *met);
 void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu);
 
-/* For who waits for a stream, again and again: nothing of NCCL's waits for ever. */
+/* A thread that waits for a stream calls this repeatedly, so that no NCCL kernel waits forever. */
 void fig_cuda_peers_attend(fig_cuda_peers *peers);
 
-/* What stopped a kernel of this rank, once, and FIG_LOST from then on. It reads one word. */
+/* Reports why a kernel of this rank stopped waiting. The first report gives the cause; later calls
+ * return FIG_LOST. If no kernel has stopped waiting, the function reads only one word. */
 fig_status fig_cuda_peers_check(fig_cuda_peers *peers);
 
 #endif

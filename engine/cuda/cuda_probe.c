@@ -1,11 +1,11 @@
-/* cuda_probe.c: small graphs and captures that tell what a driver does.
+/* cuda_probe.c: small graphs and captures that show how a driver behaves.
  *
- * Invariant: whatever begins a capture ends it, and whatever is made is destroyed, however the
- * driver answers between. */
+ * Invariant: whatever the driver returns, every capture that was begun is ended, and every object
+ * that was made is destroyed. */
 #include "engine/cuda/cuda_probe.h"
 
-#include "engine/cuda/cuda_splice.h"
-#include "engine/cuda/cuda_work.h"
+#include "engine/graph/cuda_splice.h"
+#include "engine/graph/cuda_work.h"
 #include "planner/status.h"
 
 /* ---- Edges --------------------------------------------------------------------------------- */
@@ -21,7 +21,7 @@ static const struct {
                   {1, 3, FIG_CU_EDGE_PROGRAMMATIC},
                   {2, 3, FIG_CU_EDGE_FULL}};
 
-/* Kernels that are never launched, so their params are nothing. */
+/* The probe never launches these kernels, so their params are empty. */
 static fig_status add_kernels(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda_kernels *kernels) {
     static const fig_fetch_params params;
     const fig_dev_launch launch = {.op = FIG_OP_FETCH,
@@ -99,7 +99,8 @@ static fig_status launch_into_capture(fig_cuda_gpu *gpu, fig_cu_exec exec, int *
     fig_cu_graph graph = NULL;
     CU_TRY(gpu, StreamBeginCapture, gpu->aside, FIG_CU_CAPTURE_RELAXED);
     const fig_cu_result result = gpu->cu->GraphLaunch(exec, gpu->aside);
-    gpu->cu->StreamEndCapture(gpu->aside, &graph); /* broken, where the launch was refused */
+    /* if the launch was refused, the capture is broken */
+    gpu->cu->StreamEndCapture(gpu->aside, &graph);
     if (graph != NULL) gpu->cu->GraphDestroy(graph);
     *taken = result == FIG_CU_SUCCESS;
     if (*taken || result == FIG_CU_CAPTURE_UNSUPPORTED) return FIG_OK;
@@ -124,7 +125,8 @@ fig_status fig_cuda_probe_launch(fig_cuda_gpu *gpu, int *taken) {
 static fig_status splice(fig_cuda_gpu *gpu, fig_cu_graph child, fig_graph_refs *refs) {
     fig_cuda_splice seen;
     FIG_TRY(fig_cuda_splice_look(gpu, gpu->aside, &seen));
-    return fig_cuda_splice_add(gpu, gpu->aside, &seen, child, refs);
+    FIG_TRY(fig_cuda_splice_hold(gpu, &seen, refs));
+    return fig_cuda_splice_child(gpu, gpu->aside, &seen, child);
 }
 
 static fig_status capture(fig_cuda_gpu *gpu, fig_cu_graph child, fig_graph_refs *refs,
@@ -151,7 +153,8 @@ static fig_status launch(fig_cuda_gpu *gpu, fig_cu_graph graph) {
     return result == FIG_CU_SUCCESS ? FIG_OK : fig_cuda_gpu_refuse(gpu, result, call);
 }
 
-/* The driver drops its reference some time after the graph; whoever comes last frees it. */
+/* The driver drops its reference some time after the graph is destroyed. The side that drops the
+ * last reference frees the object. */
 fig_status fig_cuda_probe_splice(fig_cuda_gpu *gpu) {
     fig_cu_graph graph = NULL;
     fig_cuda_work *work;

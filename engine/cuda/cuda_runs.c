@@ -1,17 +1,19 @@
-/* cuda_runs.c: one GPU as a device of runs: kernels put on a stream of the caller's.
+/* cuda_runs.c: one GPU as the device of a runner, which launches kernels on the caller's stream.
  *
- * begin and end push the GPU's context and pop it; what prepares a launch makes its tensor maps,
- * which the driver computes on the host; the launch is one call. Each may begin before
- * what is before it on the stream has ended, be it our own or not: as the law of programmatic edges
- * has it, it waits before it writes, and reads nothing before that but what is older than its run.
- * Invariant: once open, only this thread's copies are written. */
-#include "engine/runs/run_device.h"
+ * begin() pushes the GPU's context, and end() pops it. prepare() makes the driver compute a
+ * launch's tensor maps on the host. launch() makes one driver call. Each kernel may begin before
+ * the previous work on the stream has ended, whether or not that work is ours. So each kernel keeps
+ * the law of programmatic edges (kernels/common/block.cuh): it waits before it writes, and before
+ * that wait it reads only memory that was written before its run began. Invariant: once a
+ * fig_run_device is open, no run changes it; a run changes only copies on its own thread. */
+#include "engine/seam/run_device.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cuda/cuda_maps.h"
-#include "engine/cuda/cuda_resident.h"
+#include "engine/graph/cuda_maps.h"
+#include "engine/graph/cuda_resident.h"
 #include "planner/status.h"
 
 /* A kernel that a run may launch. */
@@ -19,12 +21,13 @@ typedef struct loaded_kernel {
     fig_op op;
     uint32_t family;
     char entry[FIG_ENTRY_BYTES];
+    uint32_t shared_bytes; /* the largest amount that a launch may ask for */
     fig_cu_function function;
 } loaded_kernel;
 
 struct fig_run_device {
     fig_cuda_resident *resident;
-    fig_cuda_gpu gpu;       /* as it was when the runner was opened */
+    fig_cuda_gpu gpu;       /* a copy, made when the runner was opened */
     loaded_kernel *kernels; /* [kernel_count] */
     uint32_t kernel_count;
 };
@@ -64,10 +67,10 @@ static void cuda_read_kernel_traits(const fig_run_device *device, fig_traits *tr
     traits->compute_capability = fig_images_capability(device->gpu.path);
 }
 
-static const loaded_kernel *find(const fig_run_device *device, fig_op op,
-                                 const fig_family_choice *choice) {
+static loaded_kernel *find(const fig_run_device *device, fig_op op,
+                           const fig_family_choice *choice) {
     for (uint32_t i = 0; i < device->kernel_count; i++) {
-        const loaded_kernel *kernel = &device->kernels[i];
+        loaded_kernel *kernel = &device->kernels[i];
         if (kernel->op == op && kernel->family == choice->family &&
             strcmp(kernel->entry, choice->entry) == 0)
             return kernel;
@@ -75,14 +78,18 @@ static const loaded_kernel *find(const fig_run_device *device, fig_op op,
     return NULL;
 }
 
-/* A kernel that is known is taken again: this launch of it may ask for more shared memory. */
+/* Takes even a known kernel again, because this launch may need more shared memory than earlier
+ * launches. */
 static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_choice *choice) {
     fig_cuda_kernel_wish wish = {op, choice->family, {0}, choice->shape.shared_bytes};
-    loaded_kernel kernel = {.op = op, .family = choice->family};
+    loaded_kernel kernel = {.op = op, .family = choice->family, .shared_bytes = wish.shared_bytes};
     memcpy(wish.entry, choice->entry, sizeof wish.entry);
     memcpy(kernel.entry, choice->entry, sizeof kernel.entry);
     FIG_TRY(fig_cuda_resident_take(device->resident, &wish, &kernel.function));
-    if (find(device, op, choice) != NULL) return FIG_OK;
+    loaded_kernel *known = find(device, op, choice);
+    if (known != NULL && known->shared_bytes < wish.shared_bytes)
+        known->shared_bytes = wish.shared_bytes;
+    if (known != NULL) return FIG_OK;
     loaded_kernel *kernels =
         realloc(device->kernels, (device->kernel_count + (size_t)1) * sizeof *kernels);
     if (kernels == NULL) return fig_fail(FIG_NOMEM, "runner: %u kernels", device->kernel_count + 1);
@@ -93,7 +100,8 @@ static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
-/* The error of one call, in a copy of the GPU, since other threads are here as well. */
+/* Records the error of one call in a copy of the GPU's struct, because other threads use the
+ * original. */
 static fig_status refuse(const fig_run_device *device, fig_cu_result result, const char *call) {
     fig_cuda_gpu gpu = device->gpu;
     return fig_cuda_gpu_refuse(&gpu, result, call);
@@ -105,7 +113,8 @@ static fig_status cuda_begin(const fig_run_device *device, void *stream) {
     return result == FIG_CU_SUCCESS ? FIG_OK : refuse(device, result, "cuCtxPushCurrent");
 }
 
-/* What a pop reports is some earlier work's error, which the next call will report again. */
+/* A failed pop is ignored: its error comes from earlier work, and the next call will report that
+ * error again. */
 static fig_status cuda_end(const fig_run_device *device, fig_status status) {
     fig_cu_context popped;
     device->gpu.cu->CtxPopCurrent(&popped);
@@ -116,7 +125,11 @@ static fig_status cuda_prepare(const fig_run_device *device, const fig_family_ch
                                fig_run_launch *launch) {
     const loaded_kernel *kernel = find(device, launch->op, choice);
     fig_cuda_gpu gpu;
-    assert(kernel != NULL && "open loaded all that a run may need");
+    const uint32_t bytes = choice->shape.shared_bytes;
+    FIG_TRY_OURS(kernel != NULL && bytes <= kernel->shared_bytes,
+                 "run: %s with %" PRIu32 " bytes of shared memory was not loaded when the runner "
+                 "was opened",
+                 choice->entry, bytes);
     launch->kernel = kernel->function;
     const fig_family *family = fig_families_of(launch->op, choice->family);
     if (family->map == NULL && family->finish == NULL) return FIG_OK;

@@ -1,24 +1,26 @@
-/* cuda_stream.c: wait for the engine's stream, and order others against it by events.
+/* cuda_stream.c: waits for the engine's stream, and orders other streams before or after it by
+ * events.
  *
- * Invariant: an event between two streams is recorded on the one and waited for by the other in the
- * same call, so one event serves every order. */
+ * Invariant: one call records the event on one stream and makes the other stream wait for it, so a
+ * single event is enough for all orderings. */
 #include "engine/cuda/cuda_stream.h"
 
 #include <inttypes.h>
 #include <sched.h>
 #include <time.h>
 
-#include "engine/clock.h"
-#include "engine/cuda/cuda_splice.h"
+#include "engine/seam/clock.h"
+#include "engine/graph/cuda_splice.h"
 #include "planner/status.h"
 
 enum {
-    YIELD_COUNT = 64, /* looks at a stream between which the thread only gives way */
-    NAP_US = 20,      /* then it sleeps, each time twice as long: a step takes 10 us to 10 ms */
+    YIELD_COUNT = 64, /* after each of the first 64 queries of a wait, the thread only yields */
+    /* then it sleeps after each query, each time twice as long: a step takes 10 us to 10 ms */
+    NAP_US = 20,
     NAP_LIMIT_US = 200
 };
 
-/* Two handles stand for the default stream of the current context. */
+/* NULL and FIG_CU_STREAM_OF_CONTEXT both name the default stream of the current context. */
 fig_cu_stream fig_cuda_stream_of(void *handle) {
     const uintptr_t number = (uintptr_t)handle;
     return number == FIG_CU_STREAM_OF_CONTEXT ? NULL : (fig_cu_stream)handle;
@@ -36,31 +38,31 @@ fig_status fig_cuda_stream_open(fig_dev_stream *stream, fig_cuda_gpu *gpu, void 
     const fig_cu_stream callers = fig_cuda_stream_of(*given);
     if ((uintptr_t)callers == FIG_CU_STREAM_OF_THREAD)
         return fig_fail(FIG_INVALID,
-                        "cuda device: the stream given is the default stream of a thread, another "
-                        "one in each thread");
+                        "cuda device: the stream given is the per-thread default stream, which is "
+                        "another one in each thread");
     FIG_TRY(fig_cuda_splice_look(gpu, callers, &seen));
     stream->stream = callers;
     return FIG_OK;
 }
 
-/* A wait would break a capture of the caller's, and a copy would become part of it, to be done at
- * each replay from memory that is gone by then. A default stream never captures. */
+/* Fails if the stream is capturing. A wait would break the caller's capture; a copy would become
+ * part of it, and each replay would then read memory that no longer exists. A default stream never
+ * captures. */
 fig_status fig_cuda_stream_check(const fig_dev_stream *stream, fig_cuda_gpu *gpu) {
     fig_cuda_splice seen;
     if (stream->ours || stream->stream == NULL) return FIG_OK;
     FIG_TRY(fig_cuda_splice_look(gpu, stream->stream, &seen));
     if (seen.capture == 0) return FIG_OK;
-    return fig_fail(FIG_ORDER,
-                    "cuda device: the engine's stream is capturing: what waits or copies "
-                    "comes before that or after");
+    return fig_fail(FIG_ORDER, "cuda device: the engine's stream is capturing: wait or copy before "
+                               "the capture or after it");
 }
 
 /* ---- Waiting ------------------------------------------------------------------------------- */
 
-/* What a wait looks at: a stream, or an event on it. */
+/* What to wait for: a stream, or an event on that stream. */
 typedef struct waited {
     fig_cu_stream stream;
-    fig_cu_event event; /* NULL: the stream */
+    fig_cu_event event; /* NULL: wait for the stream */
 } waited;
 
 static fig_cu_result look_at(const fig_cuda_gpu *gpu, const waited *what) {
@@ -68,7 +70,8 @@ static fig_cu_result look_at(const fig_cuda_gpu *gpu, const waited *what) {
                                : gpu->cu->StreamQuery(what->stream);
 }
 
-/* At least one look, however short the bound; below 0 is none. FIG_TIMEOUT has no sentence. */
+/* Queries at least once, even if the timeout is 0; a negative timeout means no bound. Sets no
+ * message when it returns FIG_TIMEOUT. */
 static fig_status watch(fig_cuda_gpu *gpu, const waited *what, int64_t timeout_us) {
     const int64_t begin_ns = fig_clock_ns();
     int64_t nap_us = NAP_US;
@@ -92,7 +95,7 @@ static fig_status watch(fig_cuda_gpu *gpu, const waited *what, int64_t timeout_u
     }
 }
 
-/* The driver's own wait, where nothing is to be looked at meanwhile. */
+/* Uses the driver's own wait, unless something must be checked meanwhile. */
 static fig_status wait_for(fig_cuda_gpu *gpu, const waited *what) {
     if (gpu->attend != NULL) return watch(gpu, what, -1);
     if (what->event != NULL) {
@@ -138,8 +141,8 @@ static void destroy_event(fig_cuda_gpu *gpu, fig_cu_event event) {
     if (event != NULL) gpu->cu->EventDestroy(event);
 }
 
-/* A stream of a lost context has ended what it ever will, and one that captures cannot be waited
- * for. */
+/* Does not wait if the context is lost, because its work will never end, or if the stream is
+ * capturing, because no thread can wait for such a stream. */
 void fig_cuda_stream_close(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
     if (gpu->lost[0] == '\0' && fig_cuda_stream_check(stream, gpu) == FIG_OK) {
         const waited what = {.stream = stream->stream};
@@ -155,7 +158,7 @@ void fig_cuda_stream_close(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
 
 /* ---- Events -------------------------------------------------------------------------------- */
 
-/* An event is made for its first use: most streams have none. */
+/* Creates the event at its first use, because most streams use no event. */
 static fig_status need_event(fig_cuda_gpu *gpu, fig_cu_event *event, unsigned int flags) {
     fig_cu_event made;
     if (*event != NULL) return FIG_OK;
@@ -196,7 +199,7 @@ fig_status fig_cuda_stream_pass(const fig_dev_stream *stream, fig_cuda_gpu *gpu,
 
 /* ---- The caller's streams ------------------------------------------------------------------ */
 
-/* What is launched on `after` from here on comes after all that `before` holds. */
+/* Makes later work on `after` wait for all work that is already on `before`. */
 static fig_status put_in_order(fig_cuda_gpu *gpu, fig_cu_event event, fig_cu_stream before,
                                fig_cu_stream after) {
     CU_TRY(gpu, EventRecord, event, before);
@@ -204,16 +207,16 @@ static fig_status put_in_order(fig_cuda_gpu *gpu, fig_cu_event event, fig_cu_str
     return FIG_OK;
 }
 
-/* An order between a capture and what is not of it would draw one stream into the capture of the
- * other. */
+/* Fails if a stream is capturing: ordering a capturing stream and another stream would pull the
+ * other stream into the capture. */
 static fig_status check_order(fig_dev_stream *own, fig_cuda_gpu *gpu, fig_cu_stream theirs) {
     fig_cuda_splice seen;
     FIG_TRY(fig_cuda_stream_check(own, gpu));
     FIG_TRY(fig_cuda_splice_look(gpu, theirs, &seen));
     if (seen.capture != 0)
-        return fig_fail(FIG_ORDER,
-                        "cuda device: the stream given is capturing: it is ordered before that or "
-                        "after");
+        return fig_fail(
+            FIG_ORDER, "cuda device: the stream given is capturing: order it before the capture or "
+                       "after it");
     return need_event(gpu, &own->order, FIG_CU_EVENT_UNTIMED);
 }
 
@@ -229,8 +232,8 @@ fig_status fig_cuda_stream_lead(fig_dev_stream *own, fig_cuda_gpu *gpu, fig_cu_s
     return put_in_order(gpu, own->order, own->stream, theirs);
 }
 
-/* Who waits for the engine's stream waits for the launch; where that cannot be had from the device
- * the host waits for it here. */
+/* A later wait for the engine's stream also waits for this launch. If the device cannot order the
+ * two streams, the host waits for the launch here. */
 fig_status fig_cuda_stream_launch(fig_dev_stream *own, fig_cuda_gpu *gpu, fig_cu_stream theirs,
                                   fig_cu_exec exec) {
     FIG_TRY(fig_cuda_stream_lead(own, gpu, theirs));

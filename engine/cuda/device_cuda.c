@@ -1,25 +1,25 @@
-/* device_cuda.c: one GPU as a device. Kernels are the library's images, a stream is a CUstream,
- * graphs are CUgraphs.
+/* device_cuda.c: one GPU as a device. Kernels come from the library's images, a stream is a
+ * CUstream, and a graph is a CUgraph.
  *
- * The seam alone: which GPU and what its errors mean is cuda_gpu.c's, what a graph holds is
- * cuda_work.c's, what a caller captures cuda_splice.c's, what waits and in which order streams run
- * cuda_stream.c's. Invariant: a launch makes one call to the
- * driver and nothing else; every other function that calls it breaks no capture of the caller's,
- * and gives back the context and the mode that the thread had. */
-#include "engine/device.h"
+ * This file only implements the functions of seam/device.h. cuda_gpu.c finds the GPU and interprets
+ * its errors, cuda_work.c builds graphs, cuda_splice.c adds nodes to the caller's captures, and
+ * cuda_stream.c waits and orders streams. Invariant: a launch makes one driver call and nothing
+ * else. Every other function that calls the driver leaves the caller's captures intact, and
+ * restores the thread's context and capture mode. */
+#include "engine/seam/device.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/graph/cuda_inlay.h"
+#include "engine/cuda/cuda_memory.h"
 #include "engine/cuda/cuda_peers.h"
-#include "engine/cuda/cuda_splice.h"
 #include "engine/cuda/cuda_stream.h"
-#include "engine/cuda/cuda_work.h"
-#include "engine/lender.h"
+#include "engine/seam/lender.h"
 #include "engine/machine/placement.h"
-#include "engine/stats.h"
+#include "engine/seam/stats.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
@@ -29,34 +29,41 @@ struct fig_dev {
     fig_cuda_peers peers;
     fig_placement placement;
     fig_lender lender;
-    int has_callers;     /* 1: the stream is the caller's */
-    void *callers;       /* its handle */
-    pthread_mutex_t one; /* held by who adds a node: it may load an image, or capture a call */
-    int64_t calls;       /* made so far, of those that can fail */
+    int has_callers; /* 1: the caller gave the stream */
+    /* the handle of the stream that the caller gave */
+    void *callers;
+    /* Held while a node is added, because that may load an image or capture a call. */
+    pthread_mutex_t one;
+    /* the number of calls made so far to functions that can fail */
+    int64_t calls;
     int64_t fail_at_call;
+    int child_nodes; /* 1: a graph always enters a capture as a child node */
+    fig_cuda_inlaid inlaid;
 };
 
-/* Whose callback this thread is in; NULL: in none. */
+/* The device whose callback this thread runs; NULL: the thread runs no callback. */
 static _Thread_local const fig_dev *calling;
 
 struct fig_dev_graph {
     fig_cuda_work *work;
-    fig_cu_exec exec; /* NULL before it was first appended where nothing is captured */
+    /* NULL until the graph is first appended to a stream that does not capture */
+    fig_cu_exec exec;
+    fig_cuda_record record; /* the kernels in the graph */
 };
 
 struct fig_dev_exec {
     fig_cuda_work *work;
     fig_cu_exec exec;
-    fig_dev_stream *stream; /* the one it was launched on; NULL before the first launch */
+    fig_dev_stream *stream; /* the stream of the last launch; NULL before the first launch */
 };
 
-/* Stands at the head of every function that can fail, as on the host device. */
+/* As on the host device, every function that can fail calls this first. */
 static fig_status count_call(fig_dev *dev, fig_status status, const char *name) {
     if (fig_stats_count(&dev->calls) != dev->fail_at_call) return FIG_OK;
     return fig_fail(status, "cuda device: call %" PRId64 " (%s) failed as asked", dev->calls, name);
 }
 
-/* fig_cuda_gpu_leave() follows where this is FIG_OK. */
+/* If this function returns FIG_OK, the caller must later call fig_cuda_gpu_leave(). */
 static fig_status enter(fig_dev *dev, fig_status status, const char *name) {
     FIG_TRY(count_call(dev, status, name));
     return fig_cuda_gpu_enter(&dev->gpu);
@@ -86,8 +93,8 @@ static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
     return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_kernels_try(&dev->kernels, &dev->gpu));
 }
 
-/* A machine without a GPU says so before any call is counted, so that a caller to whom the host
- * will do counts the host's calls alone. */
+/* If the machine has no GPU, this function fails before it counts any call. So a test that then
+ * falls back to the host device counts only the host device's calls. */
 static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     fig_cuda_gpu gpu;
     fig_test_options test;
@@ -103,6 +110,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     dev->has_callers = options->stream != NULL;
     if (dev->has_callers) dev->callers = *options->stream;
     dev->fail_at_call = test.fail_at_call;
+    dev->child_nodes = test.child_nodes;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
     if (status == FIG_OK) status = fig_lender_init(&dev->lender, options);
     if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
@@ -123,7 +131,8 @@ static void cuda_read_kernel_traits(const fig_dev *dev, fig_traits *traits) {
     traits->compute_capability = fig_images_capability(dev->gpu.path);
 }
 
-/* What was loaded to see that the driver takes the library's code makes room. */
+/* First unloads the kernels that cuda_open() loaded in order to test whether the driver accepts the
+ * code. */
 static fig_status cuda_take_images(fig_dev *dev, const fig_image_set *images) {
     FIG_TRY(enter(dev, FIG_DRIVER, "take_images"));
     fig_cuda_kernels_finish(&dev->kernels, &dev->gpu);
@@ -144,82 +153,8 @@ static fig_status cuda_meet(fig_dev *dev, const fig_dev_meeting *meeting, fig_de
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-static void *pointer_of(fig_cu_address address) {
-    return (void *)(uintptr_t)address;
-}
-
 static fig_cu_address address_of(const void *pointer) {
     return (fig_cu_address)(uintptr_t)pointer;
-}
-
-static fig_status fail_memory(fig_dev *dev, fig_cu_result result, size_t bytes) {
-    size_t free_bytes = 0, total_bytes = 0;
-    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, "cuMemAlloc");
-    dev->gpu.cu->MemGetInfo(&free_bytes, &total_bytes);
-    return fig_fail(FIG_NOMEM, "cuda device: cuMemAlloc: %zu bytes, GPU %d has %zu free of %zu",
-                    bytes, dev->gpu.ordinal, free_bytes, total_bytes);
-}
-
-static fig_status fail_pinned(fig_dev *dev, fig_cu_result result, const char *call, size_t bytes) {
-    if (result != FIG_CU_OUT_OF_MEMORY) return fig_cuda_gpu_refuse(&dev->gpu, result, call);
-    return fig_fail(FIG_NOMEM, "cuda device: %s: %zu bytes of pinned memory", call, bytes);
-}
-
-/* The driver has memory of its own choice; memory of ours lies on the node that was chosen. */
-static fig_status pin(fig_dev *dev, void **host, size_t bytes) {
-    const fig_cuda_api *cu = dev->gpu.cu;
-    const unsigned int flags = FIG_CU_HOST_PORTABLE | FIG_CU_HOST_MAPPED;
-    if (dev->placement.memory_node < 0) {
-        fig_cu_result result = cu->MemHostAlloc(host, bytes, flags);
-        if (result != FIG_CU_SUCCESS) return fail_pinned(dev, result, "cuMemHostAlloc", bytes);
-        memset(*host, 0, bytes);
-        return FIG_OK;
-    }
-    FIG_TRY(fig_placement_allocate(&dev->placement, bytes, host));
-    fig_cu_result result = cu->MemHostRegister(*host, bytes, flags);
-    if (result == FIG_CU_SUCCESS) return FIG_OK;
-    fig_placement_release(&dev->placement, *host, bytes);
-    return fail_pinned(dev, result, "cuMemHostRegister", bytes);
-}
-
-static void unpin(fig_dev *dev, void *host, size_t bytes) {
-    if (dev->placement.memory_node < 0) {
-        dev->gpu.cu->MemFreeHost(host);
-    } else {
-        dev->gpu.cu->MemHostUnregister(host);
-        fig_placement_release(&dev->placement, host, bytes);
-    }
-}
-
-static fig_status allocate_pinned(fig_dev *dev, fig_block *block, size_t bytes) {
-    fig_cu_address address = 0;
-    void *host = NULL;
-    FIG_TRY(pin(dev, &host, bytes));
-    fig_cu_result result = dev->gpu.cu->MemHostGetDevicePointer(&address, host, 0);
-    if (result != FIG_CU_SUCCESS) {
-        unpin(dev, host, bytes);
-        return fig_cuda_gpu_refuse(&dev->gpu, result, "cuMemHostGetDevicePointer");
-    }
-    block->device = pointer_of(address);
-    block->host = host;
-    return FIG_OK;
-}
-
-static fig_status clear(fig_cuda_gpu *gpu, fig_cu_address address, size_t bytes) {
-    CU_TRY(gpu, MemsetD8Async, address, 0, bytes, gpu->aside);
-    CU_TRY(gpu, StreamSynchronize, gpu->aside);
-    return FIG_OK;
-}
-
-static fig_status allocate_device(fig_dev *dev, fig_block *block, size_t bytes) {
-    fig_cuda_gpu *gpu = &dev->gpu;
-    fig_cu_address address = 0;
-    fig_cu_result result = gpu->cu->MemAlloc(&address, bytes);
-    if (result != FIG_CU_SUCCESS) return fail_memory(dev, result, bytes);
-    const fig_status status = clear(gpu, address, bytes);
-    if (status != FIG_OK) gpu->cu->MemFree(address);
-    if (status == FIG_OK) block->device = pointer_of(address);
-    return status;
 }
 
 static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
@@ -231,24 +166,22 @@ static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t
     if (kind == FIG_MEMORY_PINNED) {
         memset(block->host, 0, bytes);
     } else {
-        status = clear(&dev->gpu, address_of(block->device), bytes);
+        status = fig_cuda_memory_clear(&dev->gpu, block->device, bytes);
     }
     if (status != FIG_OK) fig_lender_give_back(&dev->lender, block);
     return status;
 }
 
 static fig_status cuda_allocate(fig_dev *dev, fig_block *block, fig_memory kind, size_t bytes) {
-    const size_t least = bytes > 0 ? bytes : 1; /* the driver allocates no nothing */
+    const size_t least = bytes > 0 ? bytes : 1; /* the driver refuses to allocate 0 bytes */
     *block = (fig_block){0};
     FIG_TRY(enter(dev, FIG_NOMEM, "allocate"));
     if (dev->lender.allocate != NULL)
         return fig_cuda_gpu_leave(&dev->gpu, borrow(dev, block, kind, least));
-    fig_status status = kind == FIG_MEMORY_PINNED ? allocate_pinned(dev, block, least)
-                                                  : allocate_device(dev, block, least);
-    if (status == FIG_OK) {
-        block->bytes = bytes;
-        block->kind = kind;
-    }
+    block->kind = kind;
+    const fig_status status = fig_cuda_memory_allocate(&dev->gpu, &dev->placement, block, least);
+    if (status != FIG_OK) *block = (fig_block){0};
+    if (status == FIG_OK) block->bytes = bytes;
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
@@ -257,10 +190,8 @@ static void cuda_release(fig_dev *dev, fig_block *block) {
         fig_cuda_gpu_enter_to_free(&dev->gpu);
         if (dev->lender.allocate != NULL) {
             fig_lender_give_back(&dev->lender, block);
-        } else if (block->kind == FIG_MEMORY_PINNED) {
-            unpin(dev, block->host, block->bytes);
         } else {
-            dev->gpu.cu->MemFree(address_of(block->device));
+            fig_cuda_memory_release(&dev->gpu, &dev->placement, block);
         }
         fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
     }
@@ -300,8 +231,8 @@ static fig_status cuda_stream_wait(fig_dev *dev, fig_dev_stream *stream, int64_t
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* `pending` counts from the last time that the stream was seen idle: which of its launches have
- * ended since, the driver does not say without an event behind each. */
+/* `pending` counts the launches since the stream was last found idle: without an event behind each
+ * launch, the driver cannot report which launches have ended. */
 static fig_status cuda_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,
                                     fig_status *fault) {
     *pending = stream->pending;
@@ -323,7 +254,8 @@ static fig_status cuda_stream_capture(fig_dev *dev, void *stream, uint64_t *capt
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* Work on a GPU loses its context, which stays, or it has stopped waiting for another rank. */
+/* Work on a GPU fails in two ways: the context is lost for good, or a kernel gave up waiting for
+ * another rank. */
 static fig_status cuda_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     (void)stream;
     FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
@@ -371,8 +303,8 @@ static fig_status cuda_stream_lead(fig_dev *dev, fig_dev_stream *own, void *stre
 
 /* ---- Copies -------------------------------------------------------------------------------- */
 
-/* Where each end lies the driver sees by its address: what a caller has bound may be memory of the
- * GPU, or pinned and mapped, or managed. */
+/* The driver derives the kind of memory from each address: memory that a caller bound may be on the
+ * GPU, pinned and mapped, or managed. */
 static fig_status copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                        size_t bytes) {
     FIG_TRY(fig_cuda_stream_check(stream, &dev->gpu));
@@ -417,6 +349,7 @@ static void cuda_graph_destroy(fig_dev *dev, fig_dev_graph *graph) {
     }
     fig_cuda_work_release(graph->work, &dev->gpu);
     fig_cuda_gpu_leave(&dev->gpu, FIG_OK);
+    fig_cuda_inlay_finish(&graph->record);
     free(graph);
 }
 
@@ -437,7 +370,8 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* Before a graph is launched or appended: nothing is added to it any more. */
+/* The functions that launch or append a graph call this first; after it, no node may be added to
+ * the graph. */
 static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
     const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, NULL};
     pthread_mutex_lock(&dev->one);
@@ -446,20 +380,29 @@ static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
     return status;
 }
 
-/* A launch that NCCL does is captured, and is code of others. */
+static fig_status add_kernel(fig_dev *dev, fig_dev_graph *graph, const fig_dev_launch *launch,
+                             fig_dev_after after) {
+    FIG_TRY(fig_cuda_inlay_record(&graph->record, launch, after));
+    const fig_status status =
+        fig_cuda_work_kernel(graph->work, &dev->gpu, &dev->kernels, launch, after);
+    if (status != FIG_OK) fig_cuda_inlay_forget_last(&graph->record);
+    return status;
+}
+
+/* If NCCL carries the launch, this function captures calls into NCCL, which is code outside this
+ * library. */
 static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
                                     const fig_dev_launch *launch, fig_dev_after after) {
     fig_cuda_gpu *gpu = &dev->gpu;
     const fig_cuda_nccl_job job = {&dev->peers.nccl, gpu, &dev->kernels, launch};
+    FIG_TRY(fig_device_check_launch(launch));
     const int is_captured = fig_families_of(launch->op, launch->family)->is_captured;
-    assert(launch->op < FIG_OP_KERNEL_COUNT);
-    assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
     FIG_TRY(count_call(dev, FIG_DRIVER, "graph_kernel"));
     FIG_TRY(is_captured ? fig_cuda_gpu_enter(gpu) : fig_cuda_gpu_enter_held(gpu));
+    graph->record.is_mixed |= is_captured;
     pthread_mutex_lock(&dev->one);
-    const fig_status status =
-        is_captured ? fig_cuda_nccl_capture(&job, graph->work, after)
-                    : fig_cuda_work_kernel(graph->work, gpu, &dev->kernels, launch, after);
+    const fig_status status = is_captured ? fig_cuda_nccl_capture(&job, graph->work, after)
+                                          : add_kernel(dev, graph, launch, after);
     pthread_mutex_unlock(&dev->one);
     return fig_cuda_gpu_leave(gpu, status);
 }
@@ -467,6 +410,7 @@ static fig_status cuda_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
 static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_dev_call *call,
                                   fig_dev_after after) {
     FIG_TRY(enter(dev, FIG_DRIVER, "graph_call"));
+    graph->record.is_mixed = 1;
     pthread_mutex_lock(&dev->one);
     const fig_dev *before = calling;
     calling = dev;
@@ -476,7 +420,24 @@ static fig_status cuda_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* An exec costs device memory, and a graph that is only ever captured needs none. */
+/* If the driver refuses to add our kernels to a capture as nodes, it may still accept a child
+ * node. */
+static fig_status splice_in(fig_dev *dev, fig_dev_graph *graph, fig_cu_stream on,
+                            const fig_cuda_splice *splice, fig_graph_refs *refs) {
+    int taken = 0;
+    fig_status status = FIG_DRIVER;
+    FIG_TRY(fig_cuda_splice_hold(&dev->gpu, splice, refs));
+    if (!graph->record.is_mixed && !dev->child_nodes) {
+        pthread_mutex_lock(&dev->one);
+        status = fig_cuda_inlay_add(&dev->inlaid, &dev->gpu, &dev->kernels, on, splice,
+                                    &graph->record, &taken);
+        pthread_mutex_unlock(&dev->one);
+    }
+    if (status != FIG_DRIVER || taken) return status;
+    return fig_cuda_splice_child(&dev->gpu, on, splice, graph->work->graph);
+}
+
+/* An exec costs device memory, so a graph that is only ever captured gets no exec. */
 static fig_status append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own, fig_cu_stream on,
                          fig_graph_refs *refs) {
     fig_cuda_splice splice;
@@ -484,7 +445,7 @@ static fig_status append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own
     FIG_TRY(finish_graph(dev, graph->work));
     if (graph->exec == NULL) FIG_TRY(fig_cuda_work_check(graph->work, gpu));
     FIG_TRY(fig_cuda_splice_look(gpu, on, &splice));
-    if (splice.capture != 0) return fig_cuda_splice_add(gpu, on, &splice, graph->work->graph, refs);
+    if (splice.capture != 0) return splice_in(dev, graph, on, &splice, refs);
     if (graph->exec == NULL) FIG_TRY(fig_cuda_work_instantiate(graph->work, gpu, &graph->exec));
     return fig_cuda_stream_launch(own, gpu, on, graph->exec);
 }
@@ -526,7 +487,7 @@ static fig_status cuda_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_d
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }
 
-/* Launches in flight keep the params that they were launched with: the driver sees to it. */
+/* The driver guarantees that launches in flight keep the params with which they were launched. */
 static fig_status cuda_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t node,
                                   const void *params, size_t params_bytes) {
     FIG_TRY(enter(dev, FIG_DRIVER, "exec_patch"));
@@ -541,10 +502,11 @@ static fig_status launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *strea
     return FIG_OK;
 }
 
-/* A stream knows its context, and an exec those of its nodes, so none is made current; but the
- * default stream is that of the context which is current. */
+/* The driver derives the context from the stream and the exec's nodes, so no context needs to be
+ * current here. The default stream is an exception: it belongs to the current context. */
 static fig_status cuda_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
-    assert(exec->stream == NULL || exec->stream == stream);
+    FIG_TRY_OURS(exec != NULL && (exec->stream == NULL || exec->stream == stream),
+                 "cuda device: an exec of another stream, or none");
     FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
     FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
     if (stream->stream != NULL) return launch(dev, exec, stream);

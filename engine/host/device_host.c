@@ -1,10 +1,10 @@
-/* device_host.c: this machine as a device. Kernels are their twins, a stream is a thread, memory
- * is memory.
+/* device_host.c: the host as a device: runs the reference kernels, on one thread per stream.
  *
- * No mock: it runs every graph that a GPU would, block by block (host_work.c), and is what the
- * library runs on where there is no GPU. It can be told to fail at its n-th call, and to take
- * nodes and blocks in a random order that a GPU might take. Invariant: what a stream's thread and
- * its caller both touch is either under the stream's mutex or left alone between launch and end. */
+ * This device is not a mock: it runs every graph that a GPU would run, block by block
+ * (host_work.c), and serves machines without a GPU. Tests can make it fail at its n-th call, and
+ * make it run nodes and blocks in a random order, as a GPU might. Invariant: data that a stream's
+ * thread shares with the caller's thread is either protected by the stream's mutex or does not
+ * change between a launch and its end. */
 #include "engine/host/host_work.h"
 
 #include <errno.h>
@@ -17,54 +17,55 @@
 #include <time.h>
 
 #include "engine/host/host_peers.h"
-#include "engine/lender.h"
+#include "engine/seam/lender.h"
 #include "engine/machine/placement.h"
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
 
 enum {
     QUEUE_LIMIT = 128, /* launches in flight; the deepest plan ring has 64 slots */
     BLOCK_ALIGNMENT = 256,
-    LARGE_BYTES = 1 << 20 /* blocks from here on are cleared by the system, page by page */
+    LARGE_BYTES = 1 << 20 /* blocks of at least this size are cleared lazily by the system */
 };
 
 struct fig_dev {
-    int64_t calls; /* made so far, of those that can fail */
+    int64_t calls; /* calls so far to functions that can fail */
     int64_t fail_at_call;
     uint64_t shuffle;
     fig_placement placement;
     fig_lender lender;
-    int is_calling; /* 1: the lender is, on the caller's thread */
+    int is_calling; /* 1: the caller's allocator is running, on the caller's thread */
     fig_host_peers *peers;
 };
 
 struct fig_dev_exec {
     fig_host_work work;
-    fig_dev_stream *stream; /* the one it was launched on; NULL before the first launch */
-    uint32_t users;         /* launches not ended; under the stream's mutex */
+    fig_dev_stream *stream; /* the stream of its launches; NULL before the first launch */
+    uint32_t users;         /* launches that have not ended; protected by the stream's mutex */
 };
 
 struct fig_dev_graph {
     fig_host_work work;
-    fig_dev_exec *exec; /* NULL before it was first appended */
+    fig_dev_exec *exec; /* NULL until the first append */
 };
 
 struct fig_dev_stream {
     pthread_mutex_t mutex;
-    pthread_cond_t work, ended; /* something to run or to close; a launch has ended */
+    pthread_cond_t work, ended; /* work: a launch was queued, or close; ended: a launch has ended */
     pthread_t thread;
-    int parts;        /* of those four, made so far */
-    int64_t marks[2]; /* ns; the caller's */
-    uint64_t random;  /* the thread's; 0: as recorded */
-    /* Under the mutex: */
-    fig_dev_exec *queue[QUEUE_LIMIT]; /* the one at `first` is running */
+    int parts;        /* how many of the four parts above have been made */
+    int64_t marks[2]; /* ns; only the caller's thread uses them */
+    uint64_t random;  /* only the stream's thread uses it; 0: nodes run in recorded order */
+    /* The mutex protects the rest. */
+    fig_dev_exec *queue[QUEUE_LIMIT]; /* the exec at `first` is running */
     uint32_t first, pending;
     int closing;
-    fig_host_fault fault; /* the first not taken */
+    fig_host_fault fault; /* the first fault not yet taken */
 };
 
-/* Stands at the head of every function that can fail, so that a test reaches each of them. */
+/* Counts a call. Every function that can fail begins with count_call(), so that a test can make
+ * each of them fail. */
 static fig_status count_call(fig_dev *dev, fig_status status, const char *name) {
     if (__atomic_add_fetch(&dev->calls, 1, __ATOMIC_RELAXED) != dev->fail_at_call) return FIG_OK;
     return fig_fail(status, "host device: call %" PRId64 " (%s) failed as asked", dev->calls, name);
@@ -82,7 +83,8 @@ static void host_close(fig_dev *dev) {
     free(dev);
 }
 
-/* Every node is the host's own, so only a named one is chosen. */
+/* Chooses the memory's NUMA node. No node is nearer to this device than another, so memory is
+ * placed only if the caller names a node. */
 static fig_status place(fig_dev *dev, int32_t numa_node) {
     const fig_placement_wish wish = {.numa_node = numa_node, .device_node = -1};
     return fig_placement_open(&dev->placement, &wish);
@@ -98,7 +100,7 @@ static fig_status host_open(fig_dev **dev, const fig_engine_options *options) {
     (*dev)->shuffle = test.shuffle;
     fig_status status = count_call(*dev, FIG_DRIVER, "open");
     if (status == FIG_OK && options->stream != NULL)
-        status = fig_fail(FIG_INVALID, "host device: stream is given, and it has none but its own");
+        status = fig_fail(FIG_INVALID, "host device: stream is set, but the host has only its own");
     if (status == FIG_OK) status = fig_lender_init(&(*dev)->lender, options);
     if (status == FIG_OK) status = place(*dev, options->numa_node);
     if (status == FIG_OK) return FIG_OK;
@@ -116,14 +118,13 @@ static void host_read_traits(const fig_dev *dev, fig_traits *traits) {
 static fig_status host_take_images(fig_dev *dev, const fig_image_set *images) {
     (void)images;
     FIG_TRY(count_call(dev, FIG_UNSUPPORTED, "take_images"));
-    return fig_fail(FIG_UNSUPPORTED, "host device: it runs no images of kernels: open it without "
+    return fig_fail(FIG_UNSUPPORTED, "host device: it cannot run kernel images: open it without "
                                      "trust");
 }
 
 static fig_status host_bind_thread(const fig_dev *dev) {
     if (dev->placement.thread_node >= 0) return fig_placement_bind_thread(&dev->placement);
-    return fig_fail(FIG_UNSUPPORTED,
-                    "host device: every core is beside it, and numa_node names no node");
+    return fig_fail(FIG_UNSUPPORTED, "host device: numa_node names no node to bind the thread to");
 }
 
 static fig_status host_meet(fig_dev *dev, const fig_dev_meeting *meeting, fig_dev_met *met) {
@@ -144,9 +145,10 @@ static fig_status borrow(fig_dev *dev, fig_block *block, fig_memory kind, size_t
     return status;
 }
 
-/* calloc takes so much from the system, which hands out cleared pages as they are touched: nobody
- * pays for what no step uses. It knows no alignment, so the word below the block says what to free,
- * and up to BLOCK_ALIGNMENT bytes behind it are in bounds for a sanitizer. */
+/* calloc takes a large block from the system, which clears each page when it is first touched, so
+ * memory that no step uses costs nothing. calloc cannot align the block, so the word in front of
+ * the block stores the pointer to free. Up to BLOCK_ALIGNMENT spare bytes follow the block, and a
+ * sanitizer does not report accesses to them. */
 static void *allocate_large(size_t bytes) {
     if (bytes > SIZE_MAX - BLOCK_ALIGNMENT) return NULL;
     uint8_t *whole = calloc(1, bytes + BLOCK_ALIGNMENT);
@@ -157,7 +159,8 @@ static void *allocate_large(size_t bytes) {
 }
 static_assert(alignof(max_align_t) >= sizeof(void *), "a word fits below an aligned block");
 
-/* What is small is cleared here, so that a sanitizer sees to the byte where it ends. */
+/* A small block ends exactly where its allocation ends, so a sanitizer reports every access past
+ * its end. */
 static void *allocate_small(size_t bytes) {
     void *memory;
     if (posix_memalign(&memory, BLOCK_ALIGNMENT, bytes > 0 ? bytes : 1) != 0) return NULL;
@@ -222,7 +225,7 @@ static void *stream_main(void *user) {
     return NULL;
 }
 
-/* Takes a half-made one: its parts are made in the order of `parts`. */
+/* Accepts a half-made stream: the parts are made in the order that `parts` counts. */
 static void stream_free(fig_dev_stream *stream) {
     if (stream->parts >= 4) pthread_join(stream->thread, NULL);
     if (stream->parts >= 3) pthread_cond_destroy(&stream->ended);
@@ -241,7 +244,8 @@ static void host_stream_close(fig_dev *dev, fig_dev_stream *stream) {
     stream_free(stream);
 }
 
-/* Waits for `ended` are bounded by a clock that nobody sets. Returns an error number. */
+/* Makes the four parts of a stream. Waits for `ended` use the monotonic clock. Returns 0 or an
+ * error number. */
 static int stream_init(fig_dev_stream *stream) {
     pthread_condattr_t monotonic;
     int error = pthread_mutex_init(&stream->mutex, NULL);
@@ -323,7 +327,8 @@ static fig_status host_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_
     return FIG_OK;
 }
 
-/* Not counted among the calls that can fail: what it returns is the fault. */
+/* Returns the status of the first fault. Does not call count_call(), because this function cannot
+ * fail itself. */
 static fig_status host_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     (void)dev;
     pthread_mutex_lock(&stream->mutex);
@@ -334,7 +339,8 @@ static fig_status host_stream_take_fault(fig_dev *dev, fig_dev_stream *stream) {
     return fig_status_relay(fault.status, fault.sentence);
 }
 
-/* The thread that runs the steps looks at no clock, so a mark waits for what it has to run. */
+/* The stream's thread does not read the clock, so the caller's thread waits for it and then reads
+ * the clock itself. */
 static fig_status host_stream_mark(fig_dev *dev, fig_dev_stream *stream, int32_t which) {
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_mark"));
     wait_until_idle(stream);
@@ -354,7 +360,7 @@ static fig_status check_stream(const void *stream) {
     return fig_fail(FIG_INVALID, "host device: stream is %p, it must be NULL", stream);
 }
 
-/* What waits for memory to be left alone reads it on the caller's thread. */
+/* Waits at once, so that stream_pass() has nothing left to wait for. */
 static fig_status host_stream_fence(fig_dev *dev, fig_dev_stream *stream, uint32_t which) {
     (void)which;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_fence"));
@@ -367,7 +373,8 @@ static fig_status host_stream_pass(fig_dev *dev, fig_dev_stream *stream, uint32_
     return count_call(dev, FIG_DRIVER, "stream_pass");
 }
 
-/* Its own thread asks first: whether the caller's is in a callback is the caller's to read. */
+/* Compares the thread first: the stream's thread must not read dev->is_calling, which the caller's
+ * thread writes. */
 static int host_is_calling(const fig_dev *dev, const fig_dev_stream *own) {
     return pthread_equal(pthread_self(), own->thread) || dev->is_calling;
 }
@@ -383,7 +390,7 @@ static fig_status host_stream_capture(fig_dev *dev, void *stream, uint64_t *capt
     return check_stream(stream);
 }
 
-/* What the calling thread has done is done. */
+/* The caller's stream is the calling thread, and all its earlier work has ended. */
 static fig_status host_stream_follow(fig_dev *dev, fig_dev_stream *own, void *stream) {
     (void)own;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_follow"));
@@ -405,7 +412,8 @@ static fig_status host_copy_in(fig_dev *dev, fig_dev_stream *stream, void *to, c
     return FIG_OK;
 }
 
-/* The thread that runs the steps copies nothing, so this waits for what it has to run. */
+/* The stream's thread copies nothing, so the caller's thread waits for it and copies the bytes
+ * itself. */
 static fig_status host_push(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
                             size_t bytes) {
     FIG_TRY(count_call(dev, FIG_DRIVER, "push"));
@@ -460,8 +468,8 @@ static fig_status host_exec_create(fig_dev *dev, fig_dev_exec **out, const fig_d
     return make_exec(dev, out, &graph->work);
 }
 
-/* Ends the exec's launches first: they read the very params that change, where a GPU's driver would
- * have given each launch its own. */
+/* First waits until the exec's launches have ended, because they read the params that change. A
+ * GPU's driver gives each launch its own copy instead. */
 static fig_status host_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t node,
                                   const void *params, size_t params_bytes) {
     FIG_TRY(count_call(dev, FIG_DRIVER, "exec_patch"));
@@ -472,12 +480,10 @@ static fig_status host_exec_patch(fig_dev *dev, fig_dev_exec *exec, uint32_t nod
             pthread_cond_wait(&stream->ended, &stream->mutex);
         pthread_mutex_unlock(&stream->mutex);
     }
-    fig_host_work_patch(&exec->work, node, params, params_bytes);
-    return FIG_OK;
+    return fig_host_work_patch(&exec->work, node, params, params_bytes);
 }
 
 static fig_status launch(fig_dev_exec *exec, fig_dev_stream *stream) {
-    assert(exec->stream == NULL || exec->stream == stream);
     pthread_mutex_lock(&stream->mutex);
     int full = stream->pending == QUEUE_LIMIT;
     if (!full) {
@@ -492,6 +498,8 @@ static fig_status launch(fig_dev_exec *exec, fig_dev_stream *stream) {
 }
 
 static fig_status host_exec_launch(fig_dev *dev, fig_dev_exec *exec, fig_dev_stream *stream) {
+    FIG_TRY_OURS(exec != NULL && (exec->stream == NULL || exec->stream == stream),
+                 "host device: an exec of another stream, or none");
     FIG_TRY(count_call(dev, FIG_DRIVER, "exec_launch"));
     return launch(exec, stream);
 }
@@ -515,8 +523,7 @@ static fig_status host_graph_create(fig_dev *dev, fig_dev_graph **graph) {
 
 static fig_status host_graph_kernel(fig_dev *dev, fig_dev_graph *graph,
                                     const fig_dev_launch *launch, fig_dev_after after) {
-    assert(launch->op < FIG_OP_KERNEL_COUNT);
-    assert(launch->params_bytes == fig_kernel_table[launch->op].params_bytes);
+    FIG_TRY(fig_device_check_launch(launch));
     FIG_TRY(count_call(dev, FIG_DRIVER, "graph_kernel"));
     return fig_host_work_kernel(&graph->work, launch, after);
 }
@@ -527,7 +534,7 @@ static fig_status host_graph_call(fig_dev *dev, fig_dev_graph *graph, const fig_
     return fig_host_work_call(&graph->work, call, after);
 }
 
-/* There are no captures and no stream but the engine's own: it always runs at once. */
+/* The host has no captures and only the engine's stream, so the graph always runs at once. */
 static fig_status host_graph_append(fig_dev *dev, fig_dev_graph *graph, fig_dev_stream *own,
                                     void *stream, fig_graph_refs *refs) {
     (void)refs;

@@ -1,25 +1,26 @@
-/* host_peers.c: a host rank's collectives, which meet the other ranks through their carrier.
+/* host_peers.c: exchanges the messages of a host rank's collectives with the other ranks.
  *
- * Owns what a message is; leaves its way to the carrier and its sum to the twins. Invariant: a rank
- * that is alone has itself for its only part, and meets nobody. */
+ * This file defines messages. The carrier transports them, and the reference kernels add or gather
+ * them. Invariant: a single rank uses its own message as the only part and waits for no other
+ * rank. */
 #include "engine/host/host_peers.h"
 
 #include <stdlib.h>
 
 #include "engine/ranks/carrier.h"
 #include "include/figraph_unstable.h"
-#include "kernels/numeric.h"
+#include "kernels/common/numeric.h"
 #include "planner/status.h"
 
 struct fig_host_peers {
-    fig_peers peers; /* first */
+    fig_peers peers; /* must be first: params point to it */
     fig_ranks *ranks;
-    fig_carrier *carrier; /* NULL: alone */
+    fig_carrier *carrier; /* NULL: there are no other ranks */
     const uint32_t *exec_buckets;
     const void *parts[FIG_RANKS_LIMIT];
 };
 
-/* Of a collective's params, what is the same whatever it does. */
+/* The params that all collectives have in common. */
 typedef struct message {
     const void *in;
     const uint8_t *plan;
@@ -41,7 +42,7 @@ static message message_of(fig_op op, const void *params) {
     const fig_all_reduce_params *reduce = params;
     const fig_all_gather_params *gather = params;
     assert(fig_kernel_table[op].meets);
-    if (op == FIG_OP_ALL_REDUCE) return (message)MESSAGE_OF(reduce);
+    if (fig_kernel_table[op].meets == FIG_MEETING_SUM) return (message)MESSAGE_OF(reduce);
     return (message)MESSAGE_OF(gather);
 }
 

@@ -1,22 +1,26 @@
-/* host_peers.h: a host rank's collectives, which meet the other ranks through their carrier.
+/* host_peers.h: exchanges the messages of a host rank's collectives with the other ranks.
  *
- * Invariant: when meet returns FIG_OK, what every rank gave lies where the twin of the launch looks
- * for it, until the next meet. */
+ * Invariant: when fig_host_peers_meet() returns FIG_OK, the message of every rank lies where the
+ * launch's reference kernel reads it. The message stays there until the next
+ * fig_host_peers_meet(). */
 #ifndef FIG_ENGINE_HOST_HOST_PEERS_H
 #define FIG_ENGINE_HOST_HOST_PEERS_H
 
-#include "engine/device.h"
+#include "engine/seam/device.h"
 
 typedef struct fig_host_peers fig_host_peers; /* begins with the fig_peers that params point to */
 
-/* Collective where there are ranks. close takes NULL and waits for nobody. */
+/* If there is a group, all of its ranks must call fig_host_peers_open(). fig_host_peers_close()
+ * accepts NULL and waits for no rank. */
 fig_status fig_host_peers_open(fig_host_peers **peers, const fig_dev_meeting *meeting,
                                fig_dev_met *met);
 void fig_host_peers_close(fig_host_peers *peers);
 
-/* For a launch of `op`, a collective, with its params; on the stream's thread. */
+/* Exchanges the messages of one launch of the collective `op`. The stream's thread calls this
+ * function before it runs the launch. */
 fig_status fig_host_peers_meet(fig_op op, const void *params);
-/* In its place, where this rank cannot go on: the others need not wait for it. */
+/* Aborts the group, so that the other ranks do not wait. The stream's thread calls this function
+ * instead of fig_host_peers_meet() if this rank cannot go on. */
 void fig_host_peers_miss(fig_op op, const void *params, const char *reason);
 
 #endif

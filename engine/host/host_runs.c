@@ -1,8 +1,8 @@
-/* host_runs.c: this machine as a device of runs: the calling thread runs the twins.
+/* host_runs.c: the host as the device of a runner: the calling thread runs the reference kernels.
  *
- * It has nothing of its own, so that there is no fig_run_device of it. Invariant: a launch has
- * ended when it returns. */
-#include "engine/runs/run_device.h"
+ * This device has no state, so its fig_run_device is NULL. Invariant: a launch has ended when it
+ * returns. */
+#include "engine/seam/run_device.h"
 
 #include <stddef.h>
 
@@ -49,7 +49,7 @@ static fig_status host_launch(const fig_run_device *device, const fig_run_launch
     for (uint32_t z = 0; z < grid[2]; z++)
         for (uint32_t y = 0; y < grid[1]; y++)
             for (uint32_t x = 0; x < grid[0]; x++)
-                fig_kernel_table[launch->op].twin(launch->params, (uint32_t[3]){x, y, z});
+                fig_kernel_table[launch->op].reference(launch->params, (uint32_t[3]){x, y, z});
     return FIG_OK;
 }
 

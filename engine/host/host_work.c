@@ -1,4 +1,4 @@
-/* host_work.c: build, copy and run one launch of the host device.
+/* host_work.c: builds, copies and runs one launch of the host device.
  *
  * Invariant: nodes refer to their bytes by offset, never by pointer, so work may grow and be
  * copied. */
@@ -16,20 +16,22 @@
 
 enum { DATA_ALIGNMENT = 16 };
 
-/* A call as it lies in the data; reads, writes and bytes of args stand in as offsets. */
+/* The record of a call in the data. reads, writes and bytes are offsets into the data and replace
+ * the pointers of args. */
 typedef struct host_call {
     fig_callback callback;
     void *user;
     const char *name;
     const fig_plan_head *plan;
+    uint32_t queries_offset;
     fig_call_args args;
     size_t reads, writes, bytes;
 } host_call;
 
 /* ---- Growing ------------------------------------------------------------------------------- */
 
-/* `items` with room for `count`, moved where it must grow; NULL, and items as before, where there
- * is no memory. */
+/* Returns `items` with room for `count` items; the array moves if it has to grow. Returns NULL if
+ * there is no memory; `items` is then unchanged. */
 static void *grown(void *items, size_t *capacity, size_t count, size_t item_bytes) {
     if (count <= *capacity && items != NULL) return items;
     size_t larger = count < 8 ? 16 : count * 2, bytes;
@@ -53,7 +55,7 @@ static fig_status reserve(fig_host_work *work, size_t edge_count, size_t data_by
     return fig_fail(FIG_NOMEM, "host device: a graph of %zu nodes", work->node_count + 1);
 }
 
-/* reserve() made room. Returns where the bytes lie. */
+/* Appends bytes, for which reserve() has made room, and returns their offset. */
 static size_t append_data(fig_host_work *work, const void *bytes, size_t count) {
     size_t offset = work->data_bytes;
     if (count > 0) memcpy(work->data + offset, bytes, count);
@@ -61,7 +63,7 @@ static size_t append_data(fig_host_work *work, const void *bytes, size_t count) 
     return offset;
 }
 
-/* reserve() made room. */
+/* Appends a node and its edges, for which reserve() has made room. */
 static void append_node(fig_host_work *work, const fig_host_node *node, fig_dev_after after) {
     uint32_t index = (uint32_t)work->node_count;
     for (uint32_t i = 0; i < after.count; i++) {
@@ -95,6 +97,7 @@ fig_status fig_host_work_call(fig_host_work *work, const fig_dev_call *call, fig
                       .user = call->user,
                       .name = call->name,
                       .plan = call->plan,
+                      .queries_offset = call->queries_offset,
                       .args = call->args};
     held.reads = append_data(work, call->args.reads, reads_bytes);
     held.writes = append_data(work, call->args.writes, writes_bytes);
@@ -117,7 +120,7 @@ void fig_host_work_finish(fig_host_work *work) {
     *work = (fig_host_work){0};
 }
 
-/* `count` items, or none: NULL only for want of memory. */
+/* Returns a copy of `count` items; `count` may be 0. Returns NULL only if there is no memory. */
 static void *copied(const void *items, size_t count, size_t item_bytes) {
     void *copy = calloc(count > 0 ? count : 1, item_bytes);
     if (copy != NULL && count > 0) memcpy(copy, items, count * item_bytes);
@@ -151,16 +154,20 @@ fig_status fig_host_work_add_scratch(fig_host_work *work) {
     return fig_fail(FIG_NOMEM, "host device: an order of %zu nodes", work->node_count);
 }
 
-void fig_host_work_patch(fig_host_work *work, uint32_t node, const void *params,
-                         size_t params_bytes) {
-    assert(node < work->node_count && work->nodes[node].op < FIG_OP_KERNEL_COUNT);
-    assert(params_bytes == fig_kernel_table[work->nodes[node].op].params_bytes);
+fig_status fig_host_work_patch(fig_host_work *work, uint32_t node, const void *params,
+                               size_t params_bytes) {
+    FIG_TRY_OURS(node < work->node_count && work->nodes[node].op < FIG_OP_KERNEL_COUNT &&
+                     params_bytes == fig_kernel_table[work->nodes[node].op].params_bytes,
+                 "host device: %zu bytes of params for node %" PRIu32 " of %zu", params_bytes, node,
+                 (size_t)work->node_count);
     memcpy(work->data + work->nodes[node].data, params, params_bytes);
+    return FIG_OK;
 }
 
 /* ---- Running ------------------------------------------------------------------------------- */
 
-/* xorshift: any order will do, so long as a seed gives it again. Below `count`, which is not 0. */
+/* Draws a number below `count`, which must not be 0. xorshift is good enough: any order will do if
+ * the seed reproduces it. */
 static uint32_t draw(uint64_t *random, uint32_t count) {
     *random ^= *random << 13;
     *random ^= *random >> 7;
@@ -168,13 +175,14 @@ static uint32_t draw(uint64_t *random, uint32_t count) {
     return (uint32_t)((*random >> 16) % count);
 }
 
-/* The data holds params wherever there is room; a twin finds them where a tensor map may lie. */
+/* Runs all blocks of a kernel. The params are copied to an aligned place first, because they may
+ * hold tensor maps, which need 64-byte alignment; the data does not have it. */
 static void run_kernel(fig_host_work *work, const fig_host_node *node, uint64_t *random) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     const uint32_t *grid = node->grid;
     memcpy(params, work->data + node->data, fig_kernel_table[node->op].params_bytes);
     uint32_t count = block_count(node);
-    for (uint32_t i = 0; *random != 0 && i < count; i++) { /* shuffles as it fills */
+    for (uint32_t i = 0; *random != 0 && i < count; i++) { /* one pass fills and shuffles */
         uint32_t j = draw(random, i + 1);
         work->blocks[i] = work->blocks[j];
         work->blocks[j] = i;
@@ -182,8 +190,15 @@ static void run_kernel(fig_host_work *work, const fig_host_node *node, uint64_t 
     for (uint32_t i = 0; i < count; i++) {
         uint32_t index = *random != 0 ? work->blocks[i] : i;
         uint32_t block[3] = {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};
-        fig_kernel_table[node->op].twin(params, block);
+        fig_kernel_table[node->op].reference(params, block);
     }
+}
+
+/* Returns the query tokens of the step; 0 if the program is not packed. */
+static int32_t call_queries(const host_call *call) {
+    const uint8_t *plan = (const uint8_t *)call->plan;
+    if (call->queries_offset == 0 || call->plan->rows == 0) return 0;
+    return *(const int32_t *)(const void *)(plan + call->queries_offset);
 }
 
 static void run_call(const fig_host_work *work, const fig_host_node *node, fig_host_fault *fault) {
@@ -192,6 +207,7 @@ static void run_call(const fig_host_work *work, const fig_host_node *node, fig_h
     fig_call_args args = call->args;
     args.stream = NULL;
     args.rows = call->plan->rows;
+    args.queries = call_queries(call);
     args.bytes = data + call->bytes;
     args.reads = (const void *const *)(const void *)(data + call->reads);
     args.writes = (void *const *)(const void *)(data + call->writes);
@@ -209,9 +225,10 @@ static void meet_ranks(const fig_host_work *work, const fig_host_node *node,
     snprintf(fault->sentence, sizeof fault->sentence, "%s", fig_message());
 }
 
-/* What follows a fault is skipped: it would read what was never written. A kernel that is skipped
- * leaves nothing behind that the next step would trip over, since each resets its own counters. But
- * what tells the host that the plan has left its slot runs, or the ring would fill up. */
+/* Runs one node. After a fault the nodes of a step are skipped, because they would read memory that
+ * was never written. A skipped kernel does not harm the next step, because each kernel resets its
+ * own counters. The look ahead runs even after a fault, because it reports to the host that the
+ * plan has left its slot; without it the ring would fill up. */
 static void run_node(fig_host_work *work, uint32_t index, uint64_t *random, fig_host_fault *fault) {
     const fig_host_node *node = &work->nodes[index];
     const int meets = node->op != FIG_OP_CALL && fig_kernel_table[node->op].meets;
@@ -227,8 +244,9 @@ static void run_node(fig_host_work *work, uint32_t index, uint64_t *random, fig_
     }
 }
 
-/* Any of the nodes whose predecessors have run comes next. Walks all edges per node: a random order
- * is for tests, and a graph of a thousand nodes takes that in milliseconds. */
+/* Runs the nodes in a random order that the edges allow. The function walks all edges for each
+ * node. That is fast enough for tests, the only users of random orders: a graph of a thousand nodes
+ * takes milliseconds. */
 static void run_shuffled(fig_host_work *work, uint64_t *random, fig_host_fault *fault) {
     uint32_t ready_count = 0;
     memset(work->waiting, 0, work->node_count * sizeof *work->waiting);

@@ -1,6 +1,6 @@
-/* pci.c: what the system tells of a PCI device.
+/* pci.c: reads the system's information about a PCI device.
  *
- * Reads files of the system alone, and needs no library that knows its topology. */
+ * It reads only system files and needs no topology library. */
 #include "engine/machine/pci.h"
 
 #include <ctype.h>

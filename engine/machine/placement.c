@@ -1,7 +1,7 @@
-/* placement.c: choose a node, if there is anything to choose between.
+/* placement.c: chooses a NUMA node, if there is a choice.
  *
- * Invariant: what the caller named is there or refused; what was only a good guess, the device's
- * node, is taken where it can be and never refused. */
+ * Invariant: if the caller names a node, memory is placed there or the call fails. The device's
+ * node is only a hint: it is used if possible, and no call fails because of it. */
 #include "engine/machine/placement.h"
 
 #include <assert.h>
@@ -18,7 +18,8 @@ enum { PATH_LIMIT = 256 };
 
 /* ---- What the system tells ----------------------------------------------------------------- */
 
-/* Cheaper than a topology: one node is the rule on a small machine, and in a virtual one. */
+/* Small and virtual machines usually have one node; this quick check saves them from loading a
+ * topology. */
 static int has_several_nodes(const char *system) {
     char path[PATH_LIMIT];
     int count = 0;
@@ -48,7 +49,8 @@ static fig_status take_named(fig_placement *placement, int32_t numa_node) {
     return FIG_OK;
 }
 
-/* A topology that cannot be had leaves the memory anywhere: nobody asked for more. */
+/* If the topology cannot be loaded, the memory may lie on any node, because the caller named
+ * none. */
 static void take_devices(fig_placement *placement, const fig_placement_wish *wish) {
     if (wish->device_node < 0 || !has_several_nodes(wish->system != NULL ? wish->system : "/sys"))
         return;
@@ -76,8 +78,8 @@ void fig_placement_close(fig_placement *placement) {
 
 /* ---- Use ----------------------------------------------------------------------------------- */
 
-/* Memory that the system refuses to place is as good as any, only farther away; fig_examine tells
- * of it. */
+/* If the system refuses to place memory, the memory can still be used but may be farther away.
+ * fig_examine reports such a refusal. */
 fig_status fig_placement_allocate(const fig_placement *placement, size_t bytes, void **address) {
     assert(placement->topology != NULL);
     fig_topology_block block = {.node = placement->memory_node, .bytes = bytes};

@@ -1,8 +1,8 @@
-/* topology.c: ask hwloc, and nothing more than is needed.
+/* topology.c: asks hwloc for cores and NUMA nodes only.
  *
- * It runs while an engine opens, so no caches and no devices are looked for, and no core is asked
- * with its own instruction, for which hwloc would move the thread over all of them and take five
- * times as long. Invariant: what binds does so behind a look at node_count. */
+ * Engines wait for this code in fig_engine_open(), so hwloc looks for no caches and no devices. Its
+ * "x86" component is disabled, because it would move the thread to every core in turn and take five
+ * times as long. Invariant: every function that binds checks node_count first. */
 #include "engine/machine/topology.h"
 
 #include <assert.h>
@@ -32,18 +32,19 @@ static fig_status load(fig_topology *topology, const char *synthetic) {
     const hwloc_topology_t hwloc = topology->hwloc;
     if (synthetic != NULL && hwloc_topology_set_synthetic(hwloc, synthetic) != 0)
         return fig_fail(FIG_INVALID, "topology: \"%s\" describes no machine", synthetic);
-    /* A filter that this hwloc does not know leaves more than is needed, and nothing wrong. Without
-     * groups a node that is a part of a package would have all of its cores. */
+    /* If this version of hwloc does not know a filter, the topology holds more than is needed,
+     * which does no harm. Groups must be kept: without them a node that is part of a package would
+     * get all cores of the package. */
     hwloc_topology_set_all_types_filter(hwloc, HWLOC_TYPE_FILTER_KEEP_NONE);
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_ALL);
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
     hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
     if (hwloc_topology_load(hwloc) != 0)
-        return fig_fail(FIG_UNSUPPORTED, "topology: hwloc does not find this machine's: %s",
+        return fig_fail(FIG_UNSUPPORTED, "topology: hwloc cannot read this machine: %s",
                         strerror(errno));
     topology->node_count = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_NUMANODE);
-    assert(topology->node_count > 0); /* a machine without NUMA is one node */
+    assert(topology->node_count > 0); /* a machine without NUMA has one node */
     return FIG_OK;
 }
 
@@ -80,13 +81,13 @@ void fig_topology_read_info(const fig_topology *topology, fig_topology_info *inf
         .threads = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_PU),
         .nodes = topology->node_count,
     };
-    if (info->cores == 0) info->cores = info->threads; /* the system tells of none */
+    if (info->cores == 0) info->cores = info->threads; /* the system does not report cores */
     write_list(hwloc_topology_get_topology_nodeset(hwloc), info->node_list);
 }
 
 /* ---- Nodes --------------------------------------------------------------------------------- */
 
-/* NULL: there is no such node. */
+/* Returns the node with that number, or NULL if there is none. */
 static hwloc_obj_t find_node(const fig_topology *topology, int32_t node) {
     return hwloc_get_numanode_obj_by_os_index(topology->hwloc, (unsigned)node);
 }
@@ -103,8 +104,9 @@ void fig_topology_list_threads(const fig_topology *topology, int32_t node,
 
 /* ---- Threads ------------------------------------------------------------------------------- */
 
-/* Of a node's threads those that the caller may run on; hwloc_bitmap_free() follows. NULL: no
- * memory. Where the system does not tell, it may run on all. */
+/* Returns the hardware threads of a node on which the calling thread may run, or NULL if there is
+ * no memory. If the system does not report them, these are all hardware threads of the node. The
+ * caller frees the set with hwloc_bitmap_free(). */
 static hwloc_bitmap_t common_threads(const fig_topology *topology, hwloc_obj_t node) {
     const hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (set == NULL) return NULL;
@@ -146,7 +148,8 @@ static size_t whole_pages(size_t bytes) {
     return fig_size_align(bytes > 0 ? bytes : 1, (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* Placed before its first use, and not strictly: a node that is full would else end the process. */
+/* The memory is placed before its first use. The placement is not strict, because with strict
+ * placement a full node would end the process. */
 fig_status fig_topology_allocate(const fig_topology *topology, fig_topology_block *block) {
     const hwloc_obj_t node = find_node(topology, block->node);
     assert(node != NULL);

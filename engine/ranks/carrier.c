@@ -1,11 +1,12 @@
-/* carrier.c: one piece of memory that the ranks of a host share, and exchanges over it.
+/* carrier.c: memory that the ranks of a host share, and exchanges over it.
  *
  *     [rank 0: post][rank 1: post]... [even: rank 0, rank 1, ...][odd: rank 0, rank 1, ...]
  *
- * Rank 0 makes it, without a name in any file system; the others open it by way of /proc while its
- * maker holds it, and nothing is left once the last has unmapped it, however it ended. A rank can
- * be ahead of another by less than one exchange, so two sets of bytes suffice, and what stands in a
- * post is for the exchange whose number it shows. Invariant: that of carrier.h. */
+ * Rank 0 creates the memory, without a name in any file system. The other ranks open it through
+ * /proc while rank 0 holds it open. The system frees it when the last rank has unmapped it, even if
+ * that rank was killed. A rank is never a whole exchange ahead of another, so two sets of bytes
+ * suffice, and the fields of a post belong to the exchange whose number the post shows. Invariant:
+ * see carrier.h. */
 #define _GNU_SOURCE /* memfd_create, syscall */
 #include "engine/ranks/carrier.h"
 
@@ -22,27 +23,28 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "engine/ranks/group.h"
-#include "engine/ranks/roll.h"
+#include "engine/ranks/rank_list.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
 enum {
     LINE_BYTES = 64,
-    SPINS = 200,     /* looks at a peer's number before the thread sleeps */
-    NAP_NS = 5000000 /* a sleep is at most so long: the group may be lost meanwhile */
+    SPINS = 200,     /* the number of checks of a peer's number before the thread sleeps */
+    NAP_NS = 5000000 /* longest sleep, so that a rank soon notices that the group is lost */
 };
 
-/* What a rank is at; the peers read what belongs to an exchange once they see its number. */
+/* Describes the exchange that a rank is in. Its peers read these fields after they see the
+ * exchange's number. */
 typedef struct call_head {
     int64_t step, count;
     int32_t bucket, node;
 } call_head;
 typedef struct post {
-    uint32_t number;    /* atomic, a futex: of the exchange whose bytes lie there */
+    uint32_t number;    /* atomic and a futex: the exchange whose bytes this rank has written */
     uint32_t is_closed; /* atomic */
-    call_head heads[2]; /* of even and odd exchanges */
+    call_head heads[2]; /* for even and odd exchanges */
     uint8_t padding[LINE_BYTES * 2 - 8 - 2 * 24];
 } post;
 static_assert(sizeof(call_head) == 24 && sizeof(post) == 2 * LINE_BYTES, "no false sharing");
@@ -50,21 +52,21 @@ static_assert(sizeof(call_head) == 24 && sizeof(post) == 2 * LINE_BYTES, "no fal
 struct fig_carrier {
     fig_ranks *ranks;
     int32_t count, rank;
-    post *posts;   /* [count], where the memory begins */
-    size_t bytes;  /* of the memory */
+    post *posts;   /* [count], at the start of the memory */
+    size_t bytes;  /* size of the memory */
     uint8_t *lots; /* [2][count][lot_bytes] */
     size_t lot_bytes;
     size_t byte_limit;
-    uint32_t number; /* of the last exchange */
+    uint32_t number; /* the number of the last exchange */
 };
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
-/* What ranks tell each other while one is opened. */
+/* The message that each rank sends to the others in fig_carrier_open(). */
 typedef struct offer {
     uint64_t byte_limit;
     int64_t process;
-    int32_t file; /* of that process; -1: it has none */
+    int32_t file; /* descriptor of the memory in that process; -1: the process has none */
     fig_status status;
     char sentence[FIG_GROUP_REASON_BYTES];
 } offer;
@@ -75,7 +77,8 @@ static fig_status lay_out(fig_carrier *c, size_t byte_limit) {
     if (byte_limit > SIZE_MAX / 2 ||
         fig_size_multiply(&lots, fig_size_align(byte_limit, LINE_BYTES), 2 * (size_t)c->count) ||
         fig_size_add(&c->bytes, lots, (size_t)c->count * sizeof(post)) || c->bytes > INT64_MAX)
-        return fig_fail(FIG_TOO_LARGE, "ranks: %zu bytes of each of %" PRId32, byte_limit,
+        return fig_fail(FIG_TOO_LARGE,
+                        "ranks: %zu bytes for each of %" PRId32 " ranks is too large", byte_limit,
                         c->count);
     c->lot_bytes = fig_size_align(byte_limit, LINE_BYTES);
     return FIG_OK;
@@ -84,7 +87,7 @@ static fig_status lay_out(fig_carrier *c, size_t byte_limit) {
 static fig_status make_file(const fig_carrier *c, int *file) {
     *file = (int)syscall(SYS_memfd_create, "figraph ranks", 1u /* closed on exec */);
     if (*file >= 0 && ftruncate(*file, (off_t)c->bytes) == 0) return FIG_OK;
-    return fig_fail(FIG_NOMEM, "ranks: %zu bytes that they share: %s", c->bytes, strerror(errno));
+    return fig_fail(FIG_NOMEM, "ranks: %zu bytes of shared memory: %s", c->bytes, strerror(errno));
 }
 
 static fig_status open_file(const offer *of, int *file) {
@@ -92,20 +95,21 @@ static fig_status open_file(const offer *of, int *file) {
     snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId32, of->process, of->file);
     *file = open(path, O_RDWR | O_CLOEXEC);
     if (*file >= 0) return FIG_OK;
-    return fig_fail(FIG_IO, "ranks: memory of rank 0's, %s: %s", path, strerror(errno));
+    return fig_fail(FIG_IO, "ranks: cannot open rank 0's memory %s: %s", path, strerror(errno));
 }
 
 static fig_status map_file(fig_carrier *c, int file) {
     void *memory = mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED)
-        return fig_fail(FIG_NOMEM, "ranks: %zu bytes that they share: %s", c->bytes,
+        return fig_fail(FIG_NOMEM, "ranks: %zu bytes of shared memory: %s", c->bytes,
                         strerror(errno));
     c->posts = memory;
     c->lots = (uint8_t *)memory + (size_t)c->count * sizeof(post);
     return FIG_OK;
 }
 
-/* Each tells the others how it went, so that all have the memory or none. */
+/* Each rank sends its result to the others, so that either all ranks have the memory or none
+ * does. */
 static fig_status tell(fig_carrier *c, offer *own, offer *all, fig_status status) {
     own->status = status;
     if (status != FIG_OK) snprintf(own->sentence, sizeof own->sentence, "%s", fig_message());
@@ -132,7 +136,7 @@ static fig_status share_memory(fig_carrier *c, offer *all) {
     if (c->rank == 0) status = make_file(c, &file);
     own.file = file;
     status = tell(c, &own, all, status);
-    if (status == FIG_OK) status = check_limits(c, all); /* the same on every rank */
+    if (status == FIG_OK) status = check_limits(c, all); /* same result on every rank */
     if (status == FIG_OK) {
         if (c->rank != 0) status = open_file(&all[0], &file);
         if (status == FIG_OK) status = map_file(c, file);
@@ -174,7 +178,7 @@ fig_status fig_carrier_open(fig_carrier **out, fig_ranks *ranks, size_t byte_lim
 
 /* ---- Exchange ------------------------------------------------------------------------------ */
 
-/* The address is shared between processes, so the futex is no private one. */
+/* The word is shared between processes, so the futex must not be private. */
 static void wake_all(uint32_t *word) {
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
@@ -185,7 +189,7 @@ static void nap_while(uint32_t *word, uint32_t value) {
 }
 
 static int has_come(const fig_carrier *c, int32_t rank) {
-    /* lay_down; numbers wrap, and a peer is ahead by one at most */
+    /* partner: lay_down. Numbers wrap around, and a peer is at most one ahead. */
     const uint32_t number = __atomic_load_n(&c->posts[rank].number, __ATOMIC_ACQUIRE);
     return (int32_t)(number - c->number) >= 0;
 }
@@ -197,16 +201,16 @@ static void lay_down(fig_carrier *c, const fig_carrier_call *call) {
     if (call->count > 0)
         memcpy(c->lots + ((size_t)odd * (size_t)c->count + (size_t)c->rank) * c->lot_bytes,
                call->bytes, call->count);
-    __atomic_store_n(&own->number, number, __ATOMIC_RELEASE); /* has_come */
+    __atomic_store_n(&own->number, number, __ATOMIC_RELEASE); /* partner: has_come */
     wake_all(&own->number);
 }
 
 static fig_status lose_missing(fig_carrier *c, const fig_carrier_call *call, int32_t rank) {
     uint8_t is_missing[FIG_RANKS_LIMIT];
-    char names[FIG_ROLL_BYTES];
+    char names[FIG_RANK_LIST_BYTES];
     for (int32_t i = 0; i < c->count; i++)
         is_missing[i] = i == rank || !has_come(c, i);
-    fig_roll_write(names, is_missing, c->count);
+    fig_rank_list_write(names, is_missing, c->count);
     fig_group_lose(c->ranks, FIG_TIMEOUT,
                    "ranks: %s did not come to node %" PRId32 " of step %" PRId64 " within %.9g s",
                    names, call->node, call->step, (double)c->ranks->info.timeout_us / 1e6);
@@ -285,10 +289,12 @@ fig_status fig_carrier_exchange(fig_carrier *c, const fig_carrier_call *call, co
 
 void fig_carrier_close(fig_carrier *c) {
     if (c == NULL) return;
-    /* Of a group that is lost the others hear the reason, which this would hide. */
+    /* If the group is lost, the others learn the reason from the group; closing here would hide
+     * it. */
     if (c->posts != NULL && !fig_fork_check_is_child(&c->ranks->fork) &&
         !fig_group_is_lost(c->ranks)) {
-        __atomic_store_n(&c->posts[c->rank].is_closed, 1, __ATOMIC_RELEASE); /* await_rank */
+        /* partner: await_rank */
+        __atomic_store_n(&c->posts[c->rank].is_closed, 1, __ATOMIC_RELEASE);
         wake_all(&c->posts[c->rank].number);
     }
     if (c->posts != NULL) munmap(c->posts, c->bytes);

@@ -1,7 +1,8 @@
-/* environment.c: the variables of launchers, one row for each, and what they leave open.
+/* environment.c: reads the variables that launchers set, and fills in missing values.
  *
- * Invariant: that of environment.h. A variable that is there and makes no sense is refused by name;
- * nothing is guessed from half of what a launcher sets. */
+ * A table has one row for each launcher. Invariant: see environment.h. If a variable has an invalid
+ * value, the call fails and the message names the variable. If only some of a launcher's variables
+ * are set, this file does not guess the others. */
 #include "engine/ranks/environment.h"
 
 #include <inttypes.h>
@@ -9,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/hash.h"
+#include "graphs/view/hash.h"
 #include "planner/status.h"
 
 enum { TIMEOUT_DEFAULT_US = 60000000, TIMEOUT_LIMIT_MS = 86400000, PORT_LIMIT = 65535 };
 
 typedef const char *(*look_function)(const char *name);
 
-/* What a launcher calls things; NULL where it has no such thing. */
+/* The names of the variables that a launcher sets; NULL: it sets no such variable. */
 typedef struct launcher {
     const char *rank, *count, *local_rank;
-    const char *local_count; /* ranks on this host */
-    const char *host_count;  /* hosts of the job */
-    const char *hosts;       /* their names, "node[03-17],login" */
+    const char *local_count; /* the number of ranks on this host */
+    const char *host_count;  /* the number of hosts of the job */
+    const char *hosts;       /* the names of the hosts, "node[03-17],login" */
     const char *job;
 } launcher;
 
@@ -48,13 +49,13 @@ static const char *look_up(const char *name) {
     return getenv(name);
 }
 
-/* A variable that is set to nothing is as good as none. */
+/* Returns the value of a variable. An empty variable counts as not set. */
 static const char *find(look_function look, const char *name) {
     const char *value = name == NULL ? NULL : look(name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* *out stays as it is where the variable is not there. */
+/* Reads a variable as a number. Leaves *out unchanged if the variable is not set. */
 static fig_status read_number(look_function look, const char *name, int32_t limit, int32_t *out) {
     const char *value = find(look, name);
     int64_t number = 0;
@@ -82,14 +83,15 @@ static fig_status copy_text(char out[FIG_ENVIRONMENT_TEXT_LIMIT], const char *te
 
 /* ---- Who ----------------------------------------------------------------------------------- */
 
-/* *found: NULL where no launcher set anything. */
+/* Sets *found to the launcher whose variables are set, or to NULL if no launcher's are. */
 static fig_status find_launcher(look_function look, const launcher **found) {
     *found = NULL;
     for (size_t i = 0; i < sizeof launchers / sizeof launchers[0] && *found == NULL; i++) {
         const launcher *each = &launchers[i];
         if (find(look, each->rank) != NULL && find(look, each->count) != NULL) *found = each;
     }
-    /* RANK or WORLD_SIZE alone was meant for this and would else pass for a rank that is alone. */
+    /* If only one of RANK and WORLD_SIZE is set, the process was meant to be part of a job; without
+     * this check it would run as a single rank. */
     const char *rank = launchers[0].rank, *count = launchers[0].count;
     if (*found == NULL && (find(look, rank) != NULL || find(look, count) != NULL))
         return fig_fail(FIG_INVALID, "ranks: %s is set and %s is not",
@@ -100,7 +102,7 @@ static fig_status find_launcher(look_function look, const launcher **found) {
 
 static fig_status check_rank(const fig_environment *environment) {
     if (environment->count < 1 || environment->count > FIG_RANKS_LIMIT)
-        return fig_fail(FIG_INVALID, "ranks: there are %" PRId32 " of them, limits 1 to %d",
+        return fig_fail(FIG_INVALID, "ranks: count is %" PRId32 ", limits 1 to %d",
                         environment->count, FIG_RANKS_LIMIT);
     if (environment->rank < 0 || environment->rank >= environment->count)
         return fig_fail(FIG_INVALID,
@@ -108,7 +110,8 @@ static fig_status check_rank(const fig_environment *environment) {
                         environment->rank, environment->count);
     if (environment->local_rank < 0 || environment->local_rank >= environment->count)
         return fig_fail(FIG_INVALID,
-                        "ranks: rank %" PRId32 " of %" PRId32 " is number %" PRId32 " of its host",
+                        "ranks: rank %" PRId32 " of %" PRId32 " has local_rank %" PRId32
+                        ", limit count - 1",
                         environment->rank, environment->count, environment->local_rank);
     return FIG_OK;
 }
@@ -135,7 +138,7 @@ static fig_status take_fields(fig_environment *environment, const fig_ranks_opti
 
 /* ---- Where --------------------------------------------------------------------------------- */
 
-/* "node[03-17],login" begins with "node03". */
+/* Writes the name of the first host: "node03" for "node[03-17],login". */
 static fig_status first_host(char out[FIG_ENVIRONMENT_TEXT_LIMIT], const char *hosts,
                              const char *name) {
     const size_t head = strcspn(hosts, "[,");
@@ -166,7 +169,8 @@ static fig_status find_address(fig_environment *environment, const fig_ranks_opt
                                  "0 is");
 }
 
-/* What tells this job from others on the same host; "" where nothing does. */
+/* Writes a name that distinguishes the job from others on the same host, or "" if no variable names
+ * the job. */
 static void name_job(char job[FIG_ENVIRONMENT_TEXT_LIMIT], const launcher *from,
                      look_function look) {
     const char *name = from == NULL ? NULL : find(look, from->job);
@@ -204,6 +208,7 @@ static fig_status find_secret(fig_environment *environment, const fig_ranks_opti
     if (given == NULL && !environment->one_host)
         return fig_fail(FIG_INVALID, "ranks: FIG_SECRET is not set, and ranks on more than one "
                                      "host need one that all know");
+    environment->own_user = given == NULL;
     return copy_text(environment->secret, given == NULL ? job : given, "FIG_SECRET");
 }
 

@@ -1,7 +1,7 @@
-/* group.c: the mailbox between a group's owner and its thread.
+/* group.c: the mailbox between the owner of a group and the group's thread.
  *
- * Invariant: that of group.h. The thread touches what a request points to under the mutex and only
- * while its owner waits, so a call that gives up takes its memory with it. */
+ * Invariant: see group.h. The group's thread touches the memory of a request only under the mutex
+ * and only while the owner waits, so a call that gives up may free that memory. */
 #include "engine/ranks/group.h"
 
 #include <inttypes.h>
@@ -13,7 +13,9 @@
 
 #include "planner/status.h"
 
-enum { AHEAD_PART = 8, AHEAD_LIMIT_US = 1000000 }; /* of its time rank 0 judges so much ahead */
+/* Rank 0 gives its verdict earlier than the timeout, by 1 / AHEAD_PART of the timeout but at most
+ * by AHEAD_LIMIT_US. */
+enum { AHEAD_PART = 8, AHEAD_LIMIT_US = 1000000 };
 
 static const char *const call_names[FIG_GROUP_CALLS] = {
     [FIG_GROUP_OPEN] = "fig_ranks_open",       [FIG_GROUP_GATHER] = "fig_ranks_all_gather",
@@ -31,13 +33,13 @@ int64_t fig_group_judging_us(int64_t timeout_us) {
 }
 
 void fig_group_wake(fig_ranks *ranks) {
-    (void)eventfd_write(ranks->wake, 1); /* it fails only where the thread is awake already */
+    (void)eventfd_write(ranks->wake, 1); /* fails only if the thread is already awake */
 }
 
 /* ---- Lost ---------------------------------------------------------------------------------- */
 
 int fig_group_is_lost(const fig_ranks *ranks) {
-    return __atomic_load_n(&ranks->lost, __ATOMIC_ACQUIRE) != 0; /* fig_group_lose */
+    return __atomic_load_n(&ranks->lost, __ATOMIC_ACQUIRE) != 0; /* partner: fig_group_lose */
 }
 
 fig_status fig_group_tell_lost(const fig_ranks *ranks) {
@@ -52,7 +54,7 @@ void fig_group_lose(fig_ranks *ranks, fig_status status, const char *format, ...
         va_start(arguments, format);
         vsnprintf(ranks->reason, sizeof ranks->reason, format, arguments);
         va_end(arguments);
-        __atomic_store_n(&ranks->lost, 1, __ATOMIC_RELEASE); /* fig_group_is_lost */
+        __atomic_store_n(&ranks->lost, 1, __ATOMIC_RELEASE); /* partner: fig_group_is_lost */
         for (int i = 0; i < FIG_GROUP_WATCH_LIMIT; i++)
             if (ranks->watched[i] != NULL) __atomic_store_n(ranks->watched[i], 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&ranks->done);
@@ -93,14 +95,16 @@ static struct timespec time_in(int64_t us) {
     return out;
 }
 
-/* A rank that was about to join a call learns what those know that were in it; once. */
+/* Fails the first call on a lost group with the status of the loss, and later calls with
+ * FIG_LOST. */
 static fig_status tell_lost(fig_ranks *ranks) {
     const int is_told = ranks->is_told;
     ranks->is_told = 1;
     return is_told ? fig_status_relay(FIG_LOST, ranks->reason) : fig_group_tell_lost(ranks);
 }
 
-/* 0: the request is done; 1: the group is lost; 2: neither, and the time is up. */
+/* Returns 0 if the request is done, 1 if the group is lost, and 2 if the timeout passed before
+ * either. */
 static int wait_until_done(fig_ranks *ranks) {
     const struct timespec deadline = time_in(ranks->info.timeout_us);
     int error = 0, out = 2;
@@ -130,7 +134,7 @@ fig_status fig_group_meet(fig_ranks *ranks, fig_group_call call, const void *min
     if (!is_free)
         return fig_fail(FIG_ORDER,
                         "ranks: two threads are in collective calls of rank %" PRId32
-                        " at once, they are one thread's",
+                        " at once, only one may be",
                         ranks->info.rank);
     fig_group_wake(ranks);
     const int end = wait_until_done(ranks);

@@ -1,4 +1,7 @@
-/* member.c: a rank's end of a group, from its connections to its thread. */
+/* member.c: opens and closes a rank's end of a group, from its connections to its thread.
+ *
+ * Owns the order in which the parts are made and freed. post.c has the thread's code. Invariant:
+ * see member.h. */
 #include "engine/ranks/member.h"
 
 #include <errno.h>
@@ -11,7 +14,8 @@
 #include "engine/ranks/post.h"
 #include "planner/status.h"
 
-/* Signals are for the caller's threads, whose handlers may expect to run there. */
+/* Starts the group's thread with all signals blocked. Signals are for the caller's threads, and
+ * handlers may expect to run there. */
 static int start_thread(fig_ranks *ranks) {
     sigset_t all, before;
     sigfillset(&all);
@@ -21,7 +25,7 @@ static int start_thread(fig_ranks *ranks) {
     return error;
 }
 
-/* Returns an error number. */
+/* Returns 0 or an error number. */
 static int open_parts(fig_ranks *ranks) {
     pthread_condattr_t monotonic;
     int error = pthread_mutex_init(&ranks->mutex, NULL);
@@ -55,7 +59,8 @@ fig_status fig_member_open(fig_ranks **out, const fig_ranks_info *info, int *lin
         ranks->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         const int error = ranks->wake < 0 ? errno : open_parts(ranks);
         if (error != 0)
-            status = fig_fail(FIG_NOMEM, "ranks: a thread of their own: %s", strerror(error));
+            status =
+                fig_fail(FIG_NOMEM, "ranks: cannot start the group's thread: %s", strerror(error));
     }
     if (status == FIG_OK) {
         *out = ranks;
@@ -65,7 +70,7 @@ fig_status fig_member_open(fig_ranks **out, const fig_ranks_info *info, int *lin
     return status;
 }
 
-/* Takes a half-made one. */
+/* Also accepts a group for which open_parts() made only some parts. */
 void fig_member_close(fig_ranks *ranks) {
     if (ranks == NULL) return;
     if (ranks->fork.word != NULL && fig_fork_check_is_child(&ranks->fork)) return;

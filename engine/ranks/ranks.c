@@ -1,7 +1,7 @@
 /* ranks.c: the public calls on a group of ranks.
  *
- * Invariant: a group that is handed out is whole: its ranks have met, and each knows how many share
- * its host. */
+ * Invariant: a group that a caller gets is complete: its ranks have met, and each knows how many
+ * ranks share its host. */
 #include "include/figraph_ranks.h"
 
 #include <inttypes.h>
@@ -14,17 +14,18 @@
 #include "engine/ranks/member.h"
 #include "engine/ranks/post.h"
 #include "engine/ranks/rendezvous.h"
-#include "engine/ranks/roll.h"
+#include "engine/ranks/rank_list.h"
 #include "engine/ranks/wire.h"
-#include "graphs/hash.h"
+#include "graphs/view/hash.h"
 #include "planner/status.h"
 
 enum { DIGEST_BYTES = 32 };
 
 /* ---- Open and close ------------------------------------------------------------------------ */
 
-/* Ranks that have these alike see each other's processes and loopback: the same boot of the same
- * machine, or of a container on it. */
+/* Computes a number that identifies the host. Ranks with equal numbers can see each other's
+ * processes and loopback: they run on one machine since the same boot, in one process namespace and
+ * one network namespace. */
 static uint64_t name_host(void) {
     char boot[64] = "";
     struct stat process, network;
@@ -72,7 +73,8 @@ fig_status fig_ranks_open(fig_ranks **ranks, const fig_ranks_options *given) {
     return status;
 }
 
-/* links: [count][count]; row r is rank r's. */
+/* Connects each rank to rank 0 within this process. links: [count][count]; row r holds the links of
+ * rank r. */
 static fig_status pair_up(int *links, int32_t count) {
     for (int32_t i = 0; i < count * count; i++)
         links[i] = -1;
@@ -151,7 +153,8 @@ fig_status fig_ranks_check(const fig_ranks *ranks) {
 
 /* ---- Agree --------------------------------------------------------------------------------- */
 
-/* What each rank gives: which fields it speaks of, then the digest of each. */
+/* The bytes that each rank gives to fig_ranks_agree(): a digest of its field names, then a digest
+ * of each field. */
 typedef struct ballot {
     uint8_t fields[DIGEST_BYTES];
     uint8_t digests[FIG_RANKS_FIELD_LIMIT][DIGEST_BYTES];
@@ -171,7 +174,7 @@ static void fill_ballot(ballot *out, const fig_ranks_field *fields, int32_t coun
     fig_hash_sha256_finish(&names, out->fields);
 }
 
-/* One digest of each rank, `stride` bytes apart. */
+/* One digest per rank, `stride` bytes apart. */
 typedef struct column {
     const uint8_t *first;
     size_t stride;
@@ -182,7 +185,8 @@ static const uint8_t *digest_of(const column *of, int32_t rank) {
     return of->first + (size_t)rank * of->stride;
 }
 
-/* Marks the ranks that have what `rank` has, and returns how many they are. */
+/* Marks the ranks whose digest equals the digest of `rank`, and returns the number of those
+ * ranks. */
 static int32_t mark_like(const column *of, int32_t rank, uint8_t is_like[FIG_RANKS_LIMIT]) {
     int32_t count = 0;
     for (int32_t i = 0; i < of->count; i++) {
@@ -194,23 +198,23 @@ static int32_t mark_like(const column *of, int32_t rank, uint8_t is_like[FIG_RAN
 
 static fig_status check_alike(const column *of, const char *name) {
     uint8_t is_like[FIG_RANKS_LIMIT];
-    char some[FIG_ROLL_BYTES], others[FIG_ROLL_BYTES];
+    char some[FIG_RANK_LIST_BYTES], others[FIG_RANK_LIST_BYTES];
     int32_t other = 0;
     if (mark_like(of, 0, is_like) == of->count) return FIG_OK;
-    fig_roll_write(some, is_like, of->count);
+    fig_rank_list_write(some, is_like, of->count);
     while (is_like[other])
         other++;
     mark_like(of, other, is_like);
-    fig_roll_write(others, is_like, of->count);
+    fig_rank_list_write(others, is_like, of->count);
     return fig_fail(FIG_INVALID, "ranks: %s differs between %s and %s", name, some, others);
 }
 
 static fig_status check_distinct(const column *of, const char *name) {
     uint8_t is_like[FIG_RANKS_LIMIT];
-    char names[FIG_ROLL_BYTES];
+    char names[FIG_RANK_LIST_BYTES];
     for (int32_t rank = 0; rank < of->count; rank++) {
         if (mark_like(of, rank, is_like) == 1) continue;
-        fig_roll_write(names, is_like, of->count);
+        fig_rank_list_write(names, is_like, of->count);
         return fig_fail(FIG_INVALID, "ranks: %s is the same on %s", name, names);
     }
     return FIG_OK;
@@ -240,10 +244,10 @@ fig_status fig_ranks_agree(fig_ranks *ranks, const fig_ranks_field *fields, int3
     FIG_TRY(check_fields(fields, field_count));
     fill_ballot(&own, fields, field_count);
     ballot *all = calloc((size_t)count, sizeof *all);
-    if (all == NULL) return fig_fail(FIG_NOMEM, "ranks: what %" PRId32 " of them say", count);
+    if (all == NULL) return fig_fail(FIG_NOMEM, "ranks: the ballots of %" PRId32 " ranks", count);
     fig_status status = fig_group_meet(ranks, FIG_GROUP_AGREE, &own, sizeof own, all);
     column of = {all->fields, sizeof *all, count};
-    if (status == FIG_OK) status = check_alike(&of, "what is to be agreed on");
+    if (status == FIG_OK) status = check_alike(&of, "the list of fields to agree on");
     for (int32_t i = 0; i < field_count && status == FIG_OK; i++) {
         of.first = all->digests[i];
         status = fields[i].distinct ? check_distinct(&of, fields[i].name)

@@ -1,12 +1,20 @@
-/* rendezvous.c: greeting, claim and verdict, on each connection in that order.
+/* rendezvous.c: exchanges a greeting, a claim and a verdict on each connection, in that order.
  *
  *     rank 0 ── greeting: a number that it drew ───────────────────────→ rank r
  *            ←── claim: version, count, rank, a number, and the proof ──
  *            ── verdict: come in, or a sentence; and the proof ────────→
  *
- * The verdict comes when all have come, when one cannot, or when one of those that came can wait no
- * longer, which its claim says. Rank 0 serves all connections at once, so that one who connects and
- * says nothing holds nobody up. Invariant: that of rendezvous.h. */
+ * Rank r proves itself first, to the process at the given address. Rank 0 proves itself only to
+ * ranks that have proved themselves: if the proof of a claim is wrong, the verdict carries no
+ * proof. Otherwise a stranger that connects would get a proof over bytes that it chose, and could
+ * use that proof for a dictionary attack on the secret. A verdict without a proof can only be a
+ * refusal. Each proof covers a name for the side that proves, and then the numbers that both sides
+ * drew, so no proof can be replayed or used for the other side.
+ *
+ * Rank 0 gives its verdict when all ranks have come, when one does not fit, or when a rank that
+ * came can wait no longer; each claim says how long its rank waits. Rank 0 serves all connections
+ * at once, so a process that connects and stays silent delays no rank. Invariant: see
+ * rendezvous.h. */
 #include "engine/ranks/rendezvous.h"
 
 #include <assert.h>
@@ -16,22 +24,24 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "engine/ranks/group.h"
-#include "engine/ranks/roll.h"
+#include "engine/ranks/rank_list.h"
 #include "engine/ranks/secret.h"
 #include "engine/ranks/wire.h"
 #include "planner/status.h"
 
 enum {
-    CALLER_LIMIT = 64, /* connections at once that have claimed nothing as yet */
-    SAY_MS = 2000,     /* for a few bytes that the other side is there to take */
-    LINGER_MS = 1000,  /* that rank 0 stays, once one does not fit, to tell those who come yet */
+    CALLER_LIMIT = 64, /* the largest number of connections that have sent no claim yet */
+    SAY_MS = 2000,     /* time to send a few bytes to a peer that is ready for them */
+    /* how long rank 0 stays after a rank did not fit, to tell ranks that come later */
+    LINGER_MS = 1000,
     RETRY_MS = 10
 };
 static const char magic[8] = {'F', 'I', 'G', 'R', 'A', 'N', 'K', 'S'};
 
-/* These three are the same in every version, so that versions can tell each other apart. */
+/* These three structs must be the same in every version, so that different versions can recognise
+ * each other. */
 typedef struct greeting {
     char magic[8];
     uint8_t number[FIG_SECRET_BYTES];
@@ -39,15 +49,15 @@ typedef struct greeting {
 typedef struct claim {
     char magic[8];
     int32_t version, count, rank;
-    int32_t wait_ms; /* that the verdict is to come in */
+    int32_t wait_ms; /* how long the rank will wait for the verdict */
     uint8_t number[FIG_SECRET_BYTES];
-    uint8_t proof[FIG_SECRET_BYTES]; /* of all above it */
+    uint8_t proof[FIG_SECRET_BYTES]; /* over all fields above it */
 } claim;
 typedef struct verdict {
     fig_status status;
     int32_t reserved;
     char sentence[216];
-    uint8_t proof[FIG_SECRET_BYTES]; /* of all above it and the claim's number */
+    uint8_t proof[FIG_SECRET_BYTES]; /* over all fields above it, and the claim's number */
 } verdict;
 static_assert(sizeof(greeting) == 40 && sizeof(claim) == 88 && sizeof(verdict) == 256,
               "no padding");
@@ -56,37 +66,53 @@ static int64_t in_ms(int64_t ms) {
     return fig_clock_ns() + ms * 1000000;
 }
 
+static fig_wire_place place_of(const fig_environment *environment) {
+    return (fig_wire_place){environment->address, environment->port, environment->one_host,
+                            environment->own_user};
+}
+
 static fig_secret_claim claimed(const char *secret, const greeting *hello, const claim *said) {
-    return (fig_secret_claim){secret, "rank", hello, said, sizeof *hello, offsetof(claim, proof)};
+    return (fig_secret_claim){secret,        "figraph ranks: claim of a rank",
+                              hello,         said,
+                              sizeof *hello, offsetof(claim, proof)};
 }
 
 static fig_secret_claim judged(const char *secret, const claim *said, const verdict *answer) {
-    return (fig_secret_claim){secret, "rank 0",     said,
-                              answer, sizeof *said, offsetof(verdict, proof)};
+    return (fig_secret_claim){secret,       "figraph ranks: verdict of rank 0",
+                              said,         answer,
+                              sizeof *said, offsetof(verdict, proof)};
 }
 
 /* ---- Rank 0 -------------------------------------------------------------------------------- */
 
-/* Who has connected and claimed nothing as yet. */
+/* A process that has connected but has not sent its whole claim. */
 typedef struct caller {
     int socket;
     greeting hello;
     claim said;
-    size_t got; /* bytes of it */
+    size_t got; /* bytes of `said` received */
 } caller;
 
 typedef struct meeting {
     const fig_environment *environment;
     int listener;
     int *links;                    /* [count] */
-    claim claims[FIG_RANKS_LIMIT]; /* of those that came */
-    caller callers[CALLER_LIMIT];  /* the oldest first */
+    claim claims[FIG_RANKS_LIMIT]; /* the claims of the ranks that came */
+    caller callers[CALLER_LIMIT];  /* oldest first */
     int32_t caller_count, came, strangers;
     int64_t began_ns, deadline_ns;
-    verdict answer; /* for all; its sentence is of the first who did not fit */
+    verdict answer; /* verdict for all ranks; it is about the first rank that did not fit */
 } meeting;
 
-/* Nobody waits for a stranger: what does not go at once does not go. */
+/* Turns a stranger away without waiting; bytes that cannot be sent at once are dropped. The verdict
+ * carries no proof. */
+static void turn_away(int *socket) {
+    const verdict answer = {.status = FIG_INVALID, .sentence = "the secret is another"};
+    (void)fig_wire_send(*socket, &answer, sizeof answer, in_ms(0));
+    fig_wire_close(socket);
+}
+
+/* Sends a verdict, with a proof, to a rank that has proved itself. */
 static void tell(const meeting *m, int *socket, const claim *said, fig_status status,
                  const char *sentence) {
     verdict answer = {.status = status};
@@ -97,7 +123,7 @@ static void tell(const meeting *m, int *socket, const claim *said, fig_status st
     if (status != FIG_OK) fig_wire_close(socket);
 }
 
-/* The order of the callers stays. */
+/* Removes a caller and keeps the order of the others. */
 static void drop(meeting *m, int32_t index) {
     fig_wire_close(&m->callers[index].socket);
     m->caller_count--;
@@ -106,10 +132,12 @@ static void drop(meeting *m, int32_t index) {
 }
 
 static fig_status greet(meeting *m) {
-    for (int i = 0; i < CALLER_LIMIT; i++) { /* of a flood the rest comes next time */
+    for (int i = 0; i < CALLER_LIMIT; i++) { /* further connections wait for the next round */
         const int socket = fig_wire_accept(m->listener);
-        if (socket < 0) return FIG_OK;
-        if (m->caller_count == CALLER_LIMIT) drop(m, 0); /* a rank would try again */
+        if (socket == FIG_WIRE_NONE) return FIG_OK;
+        m->strangers += socket == FIG_WIRE_STRANGER;
+        if (socket == FIG_WIRE_STRANGER) continue;
+        if (m->caller_count == CALLER_LIMIT) drop(m, 0); /* a rank that is dropped tries again */
         caller *each = &m->callers[m->caller_count++];
         *each = (caller){.socket = socket};
         memcpy(each->hello.magic, magic, sizeof magic);
@@ -119,7 +147,8 @@ static fig_status greet(meeting *m) {
     return FIG_OK;
 }
 
-/* A rank that knows the secret is believed, so what it says wrong ends the rendezvous for all. */
+/* Checks the claim of a rank that has proved that it knows the secret. Rank 0 trusts such a rank,
+ * so a wrong claim ends the rendezvous for all ranks. */
 static fig_status check_claim(const meeting *m, const claim *said) {
     const int32_t count = m->environment->count;
     if (said->version != FIG_VERSION)
@@ -129,18 +158,18 @@ static fig_status check_claim(const meeting *m, const claim *said) {
                         said->rank, said->version, FIG_VERSION);
     if (said->count != count)
         return fig_fail(FIG_INVALID,
-                        "ranks: rank %" PRId32 " is one of %" PRId32 ", rank 0 is one of %" PRId32,
+                        "ranks: rank %" PRId32 " has count %" PRId32 ", rank 0 has count %" PRId32,
                         said->rank, said->count, count);
     if (said->rank < 0 || said->rank >= count)
-        return fig_fail(FIG_INVALID, "ranks: there is a rank %" PRId32 " of %" PRId32, said->rank,
-                        count);
+        return fig_fail(FIG_INVALID, "ranks: a process claims rank %" PRId32 " of %" PRId32,
+                        said->rank, count);
     if (said->rank == 0 || (m->links[said->rank] >= 0 && !fig_wire_is_closed(m->links[said->rank])))
         return fig_fail(FIG_INVALID, "ranks: two processes say that they are rank %" PRId32,
                         said->rank);
     return FIG_OK;
 }
 
-/* Rank 0 waits no longer than anyone who came. */
+/* Moves rank 0's deadline forward, because rank 0 must not wait longer than any rank that came. */
 static void hurry(meeting *m, int64_t deadline_ns) {
     if (deadline_ns < m->deadline_ns) m->deadline_ns = deadline_ns;
 }
@@ -161,7 +190,7 @@ static fig_status take_in(meeting *m, caller *from) {
     return FIG_OK;
 }
 
-/* Hears what caller number `index` says; *is_gone: it is no caller any more. */
+/* Reads from caller number `index`. Sets *is_gone to 1 if the caller was removed from the list. */
 static fig_status hear(meeting *m, int32_t index, int *is_gone) {
     caller *from = &m->callers[index];
     const int64_t got =
@@ -178,7 +207,7 @@ static fig_status hear(meeting *m, int32_t index, int *is_gone) {
         status = take_in(m, from);
     } else {
         m->strangers++;
-        tell(m, &from->socket, &from->said, FIG_INVALID, "the secret is another");
+        turn_away(&from->socket);
     }
     *is_gone = 1;
     drop(m, index);
@@ -193,7 +222,7 @@ static void forget_dead(meeting *m) {
     }
 }
 
-/* Until somebody connects, speaks or goes, or the time is up. */
+/* Waits until a process connects, sends or closes, or the deadline passes. */
 static void wait_for_any(const meeting *m, int64_t deadline_ns) {
     struct pollfd all[1 + CALLER_LIMIT + FIG_RANKS_LIMIT];
     nfds_t count = 0;
@@ -207,11 +236,11 @@ static void wait_for_any(const meeting *m, int64_t deadline_ns) {
 
 static fig_status name_missing(const meeting *m) {
     uint8_t is_missing[FIG_RANKS_LIMIT] = {0};
-    char names[FIG_ROLL_BYTES], strangers[64] = "";
+    char names[FIG_RANK_LIST_BYTES], strangers[64] = "";
     const fig_environment *own = m->environment;
     for (int32_t rank = 1; rank < own->count; rank++)
         is_missing[rank] = m->links[rank] < 0;
-    fig_roll_write(names, is_missing, own->count);
+    fig_rank_list_write(names, is_missing, own->count);
     if (m->strangers > 0)
         snprintf(strangers, sizeof strangers, "; %" PRId32 " that did not know the secret came",
                  m->strangers);
@@ -219,7 +248,7 @@ static fig_status name_missing(const meeting *m) {
                     (double)(m->deadline_ns - m->began_ns) / 1e9, strangers);
 }
 
-/* The first who does not fit decides for all. */
+/* Makes a refusal the verdict for all ranks. The first refusal stays. */
 static void refuse(meeting *m, fig_status status) {
     if (status == FIG_OK || m->answer.status != FIG_OK) return;
     m->answer.status = status;
@@ -245,7 +274,7 @@ static fig_status gather_all(meeting *m) {
 }
 
 static fig_status receive_all(const fig_environment *environment, int *links) {
-    const fig_wire_place place = {environment->address, environment->port, environment->one_host};
+    const fig_wire_place place = place_of(environment);
     meeting m = {.environment = environment, .links = links};
     FIG_TRY(fig_wire_listen(&m.listener, &place));
     const fig_status status = gather_all(&m);
@@ -265,23 +294,25 @@ static void sleep_ms(int64_t ms) {
     nanosleep(&time, NULL);
 }
 
-/* FIG_BUSY: the connection ended before a word; it is to be tried again. */
+/* Reads rank 0's greeting. FIG_BUSY: the connection ended before the greeting; the caller tries
+ * again. */
 static fig_status read_greeting(const fig_environment *environment, int link, greeting *hello,
                                 int64_t deadline_ns) {
     const fig_status status = fig_wire_receive(link, hello, sizeof *hello, deadline_ns);
     if (status == FIG_LOST) return fig_fail(FIG_BUSY, "ranks: rank 0 ended the connection");
     if (status == FIG_TIMEOUT)
         return fig_fail(FIG_TIMEOUT,
-                        "ranks: what listens at %s port %" PRId32 " says nothing within %.9g s: "
+                        "ranks: the listener at %s port %" PRId32 " says nothing within %.9g s: "
                         "rank 0 is stopped, or another program is there",
                         environment->address, environment->port,
                         (double)environment->timeout_us / 1e6);
     if (status == FIG_OK && memcmp(hello->magic, magic, sizeof magic) == 0) return FIG_OK;
-    return fig_fail(FIG_INVALID, "ranks: what listens at %s port %" PRId32 " is not rank 0",
+    return fig_fail(FIG_INVALID, "ranks: the listener at %s port %" PRId32 " is not rank 0",
                     environment->address, environment->port);
 }
 
-/* deadline_ns: until when this rank waits; the verdict is due as much before it as in any call. */
+/* Makes this rank's claim. This rank waits until deadline_ns; rank 0 must give its verdict earlier,
+ * by the same margin as in any other call. */
 static fig_status make_claim(const fig_environment *environment, const greeting *hello, claim *said,
                              int64_t deadline_ns) {
     const int64_t time_us = environment->timeout_us;
@@ -309,16 +340,16 @@ static fig_status read_verdict(const fig_environment *environment, int link, con
     const fig_secret_claim proof = judged(environment->secret, said, &answer);
     if (!fig_secret_is_proof(&proof, answer.proof))
         return fig_fail(FIG_INVALID,
-                        "ranks: rank 0 at %s port %" PRId32
-                        " knows another secret than rank %" PRId32
+                        "ranks: rank 0 at %s port %" PRId32 " knows another %s than rank %" PRId32
                         "; FIG_SECRET is the same for all ranks of a job",
-                        environment->address, environment->port, environment->rank);
+                        environment->address, environment->port,
+                        environment->own_user ? "job" : "secret", environment->rank);
     answer.sentence[sizeof answer.sentence - 1] = '\0';
     return answer.status == FIG_OK ? FIG_OK : fig_status_relay(answer.status, answer.sentence);
 }
 
 static fig_status try_once(const fig_environment *environment, int *link, int64_t deadline_ns) {
-    const fig_wire_place place = {environment->address, environment->port, environment->one_host};
+    const fig_wire_place place = place_of(environment);
     greeting hello;
     claim said;
     FIG_TRY(fig_wire_connect(link, &place, deadline_ns));
@@ -341,9 +372,10 @@ static fig_status join(const fig_environment *environment, int *link) {
     }
     return fig_fail(FIG_TIMEOUT,
                     "ranks: rank 0 did not come within %.9g s; rank %" PRId32
-                    " looked for it at %s port %" PRId32,
+                    " looked for it at %s port %" PRId32 "%s",
                     (double)environment->timeout_us / 1e6, environment->rank, environment->address,
-                    environment->port);
+                    environment->port,
+                    environment->own_user ? ", without FIG_SECRET, which all have or none" : "");
 }
 
 fig_status fig_rendezvous_meet(const fig_environment *environment, int *links) {

@@ -1,13 +1,13 @@
-/* secret.c: HMAC-SHA256 (RFC 2104) over a claim, and numbers that nobody can guess.
+/* secret.c: HMAC-SHA256 (RFC 2104) over a claim, and random numbers that no process can guess.
  *
- * Invariant: that of secret.h. */
+ * Invariant: see secret.h. */
 #include "engine/ranks/secret.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
 
-#include "graphs/hash.h"
+#include "graphs/view/hash.h"
 #include "planner/status.h"
 
 enum { BLOCK_BYTES = 64 };
@@ -20,7 +20,7 @@ fig_status fig_secret_draw(uint8_t out[FIG_SECRET_BYTES]) {
                     got < 0 ? strerror(errno) : "too few");
 }
 
-/* Starts a hash with the key, turned by one of HMAC's two bytes. */
+/* Starts a hash with the key, XORed with one of HMAC's two pad bytes. */
 static void begin(fig_hash_sha256 *hash, const char *secret, uint8_t turn) {
     uint8_t block[BLOCK_BYTES] = {0};
     const size_t bytes = strlen(secret);

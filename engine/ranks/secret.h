@@ -1,8 +1,8 @@
-/* secret.h: proofs that who speaks knows the job's secret, which itself never travels.
+/* secret.h: proofs that a peer knows the job's secret. The secret itself is never sent.
  *
- * HMAC-SHA256 of what both sides have seen, numbers that each drew for this connection among them,
- * so that no proof serves twice. Invariant: comparing takes as long for a wrong proof as for a
- * right one. */
+ * A proof is an HMAC-SHA256 of bytes that both sides have seen. These bytes include numbers that
+ * each side drew for this connection, so a proof is useless on any other connection. Invariant:
+ * comparing a proof takes the same time whether it is right or wrong. */
 #ifndef FIG_ENGINE_RANKS_SECRET_H
 #define FIG_ENGINE_RANKS_SECRET_H
 
@@ -15,7 +15,8 @@ enum { FIG_SECRET_BYTES = 32 };
 
 fig_status fig_secret_draw(uint8_t out[FIG_SECRET_BYTES]);
 
-/* What is proved: who says it, then what both have seen. */
+/* The bytes that a proof covers: the name of the side that proves, then the bytes that both sides
+ * have seen. */
 typedef struct fig_secret_claim {
     const char *secret, *who;
     const void *first, *second;

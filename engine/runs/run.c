@@ -1,35 +1,34 @@
-/* run.c: one run: how it is cut, where its tensors lie, and its launches, one behind the other.
+/* run.c: checks a run, chooses how it is split, fills in its params and launches it.
  *
- * Nothing here allocates or waits: a run is on the calling thread's stack, and its launches are
- * kept by the memo alone. Where the run is not given a plan its first launch makes one, and puts to
- * zeros what scratch must hold of them; the others are the nodes', in their order, each of which
- * may be put on the device before the one before it has ended. Invariant: what is refused is
- * refused before anything is launched. */
+ * Nothing here allocates or waits: a run's state is on the calling thread's stack, and only the
+ * memo keeps its launches. If the caller gives no plan, the first launch makes one and zeroes the
+ * part of scratch that must be zero. The launches of the nodes follow in order; each may begin on
+ * the device before the preceding launch has ended. Invariant: a run that fails its checks has
+ * launched nothing. */
 #include "engine/runs/runner.h"
 
 #include <inttypes.h>
 #include <stdalign.h>
 #include <string.h>
 
-#include "kernels/whole_attention.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
 enum { PIECE_BYTES = 16 };
 
-/* A run that was checked. */
+/* The state of a run while it is prepared and launched. */
 typedef struct run_work {
     const fig_runner *runner;
     const fig_run *run;
     fig_run_bound bound;
     fig_run_shape shape;
-    uint8_t *scratch, *plan; /* plan: NULL: no node reads one */
-    int plans;               /* 1: the run makes it */
-    int splits;              /* 1: a node is split, and leaves partials in scratch */
-    int64_t kv_limit; /* most tokens of a row: of what the plan is made for, and of the room */
+    uint8_t *scratch, *plan; /* plan is NULL if no node reads one */
+    int plans;               /* 1: the run makes its own plan */
+    int splits;              /* 1: a node is split and leaves partials in scratch */
+    int64_t kv_limit;        /* most tokens per row that both the plan and the tensors allow */
     int64_t dense_tokens;
-    int launched; /* so far */
-    int is_kept;  /* 1: the runner's memo takes the launches */
+    int launched; /* the number of launches so far */
+    int is_kept;  /* 1: the runner's memo records the launches */
 } run_work;
 
 static int reads_lengths(const run_work *work) {
@@ -45,10 +44,10 @@ void fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t
         .view = runner->program, .classes = &common->classes, .shape = &shape->bucket};
     const fig_launch *ours = &common->launches[launch];
     memcpy(params, common->params + ours->params, ours->params_bytes);
-    fig_launch_fill_bucket(ours, &source, runner->haste[launch], params);
+    fig_launch_fill_bucket(ours, &source, runner->early_reads[launch], params);
 }
 
-/* Of a launch: where the tensors of its node lie. */
+/* The places of the tensors that a launch's node uses. */
 typedef struct launch_places {
     const fig_node *node;
     const uint32_t *operands;
@@ -76,7 +75,8 @@ static uint64_t address_of(const void *base, uint64_t addend) {
     return base != NULL ? (uint64_t)(uintptr_t)base + addend : 0;
 }
 
-/* There is no ring, and the workspace is not the graphs'. */
+/* Computes the value of a relocated field. A run has no ring and no peers, and it does not use the
+ * graphs' workspace, so fields that point to them are 0. */
 static uint64_t value_of(const run_work *work, const launch_places *places,
                          const fig_reloc *reloc) {
     switch ((fig_reloc_kind)reloc->kind) {
@@ -105,31 +105,56 @@ static uint64_t section_of(const run_work *work, const fig_field *field, uint32_
     case FIG_WORKSPACE_PARTIALS: return workspace->partials[split_class];
     case FIG_WORKSPACE_SUMS: return workspace->sums[split_class];
     case FIG_WORKSPACE_COUNTERS: return workspace->counters[split_class];
+    case FIG_WORKSPACE_STRIP_PARTIALS:
+    case FIG_WORKSPACE_STRIP_SUMS:
+    case FIG_WORKSPACE_STRIP_COUNTERS: break; /* no run has rows that may be chunks */
     }
     assert(0 && "a section of the workspace");
     return 0;
 }
 
-/* What lowering cannot know: where scratch is, how long dense caches are, and what comes right
- * before: the first launch may be right behind one that makes the plan. */
+/* Counts the segments of packed RoPE for which both of its arrays have room. */
+static int32_t count_segments(const run_work *work, const launch_places *places) {
+    int64_t least = INT32_MAX;
+    for (uint32_t i = 0; i < places->node->operand_count; i++) {
+        if (places->operands[i] == 0) continue;
+        const int32_t ends = work->bound.tensors->of[places->operands[i] - 1].ends;
+        const int64_t segments = places->of[i].extent + 1 - ends;
+        if (ends > 0 && segments < least) least = segments;
+    }
+    return (int32_t)least;
+}
+
+/* Sets a field whose value lowering could not know: the address of scratch, the length of dense
+ * caches, the segments of packed RoPE, and whether early reads are allowed. The nodes' first launch
+ * may directly follow the launch that makes the plan, so it must not read the plan early. */
 static void put_run_field(const run_work *work, const fig_launch *launch,
                           const launch_places *places, const fig_field *field, uint8_t *to) {
     const int32_t tokens = (int32_t)work->dense_tokens;
+    int32_t segments;
     uint64_t address;
-    uint32_t haste;
+    uint32_t early_reads, cache;
     switch (field->kind) {
     case FIG_FIELD_WORKSPACE:
         address = address_of(work->scratch, section_of(work, field, launch->split_class));
         memcpy(to, &address, sizeof address);
         return;
-    case FIG_FIELD_HASTE:
-        memcpy(&haste, to, sizeof haste);
-        if (work->launched <= work->plans) haste &= ~(uint32_t)FIG_HASTE_EARLY;
-        memcpy(to, &haste, sizeof haste);
+    case FIG_FIELD_EARLY_READS:
+        memcpy(&early_reads, to, sizeof early_reads);
+        if (work->launched <= work->plans) early_reads &= ~(uint32_t)FIG_EARLY_READS_ON;
+        memcpy(to, &early_reads, sizeof early_reads);
+        return;
+    case FIG_FIELD_DIM:
+        if (field->operand >= places->node->operand_count ||
+            places->operands[field->operand] == 0 ||
+            work->bound.tensors->of[places->operands[field->operand] - 1].ends == 0)
+            return;
+        segments = count_segments(work, places);
+        memcpy(to, &segments, sizeof segments);
         return;
     case FIG_FIELD_PAGE_TOKENS:
-        if (work->bound.tensors->of[places->operands[field->operand] - 1].is_dense)
-            memcpy(to, &tokens, sizeof tokens);
+        cache = fig_launch_operand(work->runner->program, places->node, launch->op, field->operand);
+        if (work->bound.tensors->of[cache - 1].is_dense) memcpy(to, &tokens, sizeof tokens);
         return;
     }
 }
@@ -143,7 +168,7 @@ static fig_status fill(const run_work *work, uint32_t launch, uint8_t *params) {
     fig_run_fill(work->runner, &work->shape, launch, params);
     for (uint32_t i = 0; i < ours->reloc_count; i++) {
         const fig_reloc *reloc = &common->relocs[ours->reloc + i];
-        if (fig_launch_reloc_bytes(reloc->kind) < sizeof(uint64_t)) continue; /* 0 */
+        if (fig_launch_reloc_bytes(reloc->kind) < sizeof(uint64_t)) continue; /* stays 0 */
         const uint64_t value = value_of(work, &places, reloc);
         memcpy(params + (reloc->offset - ours->params), &value, sizeof value);
     }
@@ -161,7 +186,7 @@ static fig_status put(run_work *work, fig_op op, uint8_t *params) {
     fig_run_launch launch = {.op = op, .shape = choice.shape, .params = params};
     work->launched++;
     FIG_TRY(runner->api->prepare(runner->device, &choice, &launch));
-    if (work->is_kept) fig_run_memo_add(runner->memo, &launch);
+    if (work->is_kept) FIG_TRY(fig_run_memo_add(runner->memo, &launch));
     return runner->api->launch(runner->device, &launch, work->run->stream);
 }
 
@@ -171,7 +196,8 @@ static uint32_t planner_of(const fig_runner *runner) {
                : 0;
 }
 
-/* The planner's launch: the plan, where the run makes one, and zeros. */
+/* Launches the planner kernel, which makes the plan if the run makes its own, and zeroes part of
+ * scratch. */
 static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_bytes) {
     alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT] = {0};
     const uint32_t launch = planner_of(work->runner);
@@ -190,7 +216,8 @@ static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_byte
     return put(work, FIG_OP_PLAN, bytes);
 }
 
-/* Of a node's launches the first that is made: the one behind it may do its work too. */
+/* Finds the first of a node's launches that this run needs. If the node's last launch can do all
+ * the work, the run needs only that launch. */
 static fig_status find_first(const run_work *work, fig_launch_range range, uint32_t *first) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     const uint32_t last = range.first + range.count - 1;
@@ -205,7 +232,7 @@ static fig_status find_first(const run_work *work, fig_launch_range range, uint3
 }
 
 static fig_status launch_node(run_work *work, uint32_t node) {
-    if (work->runner->program->nodes[node].op == FIG_OP_PLAN) return FIG_OK;
+    if (fig_program_view_makes_plan(&work->runner->program->nodes[node])) return FIG_OK;
     const fig_launch_range range = work->runner->graphs->common.node_launches[node];
     uint32_t first;
     FIG_TRY(find_first(work, range, &first));
@@ -217,7 +244,8 @@ static fig_status launch_node(run_work *work, uint32_t node) {
     return FIG_OK;
 }
 
-/* Under a plan that is given, zeros are there. */
+/* Launches the planner if the run needs it. If the caller gives a plan, fig_runner_plan() or the
+ * previous run has left scratch zeroed. */
 static fig_status launch_first(run_work *work) {
     const fig_run_shape *shape = &work->shape;
     if (!work->plans && (!work->splits || work->plan != NULL)) return FIG_OK;
@@ -225,32 +253,21 @@ static fig_status launch_first(run_work *work) {
     return launch_planner(work, work->scratch + shape->zeros, shape->temps - shape->zeros);
 }
 
-/* Attention alone over few tokens, as many as the host says: without a plan, and without pieces
- * that anyone would have to join. */
-static fig_status find_whole(const run_work *work, fig_whole_attention_params *whole, int *found) {
-    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT];
-    fig_attention_params attention;
-    const fig_lower_common *common = &work->runner->graphs->common;
-    const int32_t rows = work->run->rows, length = (int32_t)work->run->kv_length;
-    const uint32_t node = work->bound.nodes.first;
-    *found = 0;
-    if (!work->plans || reads_lengths(work) || work->bound.nodes.count != 1) return FIG_OK;
-    if (work->runner->program->nodes[node].op != FIG_OP_ATTENTION) return FIG_OK;
-    FIG_TRY(fill(work, common->node_launches[node].first, bytes));
-    memcpy(&attention, bytes, sizeof attention);
-    *whole = fig_whole_attention_of(&attention, rows, length);
-    *found =
-        fig_whole_attention_refuses(&attention, rows, length, &work->runner->kernel_traits) == NULL;
-    return FIG_OK;
-}
-
+/* If the run has a single node and the host knows one length for all rows, another operation may be
+ * able to do the node's whole work without a plan. Launches that operation if it can. */
 static fig_status launch_whole(run_work *work, int *launched) {
-    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT];
-    fig_whole_attention_params whole;
-    FIG_TRY(find_whole(work, &whole, launched));
-    if (!*launched) return FIG_OK;
-    memcpy(bytes, &whole, sizeof whole);
-    return put(work, FIG_OP_WHOLE_ATTENTION, bytes);
+    alignas(64) uint8_t bytes[FIG_PARAMS_LIMIT], whole[FIG_PARAMS_LIMIT];
+    const fig_runner *runner = work->runner;
+    const fig_node *node = &runner->program->nodes[work->bound.nodes.first];
+    const fig_launch_range range = runner->graphs->common.node_launches[work->bound.nodes.first];
+    const fig_whole *row = fig_kernel_table[node->op].whole;
+    *launched = 0;
+    if (!work->plans || reads_lengths(work) || work->bound.nodes.count != 1) return FIG_OK;
+    if (row == NULL || work->run->kv_length == 0) return FIG_OK;
+    FIG_TRY(fill(work, range.first, bytes));
+    *launched = row->make(bytes, work->run->rows, (int32_t)work->run->kv_length,
+                          &runner->kernel_traits, whole);
+    return *launched ? put(work, (fig_op)row->op, whole) : FIG_OK;
 }
 
 static fig_status launch_all(run_work *work) {
@@ -293,28 +310,30 @@ static fig_status find_nodes(const fig_runner *runner, const char *segment, fig_
     return FIG_OK;
 }
 
-/* What the nodes need beside their tensors. */
+/* Finds whether the nodes need a plan, and whether any node is split. */
 static void find_needs(run_work *work) {
     const fig_run_nodes *nodes = &work->bound.nodes;
     int planned = 0;
     for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++) {
         const fig_node *node = &work->runner->program->nodes[n];
         planned |= fig_run_shape_is_planned(work->runner->program, node);
-        work->splits |= fig_kernel_table[node->op].split;
+        work->splits |= fig_kernel_table[node->op].split != NULL;
     }
     work->plans = planned && work->run->plan == NULL;
     work->plan = planned ? work->run->plan : NULL;
 }
 
-/* What a program plans for sequences that are as long as this. */
+/* Returns the size for which the run's split is chosen. */
 static fig_run_size size_of(const run_work *work) {
     const int32_t limit = work->runner->program->spec.kv_limit;
     const int32_t given = (int32_t)work->run->kv_length;
-    const int32_t least = reads_lengths(work) ? limit : 1; /* where none is given */
-    return (fig_run_size){work->run->rows, given > 0 ? given : least, work->run->scratch_bytes};
+    const int32_t least = reads_lengths(work) ? limit : 1; /* used if kv_length is 0 */
+    return (fig_run_size){work->run->rows, given > 0 ? given : least, work->run->scratch_bytes,
+                          work->bound.size.queries};
 }
 
-/* A plan that is given was made for the best scratch. */
+/* Checks the size of the caller's plan, if there is one. Such a plan was made for the largest
+ * scratch. */
 static fig_status check_plan(const run_work *work) {
     if (work->plans || work->plan == NULL || work->run->plan_bytes >= work->shape.plan_bytes)
         return FIG_OK;
@@ -322,7 +341,7 @@ static fig_status check_plan(const run_work *work) {
                     work->run->plan_bytes, work->shape.plan_bytes);
 }
 
-/* Scratch is looked at where something lies there. */
+/* Checks the caller's scratch and assigns its parts, if this run needs scratch. */
 static fig_status take_scratch(run_work *work) {
     fig_run_size size = size_of(work);
     const int needed = work->plans || work->splits;
@@ -340,14 +359,15 @@ static fig_status take_scratch(run_work *work) {
                         work->shape.bytes);
     if ((uintptr_t)work->scratch % PIECE_BYTES != 0 ||
         (uintptr_t)work->run->plan % PIECE_BYTES != 0)
-        return fig_fail(FIG_INVALID, "run: scratch is %p and plan %p, multiples of %d are needed",
+        return fig_fail(FIG_INVALID, "run: scratch is %p and plan %p, they must be multiples of %d",
                         (void *)work->scratch, work->run->plan, PIECE_BYTES);
     if (work->plans) work->plan = work->scratch;
     work->bound.temps = work->scratch + work->shape.temps;
     return FIG_OK;
 }
 
-/* Lengths that lie on the device may be idle where they are too long; others may not be. */
+/* Finds how many tokens the tensors hold. If the run plans from lengths on the device, a row that
+ * is too long becomes idle; otherwise the tensors must hold every length. */
 static fig_status take_room(run_work *work) {
     const int64_t wanted = size_of(work).kv_limit;
     const int64_t known = reads_lengths(work) ? wanted : work->run->kv_length;
@@ -367,27 +387,48 @@ static fig_status check_nodes(const run_work *work) {
     if (work->plans && reads_lengths(work))
         FIG_TRY(fig_run_tensors_check(&work->bound, &program->nodes[0]));
     for (uint32_t n = nodes->first; n < nodes->first + nodes->count; n++)
-        if (program->nodes[n].op != FIG_OP_PLAN)
+        if (!fig_program_view_makes_plan(&program->nodes[n]))
             FIG_TRY(fig_run_tensors_check(&work->bound, &program->nodes[n]));
     return FIG_OK;
 }
 
-/* Rows of a tensor and blocks of a grid are counted in 31 bits. A block that does a part of a row
- * does 256 numbers of it or more, of one of two tensors. */
+/* The rows of a tensor and the blocks of a grid must fit 31 bits. If several blocks share a row,
+ * each block computes at least 256 elements of the row in one of two tensors, so a row has at most
+ * elements / 128 blocks. */
 static fig_status check_rows(const run_work *work) {
     const fig_program_view *program = work->runner->program;
     int64_t most = 1;
     for (uint32_t id = 1; id <= program->tensor_count; id++) {
         const fig_tensor_record *record = &program->tensors[id - 1];
-        if (record->symbol != FIG_SYMBOL_BATCH) continue;
+        if (!fig_program_view_has_rows(record)) continue;
         const int64_t numbers = record->dims[1] * record->dims[2] * record->dims[3];
-        const int64_t blocks = record->dims[0] * (1 + numbers / 128);
+        const int64_t row_tokens =
+            record->symbol == FIG_SYMBOL_QUERIES ? program->spec.row_tokens : 1;
+        const int64_t blocks = row_tokens * record->dims[0] * (1 + numbers / 128);
         if (blocks > most) most = blocks;
     }
     if (work->run->rows <= INT32_MAX / most) return FIG_OK;
     return fig_fail(FIG_TOO_LARGE,
-                    "run: rows is %" PRId32 ", limit %" PRId64 " where they are as wide as here",
+                    "run: rows is %" PRId32 ", limit %" PRId64 " for rows of this width",
                     work->run->rows, INT32_MAX / most);
+}
+
+/* Finds the rows and query tokens of the run. Where only the host knows the query tokens, each row
+ * has row_tokens, and the tensors must have as many. */
+static fig_status take_size(run_work *work) {
+    const fig_run *run = work->run;
+    const fig_program_view *program = work->runner->program;
+    const int64_t all = (int64_t)run->rows * program->spec.row_tokens;
+    fig_run_size *size = &work->bound.size;
+    FIG_TRY(fig_run_shape_queries(program, run, &size->queries));
+    size->rows = run->rows;
+    if (program->spec.query_limit == 0 || size->queries >= all ||
+        fig_program_view_query_starts(program) != 0)
+        return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "run: query_tokens is %" PRId32 ", %" PRId32 " rows of %" PRId32
+                    " tokens have %" PRId64,
+                    size->queries, run->rows, program->spec.row_tokens, all);
 }
 
 /* ---- Public ---------------------------------------------------------------------------------- */
@@ -396,6 +437,7 @@ static fig_status begin(run_work *work, const fig_runner *runner, const fig_run 
     *work = (run_work){.runner = runner, .run = run};
     work->bound = (fig_run_bound){.tensors = &runner->tensors, .run = run};
     FIG_TRY(check_numbers(run, &runner->program->spec));
+    FIG_TRY(take_size(work));
     FIG_TRY(find_nodes(runner, run->segment, &work->bound.nodes));
     find_needs(work);
     return FIG_OK;
@@ -408,7 +450,7 @@ static fig_status check(run_work *work) {
     return check_nodes(work);
 }
 
-/* Launches between the device's begin and end. */
+/* Calls `launches` between the begin() and end() of the device. */
 static fig_status launch(run_work *work, fig_status (*launches)(run_work *work)) {
     const fig_runner *runner = work->runner;
     FIG_TRY(runner->api->begin(runner->device, work->run->stream));
@@ -433,7 +475,7 @@ static fig_status run_plan(run_work *work) {
     if (work->plan == NULL || (uintptr_t)work->plan % PIECE_BYTES != 0 ||
         (uintptr_t)work->run->scratch % PIECE_BYTES != 0)
         return fig_fail(FIG_INVALID,
-                        "plan: plan is %p and scratch %p, they must be at multiples of %d",
+                        "plan: plan is %p and scratch %p, they must be multiples of %d",
                         work->run->plan, work->run->scratch, PIECE_BYTES);
     if (work->run->rows == 0) return FIG_OK;
     fig_run_size size = size_of(work);

@@ -1,8 +1,9 @@
-/* run_order.c: see run_order.h.
+/* run_order.c: chooses the order in which the nodes of a run are launched.
  *
- * Edges say what nodes need of each other's tensors; a caller may put one tensor where another is,
- * which only the bindings of a run tell. Invariant: memory is as long as its binding says, so that
- * what does not meet lies apart whatever the strides are. */
+ * The program's edges show which nodes use each other's tensors. But a caller may bind two tensors
+ * to the same memory, which shows only in the bindings of a run. Invariant: a tensor lies within
+ * the bytes of its binding, so tensors whose bytes do not overlap are disjoint, whatever their
+ * strides. */
 #include "engine/runs/run_order.h"
 
 #include <inttypes.h>
@@ -10,7 +11,9 @@
 
 #include "planner/status.h"
 
-enum { OF_APART = 1, OF_OTHERS = 2, WRITTEN = 4 }; /* uses */
+/* Bits of `uses`: a node that is apart uses the tensor; some other node uses it; some node writes
+ * it. */
+enum { OF_APART = 1, OF_OTHERS = 2, WRITTEN = 4 };
 
 static void list_apart(const fig_program_view *view, uint8_t *apart) {
     for (uint32_t n = 0; n < view->node_count; n++)
@@ -48,7 +51,8 @@ void fig_run_order_finish(fig_run_order *order) {
     *order = (fig_run_order){0};
 }
 
-/* The caller's structs may be of another header's size, which is that of the first. */
+/* The caller may be compiled with another version of the header, so the first struct gives the size
+ * of all. */
 static const fig_binding *binding_of(const fig_run *run, int32_t number) {
     return (const void *)((const uint8_t *)run->bindings + (size_t)number * run->bindings[0].size);
 }
@@ -58,7 +62,7 @@ static int meet(const fig_binding *a, const fig_binding *b) {
     return first < second + b->bytes && second < first + a->bytes;
 }
 
-/* Surplus bindings are nobody's. */
+/* Returns the number of bindings that the graphs use; the caller may give more. */
 static int32_t binding_count(const fig_run_bound *bound) {
     const int32_t given = bound->run->binding_count, known = bound->tensors->bound_count;
     return given < known ? given : known;

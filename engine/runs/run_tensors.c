@@ -1,29 +1,31 @@
-/* run_tensors.c: where the tensors of one run lie.
+/* run_tensors.c: finds the memory of the tensors of one run.
  *
- * Leaves what memory holds to places.c. Invariant: nothing here is kept of a run, or written but
- * through an out-parameter. */
+ * places.c computes strides and sizes. Invariant: a run leaves no state here; results go only to
+ * out-parameters. */
 #include "engine/runs/run_tensors.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/overlap.h"
+#include "engine/bind/overlap.h"
 #include "graphs/operations/operation.h"
 #include "planner/status.h"
 
-/* ---- What a program's tensors are ------------------------------------------------------------ */
+/* ---- Kinds of tensors ------------------------------------------------------------------------ */
 
-/* A node's caches are the tensors whose extent its kernel wants; without a table they are dense. */
+/* Marks the dense caches of a node. A node's caches are the tensors with an extent field in its
+ * kernel's params; they are dense if the node has no page table. */
 static void mark_caches(fig_run_tensors *tensors, const fig_node *node) {
     const fig_kernel *kernel = &fig_kernel_table[node->op];
-    const uint32_t *operands = tensors->view->operands + node->operand;
     uint32_t table = 0;
     for (uint32_t i = 0; i < kernel->operand_count; i++)
-        if (strcmp(kernel->operands[i].name, "page_table") == 0) table = operands[i];
+        if (strcmp(kernel->operands[i].name, "page_table") == 0)
+            table = fig_program_view_operand(tensors->view, node, i);
     for (uint32_t i = 0; i < kernel->field_count; i++) {
         if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
-        const uint32_t cache = operands[kernel->fields[i].operand];
+        const uint32_t cache =
+            fig_launch_operand(tensors->view, node, node->op, kernel->fields[i].operand);
         if (table == 0) {
             tensors->of[cache - 1].is_dense = 1;
         } else {
@@ -32,9 +34,20 @@ static void mark_caches(fig_run_tensors *tensors, const fig_node *node) {
     }
 }
 
+static void mark_packed(fig_run_tensors *tensors, const fig_node *node) {
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    const uint32_t *operands = tensors->view->operands + node->operand;
+    for (uint32_t i = 0; i < kernel->operand_count && i < node->operand_count; i++) {
+        const int is_indptr = strcmp(kernel->operands[i].name, "indptr") == 0;
+        if (operands[i] == 0) continue;
+        if (is_indptr || strcmp(kernel->operands[i].name, "offsets") == 0)
+            tensors->of[operands[i] - 1].ends = 1 + is_indptr;
+    }
+}
+
 fig_status fig_run_tensors_init(fig_run_tensors *tensors, const fig_program_view *view) {
     const size_t count = (size_t)view->tensor_count + 1; /* never 0 */
-    fig_run_temp before = {0, 0, 0};
+    fig_run_temp before = {0, 0, 0, 0};
     int32_t bound = 0;
     *tensors = (fig_run_tensors){.view = view, .of = calloc(count, sizeof *tensors->of)};
     if (tensors->of == NULL) return fig_fail(FIG_NOMEM, "runner: %u tensors", view->tensor_count);
@@ -47,6 +60,10 @@ fig_status fig_run_tensors_init(fig_run_tensors *tensors, const fig_program_view
     tensors->bound_count = bound;
     for (uint32_t n = 0; n < view->node_count; n++)
         mark_caches(tensors, &view->nodes[n]);
+    for (uint32_t n = 0; n < view->node_count; n++)
+        mark_packed(tensors, &view->nodes[n]);
+    const uint32_t starts = fig_program_view_query_starts(view);
+    if (starts != 0) tensors->of[starts - 1].is_starts = 1;
     return FIG_OK;
 }
 
@@ -57,7 +74,8 @@ void fig_run_tensors_finish(fig_run_tensors *tensors) {
 
 /* ---- Bindings -------------------------------------------------------------------------------- */
 
-/* The caller's structs may be of another header's size, which is that of the first. */
+/* The caller may be compiled with another version of the header, so the first struct gives the size
+ * of all. */
 static fig_status take_binding(const fig_run_bound *bound, uint32_t tensor, fig_binding *binding) {
     const fig_run *run = bound->run;
     const int32_t number = bound->tensors->of[tensor - 1].binding;
@@ -69,16 +87,30 @@ static fig_status take_binding(const fig_run_bound *bound, uint32_t tensor, fig_
     theirs += (size_t)number * run->bindings[0].size;
     FIG_TRY(fig_status_take_options(binding, sizeof *binding, theirs, "fig_binding"));
     if (binding->name != NULL && strcmp(binding->name, name) != 0)
-        return fig_fail(FIG_INVALID, "run: binding %" PRId32 " is named %s, that tensor is %s",
+        return fig_fail(FIG_INVALID, "run: binding %" PRId32 " is named %s, but that tensor is %s",
                         number, binding->name, name);
     if (binding->address == NULL)
         return fig_fail(FIG_UNBOUND, "run: tensor %s has no address", name);
     return FIG_OK;
 }
 
-/* A tensor as this run has it: of a cache without a table as many tokens as there are, of a table
- * the rows that are read. A single sequence has no next, so that whatever is said to lie between
- * them is as much as there is. */
+/* Counts the elements that the binding of a packed RoPE array holds, at most the recorded
+ * dims[0]. */
+static int64_t count_numbers(const fig_binding *binding, const fig_tensor_record *record) {
+    const uint64_t count = binding->bytes / fig_program_view_dtype_bytes(record->dtype);
+    if (count >= (uint64_t)record->dims[0]) return record->dims[0];
+    return count > 0 ? (int64_t)count : 1; /* if 0, fig_places_measure() refuses the size */
+}
+
+/* Returns the rows of a tensor, if it has rows. */
+static int32_t rows_of(const fig_run_bound *bound, const fig_tensor_record *record) {
+    return record->symbol == FIG_SYMBOL_QUERIES ? bound->size.queries : bound->size.rows;
+}
+
+/* Describes a tensor with its size in this run: for a dense cache the tokens that the binding
+ * holds, for a page table the rows and columns in use, for packed RoPE the segments. If a dense
+ * cache has a single sequence, its stride between sequences is never used, so the size of the whole
+ * binding replaces that stride. */
 static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor, fig_binding *binding,
                                fig_tensor_record *record) {
     const fig_run_tensor *known = &bound->tensors->of[tensor - 1];
@@ -87,13 +119,15 @@ static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor, fig_
         .record = record,
         .name = fig_program_view_tensor_name(bound->tensors->view, tensor),
         .binding = binding,
-        .rows = bound->run->rows,
+        .rows = rows_of(bound, record),
         .pages_least = known->is_dense ? bound->run->rows : 1,
     };
     if (known->is_dense && bound->run->rows == 1 && binding->strides[3] != 0)
         binding->strides[0] =
             (int64_t)(binding->bytes / fig_program_view_dtype_bytes(record->dtype));
     if (known->is_dense) record->dims[1] = fig_places_dense_tokens(&wish);
+    if (known->ends > 0) record->dims[0] = count_numbers(binding, record);
+    if (known->is_starts) record->dims[0] = (int64_t)bound->run->rows + 1;
     if (known->page_tokens > 0) {
         record->dims[1] = fig_places_table_columns(&wish);
         record->dims[0] = bound->run->rows;
@@ -115,13 +149,13 @@ static fig_status check_address(const fig_run_bound *bound, uint32_t tensor,
 static void place_temp(const fig_run_bound *bound, uint32_t tensor, fig_bound_place *place) {
     const fig_tensor_record *record = &bound->tensors->view->tensors[tensor - 1];
     const fig_run_temp *before = &bound->tensors->of[tensor - 1].before;
-    *place = (fig_bound_place){.address = bound->temps +
-                                          fig_run_shape_temp_offset(before, bound->run->rows),
-                               .extent = fig_places_extent(record, bound->run->rows)};
+    *place =
+        (fig_bound_place){.address = bound->temps + fig_run_shape_temp_offset(before, &bound->size),
+                          .extent = fig_places_extent(record, rows_of(bound, record))};
     fig_places_default_strides(record, place->strides);
 }
 
-/* Its record as the run has it, too. */
+/* Finds the place of a tensor, and its record with the sizes of this run. */
 static fig_status place_as(const fig_run_bound *bound, uint32_t tensor, fig_tensor_record *record,
                            fig_bound_place *place) {
     fig_binding binding;
@@ -180,7 +214,7 @@ fig_status fig_run_tensors_room(const fig_run_bound *bound, fig_run_room *room) 
 
 /* ---- Overlap --------------------------------------------------------------------------------- */
 
-/* An operand where it lies. */
+/* An operand and its memory. */
 typedef struct operand {
     uint32_t tensor; /* 0: absent */
     uint32_t access;
@@ -203,7 +237,8 @@ static fig_status find_operand(const fig_run_bound *bound, const fig_node *node,
     return FIG_OK;
 }
 
-/* 1: two operands are one array, which the operation may work on in place. */
+/* Returns 1 if the two operands are the same array and the operation may work on that array in
+ * place. */
 static int share(const fig_node *node, uint32_t a, uint32_t b, const operand *of) {
     const operand *first = &of[a], *second = &of[b];
     return fig_operation_may_share(node->op, a, b) && first->begin == second->begin &&
@@ -219,7 +254,7 @@ static fig_status check_pair(const fig_run_bound *bound, const fig_node *node, u
     if (first->end <= second->begin || second->end <= first->begin) return FIG_OK;
     if (share(node, a, b, of) || !fig_overlap_meets(&first->array, &second->array)) return FIG_OK;
     const fig_program_view *view = bound->tensors->view;
-    return fig_fail(FIG_INVALID, "tensor %s: lies on tensor %s, and %s writes %s",
+    return fig_fail(FIG_INVALID, "tensor %s: overlaps tensor %s, and %s writes %s",
                     fig_program_view_tensor_name(view, second->tensor),
                     fig_program_view_tensor_name(view, first->tensor), fig_table_op_name(node->op),
                     second->access & FIG_ACCESS_WRITE ? "the first" : "the second");

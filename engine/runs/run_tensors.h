@@ -1,52 +1,59 @@
-/* run_tensors.h: where the tensors of one run lie.
+/* run_tensors.h: finds the memory of the tensors of one run.
  *
- * Reads a run's bindings each time they are asked for, so that nothing is kept of a run: what a
- * program's tensors are is found once, when its runner is opened. Invariant: a place that is given
- * out holds all that the run may touch of it. */
+ * Every function reads the run's bindings again and keeps no state of the run. Only the kinds of a
+ * program's tensors are found once, when the runner opens. Invariant: a returned place covers all
+ * memory of the tensor that the run may touch. */
 #ifndef FIG_ENGINE_RUN_TENSORS_H
 #define FIG_ENGINE_RUN_TENSORS_H
 
-#include "engine/places.h"
+#include "engine/bind/places.h"
 #include "graphs/run_shape.h"
 
 typedef struct fig_run_tensor {
-    int32_t binding;     /* its number among those that a caller binds; -1: a temp */
-    fig_run_temp before; /* of a temp: what the temps before it take */
-    int32_t page_tokens; /* of a page table: tokens of a page; 0: it is none */
-    int is_dense;        /* 1: a cache without a table */
+    int32_t binding;     /* index among the tensors that a caller binds; -1: a temp */
+    fig_run_temp before; /* for a temp: the scratch that the temps before it take */
+    int32_t page_tokens; /* for a page table: tokens of a page; 0: any other tensor */
+    int is_dense;        /* 1: a cache without a page table */
+    int is_starts;       /* 1: query_starts, of which a run has one more than rows */
+    /* For arrays of packed RoPE: 1 for offsets, which has one element per segment, and 2 for
+     * indptr, which also has the end of the last segment. For any other tensor: 0. */
+    int32_t ends;
 } fig_run_tensor;
 
 typedef struct fig_run_tensors {
     const fig_program_view *view;
     fig_run_tensor *of;  /* [tensor_count] tensor id t is of[t - 1] */
-    int32_t bound_count; /* of them, those that a caller binds */
+    int32_t bound_count; /* number of tensors that a caller binds */
 } fig_run_tensors;
 
-/* finish takes a zeroed struct. */
+/* fig_run_tensors_finish() accepts a zeroed struct. */
 fig_status fig_run_tensors_init(fig_run_tensors *tensors, const fig_program_view *view);
 void fig_run_tensors_finish(fig_run_tensors *tensors);
 
-/* One run: nodes [first, first + count). */
+/* The nodes of one run: [first, first + count). */
 typedef struct fig_run_nodes {
     uint32_t first, count;
 } fig_run_nodes;
 typedef struct fig_run_bound {
     const fig_run_tensors *tensors;
     const fig_run *run;
-    uint8_t *temps; /* where they begin */
+    uint8_t *temps; /* start of the temps in scratch */
     fig_run_nodes nodes;
+    fig_run_size size; /* its rows and query tokens give the extent of tensors */
 } fig_run_bound;
 
-/* FIG_UNBOUND: nobody gave it an address. */
+/* Finds the place of a tensor. FIG_UNBOUND: the caller gave the tensor no address. */
 fig_status fig_run_tensors_place(const fig_run_bound *bound, uint32_t tensor,
                                  fig_bound_place *place);
-/* What the caches and page tables that the nodes name hold of each sequence. */
+/* The number of tokens of each sequence for which the nodes' caches and page tables have room. */
 typedef struct fig_run_room {
-    int64_t dense_tokens, tokens; /* in the shortest dense cache; there and in the page tables */
-    uint32_t shortest;            /* tensor that holds so many; 0: nothing bounds them */
+    /* dense_tokens: the room in the shortest dense cache. tokens: the least room of all caches. */
+    int64_t dense_tokens, tokens;
+    uint32_t shortest; /* the tensor with the least room; 0: no tensor bounds the tokens */
 } fig_run_room;
 fig_status fig_run_tensors_room(const fig_run_bound *bound, fig_run_room *room);
-/* All that a node names has its place, and nothing that it writes lies on anything else of it. */
+/* Checks that every operand of a node has memory, and that no operand that the node writes overlaps
+ * another operand. */
 fig_status fig_run_tensors_check(const fig_run_bound *bound, const fig_node *node);
 
 #endif

@@ -1,7 +1,7 @@
-/* runner.c: open and close a runner.
+/* runner.c: opens and closes a runner.
  *
- * Leaves what a run does to run.c. Invariant: every kernel that any run may need is loaded when
- * open returns, however the run's tensors will lie. */
+ * run.c executes runs. Invariant: when open returns, every kernel that any run may need is loaded,
+ * whatever the addresses and strides of the run's tensors. */
 #include "engine/runs/runner.h"
 
 #include <inttypes.h>
@@ -9,17 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/choice.h"
-#include "graphs/haste.h"
-#include "kernels/form.h"
-#include "kernels/whole_attention.h"
+#include "engine/cuda/choice.h"
+#include "graphs/lower/early_reads.h"
+#include "kernels/attention/merges.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
+enum { CONCURRENT_RUNS = 12, CONCURRENT_LIMIT = 1024 };
+
 static fig_status check_program(const fig_program_view *program) {
+    if (fig_spec_has_chunks(&program->spec))
+        return fig_fail(FIG_UNSUPPORTED,
+                        "runner: the spec's row_tokens is %" PRId32
+                        ", but only an engine runs packed programs with more than %d",
+                        program->spec.row_tokens, FIG_ROW_TOKENS_LIMIT);
     for (uint32_t n = 0; n < program->node_count; n++) {
         const fig_node *node = &program->nodes[n];
         if (node->op == FIG_OP_CALL || fig_program_view_meets(node))
-            return fig_fail(FIG_UNSUPPORTED, "runner: node %u is %s, which an engine alone makes",
+            return fig_fail(FIG_UNSUPPORTED, "runner: node %u is %s, which only an engine can run",
                             n, node->op == FIG_OP_CALL ? "a call" : "a collective");
     }
     return FIG_OK;
@@ -36,8 +43,9 @@ static fig_status open_device(fig_runner *runner, const fig_runner_options *opti
     return FIG_OK;
 }
 
-/* Whatever its tensors' addresses and strides will be, one of the families that do not refuse what
- * is known now serves the launch, or the last. */
+/* Loads every family that may serve a launch. The addresses and strides of the tensors are not
+ * known yet. The function therefore loads every family that does not refuse the params known so
+ * far, and the last family, which serves if all others refuse. */
 static fig_status load_families(fig_runner *runner, fig_op op, const uint8_t *params) {
     for (uint32_t i = 0; fig_families_of(op, i) != NULL; i++) {
         fig_family_choice choice;
@@ -47,47 +55,36 @@ static fig_status load_families(fig_runner *runner, fig_op op, const uint8_t *pa
     return FIG_OK;
 }
 
-/* A run of short rows may have any of these workers and tiles. */
-static fig_status load_short(fig_runner *runner, const uint8_t *params) {
-    fig_attention_params attention;
-    memcpy(&attention, params, sizeof attention);
-    const int32_t segments = attention.split.row_limit * attention.split.groups;
-    for (int32_t blocks = 2; blocks <= FIG_FORM_SHORT_BLOCKS; blocks *= 2) {
-        for (int32_t warps = FIG_FORM_SHORT_WARPS; warps <= FIG_FORM_SHORT_LIMIT; warps *= 2) {
-            attention.split.workers = segments * blocks;
-            attention.split.tile_tokens = warps * FIG_FORM_TOKENS;
-            FIG_TRY(load_families(runner, FIG_OP_ATTENTION, (const uint8_t *)&attention));
-        }
-    }
+/* Loads the kernels of a launch for all ways in which a run of this variant may be cut. */
+static fig_status load_launch(fig_runner *runner, const fig_run_shape *shape, uint32_t launch) {
+    const fig_op op = (fig_op)runner->graphs->common.launches[launch].op;
+    const fig_kernel *kernel = &fig_kernel_table[op];
+    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    fig_run_fill(runner, shape, launch, params);
+    if (kernel->cut == NULL) return load_families(runner, op, params);
+    for (int32_t n = 0; kernel->cut(params, &runner->kernel_traits, n); n++)
+        FIG_TRY(load_families(runner, op, params));
     return FIG_OK;
 }
 
-static fig_status load_launch(fig_runner *runner, const fig_run_shape *shape, uint32_t launch) {
-    const fig_lower_common *common = &runner->graphs->common;
-    alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
-    const fig_op op = (fig_op)common->launches[launch].op;
-    fig_run_fill(runner, shape, launch, params);
-    FIG_TRY(load_families(runner, op, params));
-    return op == FIG_OP_ATTENTION ? load_short(runner, params) : FIG_OK;
-}
-
-/* Whatever is bound and however long its sequences are, attention of such heads. */
+/* Loads the kernels of the operation that may do a launch's whole work without a plan, for all
+ * bindings and lengths. */
 static fig_status load_whole(fig_runner *runner, const fig_launch *launch) {
-    fig_attention_params attention;
-    fig_whole_attention_params whole;
-    if (launch->op != FIG_OP_ATTENTION || fig_program_view_reads_lengths(runner->program))
+    const fig_whole *row = fig_kernel_table[launch->op].whole;
+    alignas(64) uint8_t whole[FIG_PARAMS_LIMIT];
+    if (row == NULL || fig_program_view_reads_lengths(runner->program)) return FIG_OK;
+    if (!row->make(runner->graphs->common.params + launch->params, 1, 0, &runner->kernel_traits,
+                   whole))
         return FIG_OK;
-    memcpy(&attention, runner->graphs->common.params + launch->params, sizeof attention);
-    attention.split.row_tokens = 1;
-    if (fig_whole_attention_refuses(&attention, 1, 1, &runner->kernel_traits) != NULL)
-        return FIG_OK;
-    whole = fig_whole_attention_of(&attention, 1, 1);
-    return load_families(runner, FIG_OP_WHOLE_ATTENTION, (const uint8_t *)&whole);
+    return load_families(runner, (fig_op)row->op, whole);
 }
 
-/* Of every variant that a run may be cut in: how long its sequences are decides which. */
+/* Loads the kernels of every variant that a run may use. The number and lengths of a run's rows
+ * decide its variant and its cut. */
 static fig_status load_kernels(fig_runner *runner) {
-    const fig_run_size size = {1, runner->program->spec.kv_limit, FIG_RUN_SHAPE_BEST};
+    const fig_spec *spec = &runner->program->spec;
+    const int32_t queries = spec->query_limit > 0 ? 1 : 0;
+    const fig_run_size size = {1, spec->kv_limit, FIG_RUN_SHAPE_BEST, queries};
     const fig_plan_params planner = {.rows = 1};
     const int varies =
         runner->graphs->common.classes.count > 0 && !runner->graphs->target.deterministic;
@@ -104,22 +101,39 @@ static fig_status load_kernels(fig_runner *runner) {
     return FIG_OK;
 }
 
-static fig_status list_haste(fig_runner *runner) {
+/* Returns the attention flags with which `runs` concurrent runs, each on its own stream, cannot
+ * deadlock: the blocks that may wait for others must not fill the GPU. */
+static uint32_t flags_of_concurrency(int32_t runs, int32_t sm_count) {
+    if (sm_count == 0) return 0; /* the host */
+    if (fig_merges_may_starve(runs, FIG_MERGES_WAITING, sm_count)) return FIG_ATTENTION_APART;
+    if (fig_merges_may_starve(runs, FIG_MERGES_WAITING_SPREAD, sm_count))
+        return FIG_ATTENTION_IN_ORDER;
+    return 0;
+}
+
+static fig_status list_early_reads(fig_runner *runner, int32_t concurrent_runs) {
     const fig_lower_common *common = &runner->graphs->common;
-    runner->haste = calloc(common->launch_count, sizeof *runner->haste);
-    if (runner->haste == NULL)
+    const fig_traits *traits = &runner->traits;
+    runner->early_reads = calloc(common->launch_count, sizeof *runner->early_reads);
+    if (runner->early_reads == NULL)
         return fig_fail(FIG_NOMEM, "runner: %" PRIu32 " launches", common->launch_count);
-    return fig_haste_list(runner->program, common->launches, common->launch_count, runner->haste);
+    FIG_TRY(fig_early_reads_list(runner->program, common->launches, common->launch_count,
+                                 runner->early_reads));
+    const int32_t runs = concurrent_runs > 0 ? concurrent_runs : CONCURRENT_RUNS;
+    const int32_t sm_count = traits->compute_capability > 0 ? traits->sm_count : 0;
+    fig_early_reads_add(common->launches, common->launch_count,
+                        flags_of_concurrency(runs, sm_count), runner->early_reads);
+    return FIG_OK;
 }
 
 static fig_status open_runner(fig_runner *runner, const fig_runner_options *options) {
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
-    FIG_TRY(list_haste(runner));
     FIG_TRY(fig_run_order_init(&runner->order, &runner->tensors));
     FIG_TRY(
         fig_run_memo_create(&runner->memo, &runner->graphs->common, runner->tensors.bound_count));
     FIG_TRY(open_device(runner, options));
+    FIG_TRY(list_early_reads(runner, options->concurrent_runs));
     return load_kernels(runner);
 }
 
@@ -129,9 +143,9 @@ fig_status fig_runner_open(fig_runner **out, const fig_graphs *graphs,
     *out = NULL;
     if (graphs == NULL) return fig_fail(FIG_INVALID, "runner: graphs is NULL");
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_runner_options"));
-    if (ours.reserved != 0)
-        return fig_fail(FIG_INVALID, "runner: reserved is %" PRId32 ", it must be 0",
-                        ours.reserved);
+    if (ours.concurrent_runs < 0 || ours.concurrent_runs > CONCURRENT_LIMIT)
+        return fig_fail(FIG_INVALID, "runner: concurrent_runs is %" PRId32 ", limits 0 to %d",
+                        ours.concurrent_runs, CONCURRENT_LIMIT);
     fig_runner *runner = calloc(1, sizeof *runner);
     if (runner == NULL) return fig_fail(FIG_NOMEM, "runner: %zu bytes", sizeof *runner);
     runner->graphs = graphs;
@@ -151,7 +165,7 @@ void fig_runner_close(fig_runner *runner) {
     fig_run_tensors_finish(&runner->tensors);
     fig_run_memo_destroy(runner->memo);
     fig_run_order_finish(&runner->order);
-    free(runner->haste);
+    free(runner->early_reads);
     free(runner);
 }
 

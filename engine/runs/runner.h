@@ -1,7 +1,8 @@
-/* runner.h: what a runner is made of.
+/* runner.h: the runner's struct.
  *
- * Owns nothing but the struct: runner.c opens and closes it, run.c reads it. Invariant: nothing of
- * it but the memo changes between open and close, so that any number of threads may read it. */
+ * This header only defines the struct; runner.c opens and closes a runner, and run.c reads the
+ * struct. Invariant: between open and close only the memo changes, so any number of threads may use
+ * a runner. */
 #ifndef FIG_ENGINE_RUNNER_H
 #define FIG_ENGINE_RUNNER_H
 
@@ -10,19 +11,21 @@
 #include "engine/runs/run_tensors.h"
 
 struct fig_runner {
-    const fig_graphs *graphs;        /* the caller's, shared */
-    const fig_program_view *program; /* theirs */
+    const fig_graphs *graphs;        /* the caller owns and may share them */
+    const fig_program_view *program; /* part of graphs */
     const fig_run_device_api *api;
     fig_run_device *device;
-    fig_traits traits, kernel_traits; /* the device's; as its kernels may rely on them */
+    fig_traits traits, kernel_traits; /* kernel_traits: the traits that kernels may rely on */
     fig_run_tensors tensors;
     fig_run_memo *memo;
     fig_run_order order;
-    uint32_t *haste; /* [launch_count] FIG_ATTENTION_*, where the plan was made by another run */
+    /* [launch_count] FIG_EARLY_READS_* or FIG_ATTENTION_* of each launch, for a plan that is
+     * already complete */
+    uint32_t *early_reads;
 };
 
-/* The params of a launch as far as nothing is bound; [FIG_PARAMS_LIMIT], of which those behind the
- * launch's own stay as they are. */
+/* Fills in the params of a launch that do not depend on bindings. params is [FIG_PARAMS_LIMIT];
+ * bytes past the end of the launch's params do not change. */
 void fig_run_fill(const fig_runner *runner, const fig_run_shape *shape, uint32_t launch,
                   uint8_t *params);
 

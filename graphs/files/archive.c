@@ -1,7 +1,7 @@
-/* archive.c: the images of kernels that a file records, and may hold.
+/* archive.c: records, embeds and admits the images of kernels that a file holds.
  *
- * See archive.h for what is whose. Invariant: records are sorted and none is there twice, so that
- * the same images are the same bytes. */
+ * archive.h says what this file owns. Invariant: records are sorted and none occurs twice, so that
+ * equal images give equal bytes. */
 #include "graphs/files/archive.h"
 
 #include <inttypes.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "graphs/hash.h"
-#include "kernels/families.h"
+#include "graphs/view/hash.h"
+#include "kernels/table/families.h"
 #include "planner/size.h"
 #include "planner/status.h"
 
@@ -38,7 +38,7 @@ static int has_family(const fig_archive_image *image) {
     return 1;
 }
 
-/* In the frame's content. */
+/* Returns the bytes that an image occupies in the content of the zstd frame. */
 static uint64_t room_of(const fig_archive_image *image) {
     return fig_size_align(image->bytes, IMAGE_ALIGNMENT);
 }
@@ -48,7 +48,7 @@ fig_status fig_archive_check(const fig_archive *archive) {
     for (uint32_t i = 0; i < archive->image_count; i++) {
         const fig_archive_image *image = &archive->images[i];
         if (!has_family(image))
-            return fig_fail(FIG_INVALID, "image %" PRIu32 ": family is no name", i);
+            return fig_fail(FIG_INVALID, "image %" PRIu32 ": family is not a name of [a-z0-9_]", i);
         if (image->bytes < 1 || image->bytes > FIG_ARCHIVE_CODE_LIMIT)
             return fig_fail(FIG_INVALID, "image %" PRIu32 ": bytes is %" PRIu64 ", limits 1 to %d",
                             i, image->bytes, FIG_ARCHIVE_CODE_LIMIT);
@@ -62,7 +62,8 @@ fig_status fig_archive_check(const fig_archive *archive) {
     return FIG_OK;
 }
 
-/* The place in this library of what a record names; 0: it has none of that name. */
+/* Finds this library's index of the recorded family and capability. Returns 0 if this library has
+ * no family of that name. */
 static int find_place(const fig_archive_image *image, fig_image_given *place) {
     if (image->op >= FIG_OP_KERNEL_COUNT) return 0;
     place->op = (fig_op)image->op;
@@ -108,12 +109,13 @@ static void forget_images(fig_archive *archive) {
     archive->image_count = archive->code_bytes = 0;
 }
 
-static void record_family(fig_archive *archive, fig_op op, uint32_t family,
-                          fig_image_source source) {
+static fig_status record_family(fig_archive *archive, fig_op op, uint32_t family,
+                                fig_image_source source) {
     for (fig_image_path path = 0; path < FIG_IMAGE_PATH_COUNT; path++) {
         const fig_image own = source(op, family, path);
         if (own.bytes == NULL) continue;
-        assert(archive->image_count < FIG_ARCHIVE_IMAGE_LIMIT);
+        FIG_TRY_OURS(archive->image_count < FIG_ARCHIVE_IMAGE_LIMIT, "archive: %d images, limit %d",
+                     FIG_ARCHIVE_IMAGE_LIMIT + 1, FIG_ARCHIVE_IMAGE_LIMIT);
         fig_archive_image *image = &archive->images[archive->image_count++];
         const char *name = fig_families_of(op, family)->name;
         *image = (fig_archive_image){
@@ -122,6 +124,7 @@ static void record_family(fig_archive *archive, fig_op op, uint32_t family,
         memcpy(image->family, name, strlen(name));
         memcpy(image->sha256, own.sha256, sizeof image->sha256);
     }
+    return FIG_OK;
 }
 
 fig_status fig_archive_record(fig_archive *archive, uint32_t ops, fig_image_source source) {
@@ -131,14 +134,14 @@ fig_status fig_archive_record(fig_archive *archive, uint32_t ops, fig_image_sour
         return fig_fail(FIG_NOMEM, "archive: %d images", FIG_ARCHIVE_IMAGE_LIMIT);
     for (fig_op op = 0; op < FIG_OP_KERNEL_COUNT; op++)
         for (uint32_t family = 0; ops >> op & 1 && fig_families_of(op, family) != NULL; family++)
-            record_family(archive, op, family, source);
+            FIG_TRY(record_family(archive, op, family, source));
     qsort(archive->images, archive->image_count, sizeof *archive->images, compare_images);
     return FIG_OK;
 }
 
 /* ---- The images themselves ------------------------------------------------------------------- */
 
-/* All of them, as the frame has them. *raw is to be freed. */
+/* Lays out all images as the zstd frame contains them. The caller frees *raw. */
 static fig_status gather(const fig_archive *archive, fig_image_source source, uint8_t **raw,
                          size_t *raw_bytes) {
     *raw_bytes = 0;
@@ -195,7 +198,7 @@ static fig_status check_list(const fig_trust *trust) {
     for (int32_t i = 0; i < trust->image_count; i++) {
         const char *word = trust->images[i];
         if (word == NULL || strlen(word) != HEX_DIGITS || strspn(word, digits) != HEX_DIGITS)
-            return fig_fail(FIG_INVALID, "fig_trust: image %" PRId32 " is no SHA-256 in hex", i);
+            return fig_fail(FIG_INVALID, "fig_trust: image %" PRId32 " is not a SHA-256 in hex", i);
     }
     return FIG_OK;
 }
@@ -213,7 +216,7 @@ static fig_status judge(const fig_archive_image *image, const fig_trust *trust,
     if (is_listed(trust, hex) || fig_archive_is_own(image, source)) return FIG_OK;
     return fig_fail(FIG_INVALID,
                     "the file's image of %s (%s, %" PRId32 ".%" PRId32
-                    ") is not trusted, SHA-256 %s: if you know whose it is, put that into "
+                    ") is not trusted, SHA-256 %s: if you know its origin, add that to "
                     "fig_trust.images, or open without trust for the library's own kernels",
                     fig_kernel_table[image->op].name, image->family, image->compute_capability / 10,
                     image->compute_capability % 10, hex);
@@ -233,7 +236,7 @@ static fig_status decompress(const fig_archive *archive, uint8_t **code) {
     return fig_fail(FIG_FORMAT, "section CODE: zstd: %s", ZSTD_getErrorName(done));
 }
 
-/* The bytes are what was recorded. */
+/* Checks that the bytes have the recorded hash. */
 static fig_status check_hash(const fig_archive_image *image, const uint8_t *bytes) {
     uint8_t sha256[32];
     fig_hash_sha256 hash;
@@ -241,9 +244,10 @@ static fig_status check_hash(const fig_archive_image *image, const uint8_t *byte
     fig_hash_sha256_add(&hash, bytes, (size_t)image->bytes);
     fig_hash_sha256_finish(&hash, sha256);
     if (memcmp(sha256, image->sha256, sizeof sha256) == 0) return FIG_OK;
-    return fig_fail(FIG_FORMAT,
-                    "section CODE: the image of %s (%s) has another SHA-256 than IMAG says",
-                    fig_kernel_table[image->op].name, image->family);
+    return fig_fail(
+        FIG_FORMAT,
+        "section CODE: the image of %s (%s) does not have the SHA-256 that IMAG records",
+        fig_kernel_table[image->op].name, image->family);
 }
 
 static fig_status admit_all(const fig_archive *archive, const fig_trust *trust,
@@ -291,7 +295,7 @@ void fig_archive_admitted_finish(fig_archive_admitted *admitted) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* An empty one is NULL. */
+/* Copies `bytes` bytes of memory. Sets *to to NULL if `bytes` is 0. */
 static fig_status copy(void **to, const void *from, size_t bytes) {
     *to = NULL;
     if (bytes == 0) return FIG_OK;

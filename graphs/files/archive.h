@@ -1,56 +1,62 @@
-/* archive.h: the images of kernels that a file records, and may hold.
+/* archive.h: the images of kernels that a file records and may embed.
  *
- * Owns which images are recorded and whose may be loaded; their place in the file is sections.c's.
- * Images that are embedded stay compressed until a caller trusts them. Invariant: no byte of an
- * image leaves here unless its hash is the one recorded, and trusted. */
+ * This file decides which images are recorded and which may be loaded; sections.c places them in
+ * the file. Embedded images stay compressed until a caller trusts them. Invariant: no image leaves
+ * this file unless it has its recorded hash and that hash is trusted. */
 #ifndef FIG_GRAPHS_ARCHIVE_H
 #define FIG_GRAPHS_ARCHIVE_H
 
 #include "include/figraph_archive.h"
-#include "kernels/images.h"
+#include "kernels/table/images.h"
 
 enum {
     FIG_ARCHIVE_IMAGE_LIMIT = 256,
-    FIG_ARCHIVE_CODE_LIMIT = 32 << 20 /* bytes of all images */
+    FIG_ARCHIVE_CODE_LIMIT = 32 << 20 /* bytes of all images together */
 };
 
-/* An image of the maker's, as section IMAG has it. */
+/* The record of one kernel image of the maker, the library that made the graphs. Section IMAG
+ * stores such records. */
 typedef struct fig_archive_image {
     uint32_t op;
     int32_t compute_capability; /* 80 or 90 */
-    char family[16];            /* by name, zeros behind it */
+    char family[16];            /* the family's name, followed by zeros */
     uint64_t bytes;
     uint8_t sha256[32];
 } fig_archive_image;
 static_assert(sizeof(fig_archive_image) == 64, "file format");
 
-/* All zero, it is empty. */
+/* The records of images, and the images if they are embedded. A zeroed struct holds neither. */
 typedef struct fig_archive {
     fig_archive_image *images; /* [image_count] sorted by op, family and compute capability */
     uint32_t image_count;
-    uint8_t *code; /* [stored_bytes] a zstd frame of all images, each at a multiple of 16;
-                                  NULL: none is embedded */
+    /* [stored_bytes] a zstd frame of all images, each at a multiple of 16. NULL if the images are
+     * not embedded. */
+    uint8_t *code;
     size_t stored_bytes;
-    uint32_t code_bytes; /* of the frame's content */
+    uint32_t code_bytes; /* the size of the frame's content */
 } fig_archive;
 
-/* FIG_INVALID names what no maker records. The code is not looked at but for its size. */
+/* Checks that a maker could have recorded `archive`. FIG_INVALID: the message names the first
+ * violation. Of the code, only the size is checked. */
 fig_status fig_archive_check(const fig_archive *archive);
 fig_status fig_archive_clone(fig_archive *clone, const fig_archive *archive);
-void fig_archive_finish(fig_archive *archive); /* takes a zeroed one */
+void fig_archive_finish(fig_archive *archive); /* accepts a zeroed struct */
 
-/* Records the images of the operations whose bit is set, in place of those recorded. */
+/* Replaces the records by records of the source's images. Only operations whose bit is set in `ops`
+ * get records. */
 fig_status fig_archive_record(fig_archive *archive, uint32_t ops, fig_image_source source);
-/* Puts in the images as they are recorded, which are the source's. */
+/* Embeds the images of the source, which must be the recorded images. */
 fig_status fig_archive_embed(fig_archive *archive, fig_image_source source);
 
-/* 1: the source has an image of the place and hash. */
+/* Returns 1 if the source has an image of the same operation, family and capability with the same
+ * hash. */
 int fig_archive_is_own(const fig_archive_image *image, fig_image_source source);
-/* "attention"; "unknown" where this library has no such kernel. */
+/* Returns the name of the image's operation, such as "attention", or "unknown" if this library has
+ * no such operation. */
 const char *fig_archive_operation(const fig_archive_image *image);
 void fig_archive_hex(const uint8_t sha256[32], char text[65]);
 
-/* Images that were trusted, and their memory. finish takes a zeroed one. */
+/* The images that the caller trusts, and their memory. */
 typedef struct fig_archive_admitted {
     fig_image_set set;
     uint8_t *code;

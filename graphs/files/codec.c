@@ -1,8 +1,9 @@
-/* codec.c: what graphs are made of, to bytes and back.
+/* codec.c: turns the parts of graphs into bytes and back.
  *
- * Owns what each section of a file means; leaves their place and hashes to sections.c, the check of
- * a program to fig_program_restore() and that of buckets to graphs.c. Invariant: what is read back
- * is built by the calls that recording uses, so a file cannot hold what they refuse. */
+ * Owns the meaning of each section of a file. sections.c owns their places and hashes,
+ * fig_program_restore() checks a program, and graphs.c checks buckets. Invariant: reading builds
+ * graphs by the same calls as recording, so a file cannot contain anything that those calls
+ * refuse. */
 #include "graphs/files/codec.h"
 
 #include <inttypes.h>
@@ -11,14 +12,14 @@
 #include <string.h>
 
 #include "graphs/files/sections.h"
-#include "graphs/hash.h"
-#include "graphs/program.h"
+#include "graphs/view/hash.h"
+#include "graphs/record/program.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
 enum { WHOSE_BYTES = 512 }; /* more than the names of all operations */
 
-/* ---- What both directions share: the kernels of a program */
+/* ---- Kernels of a program, for writing and reading */
 
 static void hash_number(fig_hash_sha256 *hash, uint64_t number) {
     fig_hash_sha256_add(hash, &number, sizeof number);
@@ -28,14 +29,15 @@ static void hash_text(fig_hash_sha256 *hash, const char *text) {
     fig_hash_sha256_add(hash, text, strlen(text) + 1);
 }
 
-/* All that decides how lowering fills the kernel's params and how the kernel reads them. */
+/* Hashes everything that determines how lowering fills the kernel's params and how the kernel reads
+ * them. */
 static void hash_kernel(const fig_kernel *kernel, uint8_t abi[32]) {
     fig_hash_sha256 hash;
     fig_hash_sha256_init(&hash);
     hash_text(&hash, kernel->name);
     hash_number(&hash, kernel->params_bytes);
     hash_number(&hash, kernel->attribute_bytes);
-    hash_number(&hash, kernel->split);
+    hash_number(&hash, kernel->split != NULL);
     hash_number(&hash, kernel->operand_count);
     for (uint32_t i = 0; i < kernel->operand_count; i++) {
         hash_text(&hash, kernel->operands[i].name);
@@ -64,6 +66,8 @@ uint32_t fig_codec_kernels_of(const fig_program_view *view) {
         if (op >= FIG_OP_KERNEL_COUNT) continue;
         used |= UINT32_C(1) << op;
         if (fig_kernel_table[op].then != 0) used |= UINT32_C(1) << fig_kernel_table[op].then;
+        if (fig_kernel_table[op].beside != 0 && fig_spec_has_chunks(&view->spec))
+            used |= UINT32_C(1) << fig_kernel_table[op].beside;
     }
     return used;
 }
@@ -81,7 +85,7 @@ fig_codec_maker fig_codec_maker_of(const fig_program_view *view) {
     return maker;
 }
 
-/* The program's kernels by op, as the maker had them. Returns how many. */
+/* Lists the program's kernels by op, with the maker's sizes and hashes. Returns their number. */
 static uint32_t list_kernels(const fig_program_view *view, const fig_codec_maker *maker,
                              fig_file_kernel kernels[FIG_OP_KERNEL_COUNT]) {
     const uint32_t used = fig_codec_kernels_of(view);
@@ -107,13 +111,14 @@ static int is_zero(const uint8_t unit[FIG_FILE_SPEC_UNIT]) {
 
 /* ---- Writing */
 
-/* The sections of some graphs: the program's own arrays, and what is built here. */
+/* The sections to write: some are the program's own arrays, the others are built here. */
 typedef struct contents {
     fig_sections sections;
     fig_file_machine machine;
     uint8_t spec[FIG_FILE_SPEC_LIMIT];
     fig_file_kernel kernels[FIG_OP_KERNEL_COUNT];
-    fig_file_bucket *buckets; /* [bucket_count] */
+    uint8_t *buckets; /* [bucket_count] fig_file_bucket, or only the fields it always has */
+    uint8_t *records; /* NULL, or the tuning records without their last fields */
 } contents;
 
 static void put(contents *c, fig_section s, const void *raw, uint32_t item_count) {
@@ -131,8 +136,8 @@ static void put_machine(contents *c, const fig_lower_target *target) {
     put(c, FIG_SECTION_ENVR, &c->machine, 1);
 }
 
-/* Up to its last unit that is not zero, so that what a later library knows beside it, and leaves as
- * it is, changes no byte. */
+/* Writes the spec up to its last unit that is not zero. So if a later library adds a field and
+ * leaves it at zero, the file's bytes stay the same. */
 static void put_spec(contents *c, const fig_spec *spec) {
     uint32_t bytes = sizeof *spec;
     memcpy(c->spec, spec, sizeof *spec);
@@ -143,18 +148,24 @@ static void put_spec(contents *c, const fig_spec *spec) {
 }
 
 static void put_buckets(contents *c, const fig_codec_parts *parts) {
+    uint32_t bytes = FIG_FILE_BUCKET_BYTES_LEAST;
+    for (uint32_t i = 0; i < parts->bucket_count; i++)
+        if (parts->buckets[i].queries != 0) bytes = sizeof(fig_file_bucket);
     for (uint32_t i = 0; i < parts->bucket_count; i++) {
         const fig_bucket_shape *shape = &parts->buckets[i];
-        c->buckets[i] = (fig_file_bucket){
+        const fig_file_bucket bucket = {
             .batch = shape->caps.batch,
             .kv = shape->caps.kv,
             .variant = (uint32_t)shape->variant,
+            .queries = shape->queries,
         };
+        memcpy(c->buckets + (size_t)i * bytes, &bucket, bytes);
     }
     put(c, FIG_SECTION_BUCK, c->buckets, parts->bucket_count);
+    c->sections.item_bytes[FIG_SECTION_BUCK] = bytes;
 }
 
-/* What graphs carry beside what they mean. */
+/* Adds the sections for notes and images, which are not part of the graphs' meaning. */
 static void put_archive(contents *c, const fig_notes *notes, const fig_archive *archive) {
     put(c, FIG_SECTION_META, notes->text, notes->bytes);
     put(c, FIG_SECTION_IMAG, archive->images, archive->image_count);
@@ -162,10 +173,37 @@ static void put_archive(contents *c, const fig_notes *notes, const fig_archive *
     c->sections.sealed_bytes[FIG_SECTION_CODE] = archive->stored_bytes;
 }
 
+/* Returns 1 if some record uses a field beyond the first FIG_TUNED_BYTES_LEAST bytes. */
+static int is_grown(const fig_tuning *tuning) {
+    int32_t last = 0;
+    for (uint32_t i = 0; i < tuning->count; i++)
+        last |= tuning->records[i].variant.once | tuning->records[i].variant.tile_ns;
+    return last != 0;
+}
+
+/* Writes all records at the shorter length if no record needs more, otherwise at full length. */
+static fig_status put_tuning(contents *c, const fig_tuning *tuning) {
+    put(c, FIG_SECTION_VARI, tuning->records, tuning->count);
+    if (is_grown(tuning) || tuning->count == 0) return FIG_OK;
+    c->records = malloc((size_t)tuning->count * FIG_TUNED_BYTES_LEAST);
+    if (c->records == NULL) return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " records", tuning->count);
+    for (uint32_t i = 0; i < tuning->count; i++)
+        memcpy(c->records + (size_t)i * FIG_TUNED_BYTES_LEAST, &tuning->records[i],
+               FIG_TUNED_BYTES_LEAST);
+    put(c, FIG_SECTION_VARI, c->records, tuning->count);
+    c->sections.item_bytes[FIG_SECTION_VARI] = FIG_TUNED_BYTES_LEAST;
+    return FIG_OK;
+}
+
+static void contents_finish(contents *c) {
+    free(c->buckets);
+    free(c->records);
+}
+
 static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
     const fig_program_view *view = fig_program_view_of(parts->program);
     memset(c, 0, sizeof *c);
-    c->buckets = calloc(parts->bucket_count, sizeof *c->buckets);
+    c->buckets = calloc(parts->bucket_count, sizeof(fig_file_bucket));
     if (c->buckets == NULL)
         return fig_fail(FIG_NOMEM, "codec: %" PRIu32 " buckets", parts->bucket_count);
     c->sections.maker = parts->maker.version;
@@ -180,13 +218,11 @@ static fig_status contents_init(contents *c, const fig_codec_parts *parts) {
     put(c, FIG_SECTION_KERN, c->kernels, list_kernels(view, &parts->maker, c->kernels));
     put(c, FIG_SECTION_DIGS, parts->made_digests, parts->bucket_count);
     put(c, FIG_SECTION_SEGM, view->segments, view->segment_count);
-    put(c, FIG_SECTION_VARI, parts->target.tuning.records, parts->target.tuning.count);
+    put(c, FIG_SECTION_SCOR, view->scores, view->score_units);
     put_archive(c, &parts->notes, &parts->archive);
-    return FIG_OK;
-}
-
-static void contents_finish(contents *c) {
-    free(c->buckets);
+    const fig_status status = put_tuning(c, &parts->target.tuning);
+    if (status != FIG_OK) contents_finish(c);
+    return status;
 }
 
 fig_status fig_codec_write(const fig_codec_parts *parts, uint8_t **bytes, size_t *count) {
@@ -210,20 +246,20 @@ fig_status fig_codec_content_id(const fig_codec_parts *parts, uint8_t content_id
 
 /* ---- Reading */
 
-/* A refusal, with where it arose before its sentence. */
+/* Puts `where`, the place of a refusal, in front of the refusal's message. */
 static fig_status within(const char *where, fig_status status) {
     return status == FIG_OK ? FIG_OK : fig_fail(status, "%s%s", where, fig_message());
 }
 
-/* The file's hashes agree, so what is refused is not damage by accident: it is age where the maker
- * is newer, and else what no recorder could have made. */
+/* The file's hashes match, so the refusal is not due to accidental damage. If the maker is newer,
+ * the file is too new for this library; otherwise no recorder could have made the file. */
 fig_status fig_codec_judge(uint32_t maker, fig_status status) {
     if (status == FIG_OK || status == FIG_NOMEM || status == FIG_STALE) return status;
     if (status == FIG_UNSUPPORTED || maker > FIG_VERSION) return fig_sections_refuse_age(maker, "");
     return fig_fail(FIG_FORMAT, "%s", fig_message());
 }
 
-/* A name is followed by zeros, so that one machine has one form. */
+/* Checks that zeros follow the name, so that each machine has only one representation. */
 static fig_status check_name_end(const fig_file_machine *machine) {
     for (size_t i = strnlen(machine->name, sizeof machine->name); i < sizeof machine->name; i++) {
         if (machine->name[i] != '\0')
@@ -248,7 +284,7 @@ static fig_status read_machine(const fig_sections *sections, fig_lower_target *t
     return check_name_end(machine);
 }
 
-/* It ends where all behind it is zero, and not before. */
+/* Checks that the section ends with a unit that is not zero. */
 static fig_status check_spec_size(const uint8_t *raw, uint32_t raw_bytes, uint32_t maker) {
     uint32_t size;
     memcpy(&size, raw, sizeof size);
@@ -280,12 +316,13 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
     for (size_t i = sizeof whole.size; i < sizeof whole; i++) {
         if (((const uint8_t *)&whole)[i] != resolved[i])
             return fig_fail(FIG_FORMAT,
-                            "section SPEC: byte %zu is of a default that is not filled in", i);
+                            "section SPEC: byte %zu belongs to a default that is not filled in", i);
     }
     return FIG_OK;
 }
 
-/* Caps and order are for fig_graphs_assemble() to check; a variant of a later library is not. */
+/* Fails if only a later library can know the variant. fig_graphs_assemble() checks caps and
+ * order. */
 static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
                                uint32_t maker) {
     const int32_t count = fig_traits_variant_count(traits);
@@ -297,7 +334,8 @@ static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const 
 }
 
 static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *parts) {
-    const fig_file_bucket *buckets = sections->raw[FIG_SECTION_BUCK];
+    const uint8_t *buckets = sections->raw[FIG_SECTION_BUCK];
+    const uint32_t bytes = fig_sections_item_bytes(sections, FIG_SECTION_BUCK);
     const uint32_t count = sections->item_count[FIG_SECTION_BUCK];
     if (sections->item_count[FIG_SECTION_DIGS] != count)
         return fig_fail(FIG_FORMAT, "section DIGS: %" PRIu32 " digests for %" PRIu32 " buckets",
@@ -310,14 +348,18 @@ static fig_status read_buckets(const fig_sections *sections, fig_codec_parts *pa
     memcpy(parts->made_digests, sections->raw[FIG_SECTION_DIGS],
            count * sizeof *parts->made_digests);
     for (uint32_t i = 0; i < count; i++) {
-        FIG_TRY(check_bucket(&buckets[i], i, &parts->target.traits, sections->maker));
-        parts->buckets[i].caps = (fig_bucket){buckets[i].batch, buckets[i].kv};
-        parts->buckets[i].variant = (int32_t)buckets[i].variant;
+        fig_file_bucket bucket = {.queries = 0};
+        memcpy(&bucket, buckets + (size_t)i * bytes, bytes);
+        FIG_TRY(check_bucket(&bucket, i, &parts->target.traits, sections->maker));
+        parts->buckets[i].caps = (fig_bucket){bucket.batch, bucket.kv};
+        parts->buckets[i].variant = (int32_t)bucket.variant;
+        parts->buckets[i].queries = bucket.queries;
     }
     return FIG_OK;
 }
 
-/* Records of machines and libraries that are not ours are sound too, and kept. */
+/* Reads the tuning records. Records of other machines and libraries are valid, too, and are
+ * kept. */
 static fig_status read_tuning(const fig_sections *sections, fig_tuning *tuning) {
     const fig_tuning theirs = {.count = sections->item_count[FIG_SECTION_VARI]};
     if (theirs.count == 0) return FIG_OK;
@@ -325,8 +367,16 @@ static fig_status read_tuning(const fig_sections *sections, fig_tuning *tuning) 
     if (tuning->records == NULL)
         return fig_fail(FIG_NOMEM, "section VARI: %" PRIu32 " records", theirs.count);
     tuning->count = theirs.count;
-    memcpy(tuning->records, sections->raw[FIG_SECTION_VARI],
-           tuning->count * sizeof *tuning->records);
+    const uint32_t bytes = fig_sections_item_bytes(sections, FIG_SECTION_VARI);
+    const uint8_t *raw = sections->raw[FIG_SECTION_VARI];
+    for (uint32_t i = 0; i < tuning->count; i++) {
+        tuning->records[i] = (fig_tuned){.split_class = 0};
+        memcpy(&tuning->records[i], raw + (size_t)i * bytes, bytes);
+    }
+    if (bytes > FIG_TUNED_BYTES_LEAST && !is_grown(tuning))
+        return fig_fail(FIG_FORMAT,
+                        "section VARI: item_bytes is %" PRIu32 ", no record needs more than %d",
+                        bytes, (int)FIG_TUNED_BYTES_LEAST);
     return within("section VARI: ", fig_tuning_check(tuning));
 }
 
@@ -337,7 +387,8 @@ static fig_status read_notes(const fig_sections *sections, fig_notes *notes) {
     return fig_notes_clone(notes, &theirs);
 }
 
-/* Of images that this library does not know too. */
+/* Reads the records of images. Images that this library does not know are valid, too, and are
+ * kept. */
 static fig_status read_archive(const fig_sections *sections, fig_archive *archive) {
     const fig_archive theirs = {.images = sections->held[FIG_SECTION_IMAG],
                                 .image_count = sections->item_count[FIG_SECTION_IMAG],
@@ -348,7 +399,7 @@ static fig_status read_archive(const fig_sections *sections, fig_archive *archiv
     return fig_archive_clone(archive, &theirs);
 }
 
-/* It may come to stand in a sentence. */
+/* Checks that the name is a plain word, because an error message may contain the name. */
 static fig_status check_kernel_name(const fig_file_kernel *kernel, uint32_t i) {
     const size_t length = strnlen(kernel->name, sizeof kernel->name);
     int is_name = length > 0 && length < sizeof kernel->name;
@@ -358,11 +409,12 @@ static fig_status check_kernel_name(const fig_file_kernel *kernel, uint32_t i) {
         is_name &= at < length ? is_letter : c == '\0';
     }
     if (is_name) return FIG_OK;
-    return fig_fail(FIG_FORMAT, "section KERN: kernel %" PRIu32 ": name is no word of [a-z0-9_]",
+    return fig_fail(FIG_FORMAT, "section KERN: kernel %" PRIu32 ": name is not a word of [a-z0-9_]",
                     i);
 }
 
-/* Before all else: an operation that this library lacks, or has otherwise, is age and no damage. */
+/* Runs before the program is read, so that a file of another version is not taken for a damaged
+ * one: its program may use operations that this library lacks or defines differently. */
 static fig_status read_operations(const fig_sections *sections, fig_codec_parts *parts) {
     const fig_file_kernel *kernels = sections->raw[FIG_SECTION_KERN];
     for (uint32_t i = 0; i < sections->item_count[FIG_SECTION_KERN]; i++) {
@@ -390,7 +442,7 @@ static fig_status read_operations(const fig_sections *sections, fig_codec_parts 
     return FIG_OK;
 }
 
-/* ", whose fetch and attention differ". */
+/* Writes ", whose fetch and attention differ". */
 static void name_changed(uint32_t changed, char whose[WHOSE_BYTES]) {
     const int first = __builtin_ctz(changed), last = 31 - __builtin_clz(changed);
     size_t used = 0;
@@ -413,22 +465,25 @@ static fig_status read_program(const fig_sections *sections, const fig_spec *spe
         .attributes = sections->raw[FIG_SECTION_ATTR],
         .strings = sections->raw[FIG_SECTION_STRS],
         .segments = sections->raw[FIG_SECTION_SEGM],
+        .scores = sections->raw[FIG_SECTION_SCOR],
         .tensor_count = sections->item_count[FIG_SECTION_TENS],
         .node_count = sections->item_count[FIG_SECTION_NODE],
         .operand_count = sections->item_count[FIG_SECTION_OPND],
         .attribute_bytes = sections->item_count[FIG_SECTION_ATTR],
         .string_bytes = sections->item_count[FIG_SECTION_STRS],
         .segment_count = sections->item_count[FIG_SECTION_SEGM],
+        .score_units = sections->item_count[FIG_SECTION_SCOR],
     };
     const fig_status status = fig_program_restore(&parts->program, &view);
     if (status != FIG_FORMAT || parts->changed_kernels == 0) return status;
-    /* Its maker had other operations, and may have demanded other things of them. */
+    /* The maker's operations differ from this library's, so the maker's rules for operands may
+     * differ, too. */
     char whose[WHOSE_BYTES];
     name_changed(parts->changed_kernels, whose);
     return fig_sections_refuse_age(sections->maker, whose);
 }
 
-/* The list must be what the program uses. */
+/* Checks that section KERN lists exactly the kernels that the program uses. */
 static fig_status read_kernels(const fig_sections *sections, fig_codec_parts *parts) {
     fig_file_kernel ours[FIG_OP_KERNEL_COUNT];
     const fig_file_kernel *theirs = sections->raw[FIG_SECTION_KERN];
@@ -440,7 +495,7 @@ static fig_status read_kernels(const fig_sections *sections, fig_codec_parts *pa
         return fig_fail(FIG_FORMAT, "section KERN: %" PRIu32 " kernels, the program uses %" PRIu32,
                         their_count, count);
     for (uint32_t i = 0; i < count; i++) {
-        /* The name is that of the op, or read_operations() would have refused it. */
+        /* Equal names mean equal ops: read_operations() has checked each name against its op. */
         if (memcmp(theirs[i].name, ours[i].name, sizeof ours[i].name) != 0)
             return fig_fail(FIG_FORMAT,
                             "section KERN: kernel %" PRIu32 " is operation %" PRIu32

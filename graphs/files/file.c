@@ -1,9 +1,10 @@
-/* file.c: a whole file read, or replaced in one piece.
+/* file.c: reads a whole file, or replaces one atomically.
  *
- * Bytes go to a file without a name where the file system has such, get a temporary name once they
- * are on the disk, and the target's by rename. Who saves holds a lock on its temporary, so that one
- * which nobody holds is known to be left by a process that was killed. Invariant: whatever fails,
- * no descriptor and no temporary file is left. */
+ * If the file system supports it, bytes are written to a file without a name. When the bytes are on
+ * disk the file gets a temporary name, and a rename then gives it the target's name. A saving
+ * process holds a lock on its temporary file, so any temporary file that is not locked was left by
+ * a killed process. Invariant: whichever call fails, no descriptor and no temporary file is
+ * left. */
 #define _GNU_SOURCE /* O_TMPFILE, O_PATH */
 #include "graphs/files/file.h"
 
@@ -24,7 +25,7 @@
 
 enum { LINK_LIMIT = 40, TEMPORARY_LIMIT = 8 };
 
-/* A temporary's name: what it begins and ends with, and 16 random digits between them. */
+/* A temporary file's name is name_before, 16 random digits and name_behind. */
 static const char name_before[] = ".figraph-", name_behind[] = ".tmp";
 enum { NAME_DIGITS = 16, NAME_BYTES = sizeof name_before - 1 + NAME_DIGITS + sizeof name_behind };
 
@@ -60,7 +61,7 @@ static fig_status read_open(int fd, const char *path, size_t limit, uint8_t **by
                             size_t *count) {
     size_t held = 0;
     FIG_TRY(measure(fd, path, limit, &held));
-    uint8_t *read_bytes = malloc(held + 1); /* of an empty file, too, something to free */
+    uint8_t *read_bytes = malloc(held + 1); /* not NULL for an empty file either */
     if (read_bytes == NULL) return fig_fail(FIG_NOMEM, "%s: %zu bytes", path, held);
     const fig_status status = read_all(fd, path, read_bytes, held);
     if (status != FIG_OK) {
@@ -75,7 +76,7 @@ static fig_status read_open(int fd, const char *path, size_t limit, uint8_t **by
 fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t *count) {
     *bytes = NULL;
     *count = 0;
-    /* Not to wait for the other end of a pipe, which is then refused. */
+    /* O_NONBLOCK: do not wait for the other end of a pipe. The pipe is refused below. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return refuse(path, "open");
     const fig_status status = read_open(fd, path, limit, bytes, count);
@@ -83,15 +84,15 @@ fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t
     return status;
 }
 
-/* ---- Writing: where -------------------------------------------------------------------------- */
+/* ---- Writing: the place ---------------------------------------------------------------------- */
 
-/* What is saved to: a name in a directory that is held open. */
+/* The target of a save: a name in a directory that is held open. */
 typedef struct place {
-    char path[PATH_MAX]; /* of no symbolic link, unless it changes meanwhile */
-    const char *name;    /* its last part */
-    int directory;       /* descriptor */
-    int readable;        /* 0: one may write in the directory but not read it */
-    int exists;          /* 1: `old` is what stands there, a regular file */
+    char path[PATH_MAX]; /* with symbolic links resolved, unless they change meanwhile */
+    const char *name;    /* the last part of the path */
+    int directory;       /* its file descriptor */
+    int readable;        /* 0: this process may write in the directory but not read it */
+    int exists;          /* 1: the path is a regular file, and `old` describes it */
     struct stat old;
 } place;
 
@@ -100,7 +101,7 @@ static size_t folder_bytes(const char *path) {
     return slash == NULL ? 0 : (size_t)(slash - path) + 1;
 }
 
-/* A link's target in place of the link, until the path is none; what is not there ends it too. */
+/* Replaces a link by its target until the path is not a link or names no file. */
 static fig_status follow_links(char path[PATH_MAX]) {
     char target[PATH_MAX];
     for (int i = 0; i < LINK_LIMIT; i++) {
@@ -115,7 +116,7 @@ static fig_status follow_links(char path[PATH_MAX]) {
     return fig_fail(FIG_IO, "%s: more than %d symbolic links", path, LINK_LIMIT);
 }
 
-/* A device, a pipe or a directory is not ours to replace. */
+/* Describes the old file, if there is one. Fails if the path is a device, a pipe or a directory. */
 static fig_status look_at_old(place *at, const char *path) {
     at->exists = stat(path, &at->old) == 0;
     if (!at->exists && errno != ENOENT) return refuse(path, "stat");
@@ -124,7 +125,8 @@ static fig_status look_at_old(place *at, const char *path) {
     return FIG_OK;
 }
 
-/* Opened before anything is written, so that nothing but the disk itself fails behind a rename. */
+/* Opens the directory. This happens before writing, so that after the rename only the disk can
+ * fail. */
 static fig_status open_directory(place *at) {
     const size_t folder = folder_bytes(at->path);
     const char first = at->path[folder];
@@ -167,7 +169,8 @@ static void remove_unheld(int directory, const char *name) {
     close(fd);
 }
 
-/* Takes away what killed processes have left. Nothing depends on it, so no failure is told. */
+/* Removes temporary files of killed processes. Nothing depends on the removal, so failures are not
+ * reported. */
 static void sweep(const place *at) {
     if (!at->readable) return;
     const int fd = openat(at->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -190,13 +193,15 @@ static fig_status make_name(const place *at, char name[NAME_BYTES]) {
     return FIG_OK;
 }
 
-/* 1: the lock is ours. Where there are no locks no sweep gets one either, and that will do. */
+/* Returns 1 if this process holds the file's lock, or if the file system has no locks: then no
+ * sweep() can lock the file either. */
 static int hold(int fd) {
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/* A file of no name, which the system removes by itself if we are killed; -1: it has none here, or
- * no /proc to name it by. */
+/* Opens a file without a name, which the system removes if this process is killed. Returns -1 if
+ * the file system does not support such files, or if there is no /proc through which to name the
+ * file later. */
 static int open_unnamed(const place *at, char from[32]) {
     const int fd = openat(at->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     if (fd < 0) return -1;
@@ -206,7 +211,7 @@ static int open_unnamed(const place *at, char from[32]) {
     return -1;
 }
 
-/* 1: no sweep took it before it was held. */
+/* Returns 1 if no sweep() removed the file before this process locked the file. */
 static int is_there(int fd) {
     struct stat info;
     return fstat(fd, &info) == 0 && info.st_nlink > 0;
@@ -228,7 +233,7 @@ static fig_status open_named(const place *at, char name[NAME_BYTES], int *fd) {
 
 /* ---- Writing: bytes -------------------------------------------------------------------------- */
 
-/* Owner and mode of the file that is replaced. Only a privileged process may give a file away. */
+/* Copies the owner and mode of the replaced file. Only a privileged process may change an owner. */
 static fig_status keep_mode(const place *at, int fd) {
     struct stat info;
     if (!at->exists) return FIG_OK;
@@ -263,7 +268,8 @@ static fig_status rename_over(const place *at, const char *name) {
     return FIG_OK;
 }
 
-/* The lock lasts until the rename, hence no close before it; fsync has found what close would. */
+/* Closes the file only after the rename, because the lock must last until then. The result of close
+ * is ignored, because fsync has already reported any error. */
 static fig_status replace(const place *at, const uint8_t *bytes, size_t count) {
     char name[NAME_BYTES] = "", from[32];
     fig_status status = FIG_OK;
@@ -277,7 +283,8 @@ static fig_status replace(const place *at, const uint8_t *bytes, size_t count) {
     if (status != FIG_OK && fd >= 0 && name[0] != '\0') unlinkat(at->directory, name, 0);
     if (fd >= 0) close(fd);
     FIG_TRY(status);
-    /* A rename is on the disk once its directory is; one that may not be read cannot be asked. */
+    /* The rename is on disk only after the directory is flushed. An unreadable directory cannot be
+     * flushed. */
     if (at->readable && fsync(at->directory) != 0) return refuse(at->path, "fsync its directory");
     return FIG_OK;
 }

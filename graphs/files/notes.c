@@ -1,7 +1,7 @@
-/* notes.c: words that a file carries about graphs, by key.
+/* notes.c: text notes that a file carries about graphs, by key.
  *
- * Invariant: notes are sorted by key and no key is there twice, so that the same notes are the same
- * bytes however they were given. */
+ * Invariant: notes are sorted by key and no key occurs twice, so equal notes give equal bytes,
+ * whatever order the caller gave them in. */
 #include "graphs/files/notes.h"
 
 #include <inttypes.h>
@@ -10,7 +10,8 @@
 
 #include "planner/status.h"
 
-/* 1: a note ends before `bytes` do. */
+/* Returns 1 if a whole note begins at offset `at` and both strings of the note end within
+ * notes->bytes. */
 static int note_at(const fig_notes *notes, uint32_t at, fig_note *note) {
     const char *text = notes->text;
     const uint32_t bytes = notes->bytes;
@@ -80,7 +81,7 @@ fig_status fig_notes_check(const fig_notes *notes) {
     return FIG_OK;
 }
 
-/* Where the first note begins whose key is not below `key`. */
+/* Returns the offset of the first note whose key is not below `key`. */
 static uint32_t place_of(const fig_notes *notes, const char *key) {
     fig_note note;
     uint32_t at = 0;
@@ -89,7 +90,8 @@ static uint32_t place_of(const fig_notes *notes, const char *key) {
     return at;
 }
 
-/* Takes away the note of that key, if there is one, and returns where it would stand. */
+/* Removes the note with that key, if there is one. Returns the offset at which such a note
+ * belongs. */
 static uint32_t remove_note(fig_notes *notes, const char *key) {
     const uint32_t at = place_of(notes, key);
     fig_note note;
@@ -122,7 +124,7 @@ fig_status fig_notes_change(fig_notes *notes, const fig_note *given, int32_t cou
         return fig_fail(FIG_INVALID, "notes: count is %" PRId32 ", limits 0 to %d%s", count,
                         FIG_NOTE_LIMIT, given == NULL ? ", and notes is NULL" : "");
     for (int32_t i = 0; i < count; i++) {
-        /* As far apart as the caller's own header has them. */
+        /* The stride is the size of the struct in the caller's header. */
         const void *next = (const uint8_t *)given + (size_t)i * given->size;
         fig_note note;
         FIG_TRY(fig_status_take_options(&note, sizeof note, next, "fig_note"));

@@ -1,6 +1,6 @@
-/* notes.h: words that a file carries about graphs, by key.
+/* notes.h: text notes that a file carries about graphs, by key.
  *
- * Owns what keys and values may be. They mean nothing to this library, which shows them. */
+ * Owns the rules for keys and values. The library shows notes and attaches no meaning to them. */
 #ifndef FIG_GRAPHS_NOTES_H
 #define FIG_GRAPHS_NOTES_H
 
@@ -10,22 +10,24 @@ enum {
     FIG_NOTE_LIMIT = 256,
     FIG_NOTE_KEY_LIMIT = 64,
     FIG_NOTE_VALUE_LIMIT = 4096,
-    FIG_NOTE_BYTES_LIMIT = 1 << 16 /* of all */
+    FIG_NOTE_BYTES_LIMIT = 1 << 16 /* bytes of all notes together */
 };
 
-/* As section META has them. All zero, there are none. */
+/* The notes as section META stores them. A zeroed struct has no notes. */
 typedef struct fig_notes {
     char *text; /* [bytes] key, NUL, value, NUL, and so on */
     uint32_t bytes;
 } fig_notes;
 
-/* FIG_INVALID names what no note may be. */
+/* Checks the rules for keys and values. FIG_INVALID: the message names the first violation. */
 fig_status fig_notes_check(const fig_notes *notes);
-/* given: [count] each as large as the first says. A failure may have changed some. */
+/* Applies the changes in `given`, [count], to the notes. The size field of its first item is the
+ * size of every item. A failure may leave some notes changed. */
 fig_status fig_notes_change(fig_notes *notes, const fig_note *given, int32_t count);
-/* 1: *note is that of the number, from 0, its words those of `notes`. */
+/* Sets *note to note `index`, counted from 0. *note points into `notes`. Returns 0 if there is no
+ * such note. */
 int fig_notes_at(const fig_notes *notes, int32_t index, fig_note *note);
 fig_status fig_notes_clone(fig_notes *clone, const fig_notes *notes);
-void fig_notes_finish(fig_notes *notes); /* takes a zeroed one */
+void fig_notes_finish(fig_notes *notes); /* accepts a zeroed struct */
 
 #endif

@@ -1,8 +1,8 @@
-/* sections.c: how the parts of a .fig file lie in it.
+/* sections.c: writes and reads the layout of a .fig file.
  *
- * Writes and reads the header, the table of sections and their zstd frames; leaves the meaning of a
- * section to codec.c. Invariant: the bytes written follow from the sections alone, and nothing read
- * is used before the check that bounds it. */
+ * Owns the header, the table of sections and their zstd frames; codec.c owns the meaning of a
+ * section. Invariant: the bytes written depend only on the sections, and no value that was read is
+ * used before a check has bounded it. */
 #include "graphs/files/sections.h"
 
 #include <inttypes.h>
@@ -12,10 +12,11 @@
 
 #include "graphs/files/archive.h"
 #include "graphs/files/notes.h"
-#include "graphs/hash.h"
-#include "graphs/program_view.h"
-#include "graphs/strings.h"
-#include "graphs/tuning.h"
+#include "graphs/view/hash.h"
+#include "graphs/view/program_view.h"
+#include "graphs/view/score_units.h"
+#include "graphs/view/strings.h"
+#include "graphs/lower/tuning.h"
 #include "planner/bucket.h"
 #include "planner/size.h"
 #include "planner/status.h"
@@ -26,7 +27,7 @@
 
 enum { COMPRESSION_LEVEL = 12, SECTION_ALIGNMENT = 8 };
 
-/* What graphs mean is none of it. */
+/* The rules of a section that is not part of the graphs' meaning. */
 #define ANCILLARY .derived = 1, .optional = 1, .flags = FIG_FILE_ANCILLARY
 
 const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
@@ -37,24 +38,31 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_NODE] = {"NODE", sizeof(fig_node), 0, FIG_NODE_LIMIT},
     [FIG_SECTION_OPND] = {"OPND", sizeof(uint32_t), 0, FIG_NODE_LIMIT *FIG_OPERAND_LIMIT},
     [FIG_SECTION_ATTR] = {"ATTR", 1, 0, FIG_ATTRIBUTES_LIMIT},
-    [FIG_SECTION_BUCK] = {"BUCK", sizeof(fig_file_bucket), 1, FIG_BUCKET_LIMIT},
+    [FIG_SECTION_BUCK] = {"BUCK", sizeof(fig_file_bucket), 1, FIG_BUCKET_LIMIT,
+                          .item_bytes_least = FIG_FILE_BUCKET_BYTES_LEAST},
     [FIG_SECTION_KERN] = {"KERN", sizeof(fig_file_kernel), 1, FIG_FILE_KERNEL_LIMIT, .derived = 1},
     [FIG_SECTION_DIGS] = {"DIGS", sizeof(uint64_t), 1, FIG_BUCKET_LIMIT, .derived = 1},
     [FIG_SECTION_SEGM] = {"SEGM", sizeof(fig_segment), 1, FIG_SEGMENT_LIMIT, .optional = 1},
-    [FIG_SECTION_VARI] = {"VARI", sizeof(fig_tuned), 1, FIG_TUNING_LIMIT, .optional = 1},
+    [FIG_SECTION_VARI] = {"VARI", sizeof(fig_tuned), 1, FIG_TUNING_LIMIT, .optional = 1,
+                          .item_bytes_least = FIG_TUNED_BYTES_LEAST},
+    [FIG_SECTION_SCOR] = {"SCOR", sizeof(fig_score_unit), 1, FIG_SCORE_UNITS_LIMIT, .optional = 1},
     [FIG_SECTION_META] = {"META", 1, 1, FIG_NOTE_BYTES_LIMIT, ANCILLARY},
     [FIG_SECTION_IMAG] = {"IMAG", sizeof(fig_archive_image), 1, FIG_ARCHIVE_IMAGE_LIMIT, ANCILLARY},
     [FIG_SECTION_CODE] = {"CODE", 1, 1, FIG_ARCHIVE_CODE_LIMIT, ANCILLARY, .sealed = 1},
 };
 
-/* ---- What both directions share */
+/* ---- Writing and reading */
 
 static uint64_t aligned(uint64_t bytes) {
     return fig_size_align(bytes, SECTION_ALIGNMENT);
 }
 
+uint32_t fig_sections_item_bytes(const fig_sections *sections, fig_section s) {
+    return sections->item_bytes[s] > 0 ? sections->item_bytes[s] : fig_section_table[s].item_bytes;
+}
+
 static uint64_t raw_bytes_of(const fig_sections *sections, fig_section s) {
-    return (uint64_t)sections->item_count[s] * fig_section_table[s].item_bytes;
+    return (uint64_t)sections->item_count[s] * fig_sections_item_bytes(sections, s);
 }
 
 static int is_absent(const fig_sections *sections, fig_section s) {
@@ -74,7 +82,8 @@ void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]) {
     fig_hash_sha256_finish(&hash, content_id);
 }
 
-/* FIG_SECTION_COUNT for one that this library does not know. */
+/* Returns the section of that name, or FIG_SECTION_COUNT if this library does not know the
+ * section. */
 static fig_section section_of(const char name[4]) {
     fig_section s = 0;
     while (s < FIG_SECTION_COUNT && memcmp(name, fig_section_table[s].name, 4) != 0)
@@ -82,8 +91,8 @@ static fig_section section_of(const char name[4]) {
     return s;
 }
 
-/* 1: a file of `count` bytes is worth what its table claims, so that reading it takes no longer
- * than its bytes are many. */
+/* Returns 1 if the table claims at most FIG_FILE_WORTH raw bytes for each byte of the file. With
+ * this check, the size of a file bounds the time to read it. */
 static int is_worth(const fig_file_section *table, size_t rows, size_t count) {
     uint64_t raw_bytes = 0;
     for (size_t i = 0; i < rows; i++) {
@@ -109,12 +118,12 @@ static void hash_file(const uint8_t *bytes, size_t count, uint8_t check[8]) {
 
 /* ---- Writing */
 
-/* A frame of blocks that are stored as they are. */
+/* Writes a zstd frame of blocks that are stored uncompressed. */
 static size_t store(uint8_t *to, const uint8_t *raw, uint32_t raw_bytes) {
     static const uint8_t head[] = {0x28, 0xb5, 0x2f, 0xfd, 0xa0}; /* the content's size follows */
     enum { BLOCK_BYTES = 1 << 17, BLOCK_HEAD = 3 };
     uint8_t *next = to + sizeof head + sizeof raw_bytes;
-    uint32_t stored = 0; /* what holds nothing may be NULL */
+    uint32_t stored = 0; /* `raw` may be NULL if it holds nothing */
     memcpy(to, head, sizeof head);
     memcpy(to + sizeof head, &raw_bytes, sizeof raw_bytes);
     do {
@@ -129,7 +138,8 @@ static size_t store(uint8_t *to, const uint8_t *raw, uint32_t raw_bytes) {
     return (size_t)(next - to);
 }
 
-/* Its frame to `to`; a size, or zstd's error. context: NULL: it is stored as it is. */
+/* Writes the section's frame to `to`. Returns the size of the frame, or zstd's error. If `context`
+ * is NULL, stores the bytes uncompressed. */
 static size_t put_frame(const fig_sections *sections, fig_section s, ZSTD_CCtx *context,
                         uint8_t *to, size_t capacity) {
     const size_t raw_bytes = (size_t)raw_bytes_of(sections, s);
@@ -142,8 +152,8 @@ static size_t put_frame(const fig_sections *sections, fig_section s, ZSTD_CCtx *
     return sections->sealed_bytes[s];
 }
 
-/* Compresses the sections to behind the table and fills it; `at`: the table's end, which becomes
- * the file's. */
+/* Writes the frames behind the table and fills in the table. *at is the end of the table on entry,
+ * and the end of the file afterwards. */
 static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uint8_t *file,
                            size_t capacity, fig_file_section *table, size_t *at) {
     for (fig_section s = 0; s < FIG_SECTION_COUNT; s++) {
@@ -158,7 +168,7 @@ static fig_status compress(const fig_sections *sections, ZSTD_CCtx *context, uin
                                     .offset = *at,
                                     .stored_bytes = stored,
                                     .raw_bytes = raw_bytes_of(sections, s),
-                                    .item_bytes = rule->item_bytes};
+                                    .item_bytes = fig_sections_item_bytes(sections, s)};
         memcpy(table->name, rule->name, sizeof table->name);
         table++;
         const size_t end = *at + stored;
@@ -235,7 +245,7 @@ typedef struct reader {
     const uint8_t *bytes; /* [count] */
     size_t count;
     fig_file_header header;
-    fig_file_section table[FIG_SECTION_COUNT]; /* of the sections known here; zeros: absent */
+    fig_file_section table[FIG_SECTION_COUNT]; /* the rows of known sections; zeros: absent */
 } reader;
 
 static fig_status check_magic(const reader *r) {
@@ -282,8 +292,9 @@ static fig_status read_header(reader *r) {
     return fig_sections_refuse_age(header->maker, "");
 }
 
-/* A section lies where the one before ends, at the next multiple of 8, and zeros fill the gap: so
- * none overlap, none are out of order, and nothing hides between. *at moves behind it. */
+/* Checks that the section begins where the previous section ends, rounded up to 8, and that zeros
+ * fill the gap. This ensures that sections are in order, do not overlap, and have no hidden bytes
+ * between them. Moves *at behind the section. */
 static fig_status check_place(const reader *r, const fig_file_section *entry, uint64_t *at) {
     if (entry->offset != *at)
         return fig_fail(FIG_FORMAT, "section %.4s: offset is %" PRIu64 ", it must be %" PRIu64,
@@ -310,16 +321,17 @@ static fig_status check_claims(const fig_file_section *entry, const fig_section_
     if (entry->flags != rule->flags)
         return fig_fail(FIG_FORMAT, "section %s: flags are %#" PRIx32 ", they must be %#" PRIx32,
                         rule->name, entry->flags, rule->flags);
-    if (entry->item_bytes != rule->item_bytes) {
+    if (entry->item_bytes != rule->item_bytes &&
+        (entry->item_bytes == 0 || entry->item_bytes != rule->item_bytes_least)) {
         fig_fail(FIG_STALE, "section %s: item_bytes is %" PRIu32 ", this library reads %" PRIu32,
                  rule->name, entry->item_bytes, rule->item_bytes);
         return fig_sections_refuse_age(maker, "");
     }
-    if (entry->raw_bytes % rule->item_bytes != 0)
+    if (entry->raw_bytes % entry->item_bytes != 0)
         return fig_fail(FIG_FORMAT,
                         "section %s: raw_bytes is %" PRIu64 ", not a multiple of %" PRIu32,
-                        rule->name, entry->raw_bytes, rule->item_bytes);
-    const uint64_t items = entry->raw_bytes / rule->item_bytes;
+                        rule->name, entry->raw_bytes, entry->item_bytes);
+    const uint64_t items = entry->raw_bytes / entry->item_bytes;
     if (items < rule->least || items > rule->most)
         return fig_fail(FIG_FORMAT,
                         "section %s: raw_bytes is %" PRIu64 ", %" PRIu64 " items, limits %" PRIu32
@@ -328,13 +340,13 @@ static fig_status check_claims(const fig_file_section *entry, const fig_section_
     return FIG_OK;
 }
 
-/* *expected moves past sections before `s` that need not be there. */
+/* Moves *expected past optional sections in front of `s`. */
 static void pass_optional(fig_section *expected, fig_section s) {
     while (*expected < s && fig_section_table[*expected].optional)
         ++*expected;
 }
 
-/* It may come to stand in a sentence. */
+/* Checks that the name is plain text, because an error message may contain the name. */
 static fig_status check_name(const fig_file_section *entry) {
     for (size_t i = 0; i < sizeof entry->name; i++) {
         const char c = entry->name[i];
@@ -344,7 +356,7 @@ static fig_status check_name(const fig_file_section *entry) {
     return FIG_OK;
 }
 
-/* One row of the table; `expected`: the section known here that comes next. */
+/* Reads one row of the table; `expected` is the next known section. */
 static fig_status read_entry(reader *r, const fig_file_section *entry, fig_section *expected) {
     const fig_section s = section_of(entry->name);
     if (s == FIG_SECTION_COUNT && entry->flags == FIG_FILE_ANCILLARY) return FIG_OK;
@@ -395,7 +407,7 @@ static fig_status check_frame(const reader *r, fig_section s) {
     const char *name = fig_section_table[s].name;
     const uint8_t *frame = r->bytes + entry->offset;
     const size_t stored = (size_t)entry->stored_bytes;
-    /* zstd would take frames of its older formats and frames to skip as well. */
+    /* zstd itself would also accept frames of older formats and skippable frames. */
     if (stored < sizeof magic || memcmp(frame, magic, sizeof magic) != 0)
         return fig_fail(FIG_FORMAT, "section %s: no zstd frame at byte %" PRIu64, name,
                         entry->offset);
@@ -410,7 +422,8 @@ static fig_status check_frame(const reader *r, fig_section s) {
     return FIG_OK;
 }
 
-/* A copy of the frame, and not what it would become: that may be a thousand times as much. */
+/* Copies the frame without decompressing it, because the content may be a thousand times as large
+ * as the frame. */
 static fig_status keep_sealed(const reader *r, fig_section s, void **frame) {
     const size_t stored = (size_t)r->table[s].stored_bytes;
     *frame = malloc(stored);
@@ -420,14 +433,14 @@ static fig_status keep_sealed(const reader *r, fig_section s, void **frame) {
     return FIG_OK;
 }
 
-/* One frame, decoded in one go straight to its place: whatever window the frame asks for, zstd
- * allocates none. */
+/* Decompresses one frame in a single call, directly to its place, so zstd allocates no window,
+ * whatever window size the frame specifies. */
 static fig_status decompress(const reader *r, fig_section s, ZSTD_DCtx *context, void **raw) {
     const char *name = fig_section_table[s].name;
     const size_t raw_bytes = (size_t)r->table[s].raw_bytes;
     FIG_TRY(check_frame(r, s));
     if (fig_section_table[s].sealed) return keep_sealed(r, s, raw);
-    *raw = malloc(raw_bytes + 1); /* an empty section is memory too */
+    *raw = malloc(raw_bytes + 1); /* not NULL for an empty section either */
     if (*raw == NULL) return fig_fail(FIG_NOMEM, "section %s: %zu bytes", name, raw_bytes);
     const size_t done = ZSTD_decompressDCtx(context, *raw, raw_bytes, r->bytes + r->table[s].offset,
                                             (size_t)r->table[s].stored_bytes);
@@ -444,8 +457,8 @@ static fig_status decompress_all(const reader *r, fig_sections *sections) {
         if (r->table[s].offset == 0) continue; /* absent */
         status = decompress(r, s, context, &sections->held[s]);
         sections->raw[s] = sections->held[s];
-        sections->item_count[s] =
-            (uint32_t)(r->table[s].raw_bytes / fig_section_table[s].item_bytes);
+        sections->item_bytes[s] = r->table[s].item_bytes;
+        sections->item_count[s] = (uint32_t)(r->table[s].raw_bytes / r->table[s].item_bytes);
         if (fig_section_table[s].sealed)
             sections->sealed_bytes[s] = (size_t)r->table[s].stored_bytes;
     }
@@ -468,7 +481,8 @@ fig_status fig_sections_read(fig_sections *sections, const uint8_t *bytes, size_
     if (status == FIG_OK) status = decompress_all(&r, sections);
     if (status == FIG_OK) return FIG_OK;
     fig_sections_finish(sections);
-    /* The check agrees, so a newer library has other rules. */
+    /* The hash of the whole file matches, so the file is not damaged: its newer maker follows other
+     * rules. */
     return status == FIG_FORMAT && r.header.maker > FIG_VERSION
                ? fig_sections_refuse_age(r.header.maker, "")
                : status;

@@ -1,6 +1,6 @@
-/* sections.h: the parts of a .fig file, and how they lie in it; FORMAT.md is the text of it.
+/* sections.h: the parts of a .fig file and their layout; FORMAT.md describes them in words.
  *
- * Owns the header, the table, the frames and their hashes; what the sections mean is codec.c's.
+ * Owns the header, the table, the frames and their hashes; codec.c owns the meaning of sections.
  * Invariant: every POD here is little-endian and has no hidden padding. */
 #ifndef FIG_GRAPHS_SECTIONS_H
 #define FIG_GRAPHS_SECTIONS_H
@@ -12,13 +12,15 @@
 enum {
     FIG_FILE_BYTES_LIMIT = 64 << 20,
     FIG_FILE_SECTION_LIMIT = 64,
-    FIG_FILE_SPEC_LIMIT = 4096, /* bytes of the spec, which grows with the library */
+    FIG_FILE_SPEC_LIMIT = 4096, /* bytes of the spec, which later libraries extend */
     FIG_FILE_KERNEL_LIMIT = 64,
-    FIG_FILE_WORTH = 24, /* most raw bytes, sealed ones apart, for each byte of a file */
+    /* at most so many raw bytes per byte of the file; those of sealed sections are not counted */
+    FIG_FILE_WORTH = 24,
     FIG_FILE_FORMAT = 1
 };
 
-/* As PNG's: a byte that seven-bit transfers lose, both line ends and the end of a text file. */
+/* The first bytes of a file, chosen as in PNG: a byte above 127, both line endings and the DOS
+ * end-of-file character. A transfer in text mode would damage these bytes. */
 #define FIG_FILE_MAGIC                                                                             \
     "\x89"                                                                                         \
     "FIG\r\n\x1a\n"
@@ -28,14 +30,14 @@ typedef struct fig_file_header {
     uint32_t format;
     uint32_t section_count;
     uint64_t file_bytes;
-    uint32_t maker;    /* FIG_VERSION of the library that made the graphs; for sentences alone */
-    uint32_t features; /* FIG_FILE_CRITICAL: bits that a reader must know; others it may not */
-    uint8_t check[8];  /* first of the SHA-256 of the whole file, these bytes zero */
+    uint32_t maker;    /* FIG_VERSION of the library that made the graphs; for messages only */
+    uint32_t features; /* readers must know the bits in FIG_FILE_CRITICAL, and may ignore others */
+    uint8_t check[8];  /* the first bytes of the whole file's SHA-256, with these bytes zero */
     uint8_t content_id[32];
 } fig_file_header;
 static_assert(sizeof(fig_file_header) == 72, "file format");
 
-/* Of the header's features: none has a meaning so far. */
+/* The bits of the header's features that a reader must know. No bit is in use. */
 enum { FIG_FILE_CRITICAL = 0xffff };
 
 enum { FIG_FILE_ANCILLARY = 1 }; /* a reader that does not know the section may skip it */
@@ -43,7 +45,7 @@ enum { FIG_FILE_ANCILLARY = 1 }; /* a reader that does not know the section may 
 typedef struct fig_file_section {
     char name[4];
     uint32_t flags;
-    uint64_t offset; /* of its zstd frame: a multiple of 8 */
+    uint64_t offset; /* offset of the zstd frame: a multiple of 8 */
     uint64_t stored_bytes, raw_bytes;
     uint32_t item_bytes;
     uint32_t reserved;
@@ -60,8 +62,10 @@ static_assert(sizeof(fig_file_machine) == 32, "file format");
 typedef struct fig_file_bucket {
     int32_t batch, kv;
     uint32_t variant;
+    int32_t queries; /* as in fig_bucket_shape; items without this field have 0 */
 } fig_file_bucket;
-static_assert(sizeof(fig_file_bucket) == 12, "file format");
+static_assert(sizeof(fig_file_bucket) == 16, "file format");
+enum { FIG_FILE_BUCKET_BYTES_LEAST = 12 };
 
 typedef struct fig_file_kernel {
     uint32_t op, params_bytes;
@@ -70,14 +74,15 @@ typedef struct fig_file_kernel {
 } fig_file_kernel;
 static_assert(sizeof(fig_file_kernel) == 64, "file format");
 
-/* A file holds the spec to its last unit that is not zero. */
+/* A file holds the spec up to its last unit that is not zero. */
 enum { FIG_FILE_SPEC_UNIT = 8 };
-static_assert(sizeof(fig_spec) == 2376, "file format: it grows at its end");
+static_assert(sizeof(fig_spec) == 2400, "file format: it grows at its end");
 static_assert(sizeof(fig_spec) % FIG_FILE_SPEC_UNIT == 0, "whole units");
 
-/* In file order; each is there once, where its rule does not let it be absent. */
+/* The sections in file order. Each section occurs exactly once; sections with the rule `optional`
+ * may be absent. */
 typedef enum fig_section {
-    FIG_SECTION_ENVR, /* fig_file_machine: what it was lowered for */
+    FIG_SECTION_ENVR, /* fig_file_machine: the machine for which the program was lowered */
     FIG_SECTION_SPEC, /* fig_spec, resolved */
     FIG_SECTION_STRS, /* names */
     FIG_SECTION_TENS, /* fig_tensor_record */
@@ -89,44 +94,51 @@ typedef enum fig_section {
     FIG_SECTION_DIGS, /* u64 digests of the launches that the maker lowered; derived */
     FIG_SECTION_SEGM, /* fig_segment; optional */
     FIG_SECTION_VARI, /* fig_tuned; optional */
-    FIG_SECTION_META, /* fig_notes; ancillary, as those below */
-    FIG_SECTION_IMAG, /* fig_archive_image: what kernels the maker had */
-    FIG_SECTION_CODE, /* those images; sealed */
+    FIG_SECTION_SCOR, /* fig_score_unit; optional */
+    FIG_SECTION_META, /* fig_notes; ancillary, like the two sections below */
+    FIG_SECTION_IMAG, /* fig_archive_image: the kernel images of the maker */
+    FIG_SECTION_CODE, /* the images themselves; sealed */
     FIG_SECTION_COUNT
 } fig_section;
 
-/* "TENS", and what its items may be. A claim beyond `most` is refused before memory is taken. */
+/* The name and limits of a section. A size beyond `most` is refused before memory is allocated. */
 typedef struct fig_section_rule {
     char name[5];
     uint32_t item_bytes;
     uint32_t least, most; /* items */
-    int derived; /* 1: it follows from the others and the maker, and is no part of the content id */
-    int optional;   /* 1: without items it is neither in the file nor in the content id */
-    uint32_t flags; /* that it has in the table */
-    int sealed;     /* 1: it stays as it is stored, and is decompressed by whoever has a reason */
+    int derived;          /* 1: follows from other sections and the maker; not in the content id */
+    int optional;   /* 1: if it has no items, it is neither in the file nor in the content id */
+    uint32_t flags; /* its flags in the table */
+    int sealed;     /* 1: it stays compressed until a caller needs it */
+    /* size of an item in files that omit its last fields; 0: no file omits fields of it */
+    uint32_t item_bytes_least;
 } fig_section_rule;
 extern const fig_section_rule fig_section_table[FIG_SECTION_COUNT];
 
-/* All sections of a file, uncompressed but for those that are sealed. */
+/* All sections of a file, uncompressed except for sealed ones. */
 typedef struct fig_sections {
-    const void *raw[FIG_SECTION_COUNT]; /* of a sealed one its frame */
+    const void *raw[FIG_SECTION_COUNT]; /* for a sealed section: its frame */
     uint32_t item_count[FIG_SECTION_COUNT];
-    size_t sealed_bytes[FIG_SECTION_COUNT]; /* of the frame of a sealed one */
+    uint32_t item_bytes[FIG_SECTION_COUNT]; /* 0: as in fig_section_table */
+    size_t sealed_bytes[FIG_SECTION_COUNT]; /* the size of a sealed section's frame */
     uint32_t maker;                         /* as in the header */
-    void *held[FIG_SECTION_COUNT]; /* what finish frees: the memory of `raw` where it was read */
+    void *held[FIG_SECTION_COUNT]; /* memory that reading took for `raw`; finish frees it */
 } fig_sections;
 
-/* Ends the sentence of a refusal that is due to the file's age: who made it, and what to do.
- * `whose` says more of the maker, ", whose fetch differs"; "": nothing more is known. Returns
+/* Ends the message of a refusal that is due to the file's age: appends the file's maker and advice.
+ * `whose` follows the maker in the message, such as ", whose fetch differs" or "". Returns
  * FIG_STALE. */
 fig_status fig_sections_refuse_age(uint32_t maker, const char *whose);
 
-/* What the file means, as a number: SHA-256 over name, size and raw bytes of each section that is
- * there and not derived, in order. */
+/* Returns the size of an item of a section that was read or will be written. */
+uint32_t fig_sections_item_bytes(const fig_sections *sections, fig_section s);
+
+/* Computes the identity of the file's meaning: the SHA-256 of the name, size and raw bytes of each
+ * section that is present and not derived, in file order. */
 void fig_sections_hash(const fig_sections *sections, uint8_t content_id[32]);
-/* *bytes is the caller's to free. */
+/* Writes a file's bytes to memory. The caller frees *bytes. */
 fig_status fig_sections_write(const fig_sections *sections, uint8_t **bytes, size_t *count);
-/* Checks all of the file but what the sections mean. */
+/* Checks everything about the file except the meaning of its sections. */
 fig_status fig_sections_read(fig_sections *sections, const uint8_t *bytes, size_t count);
 void fig_sections_finish(fig_sections *sections);
 

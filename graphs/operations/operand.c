@@ -1,15 +1,13 @@
-/* operand.c: what an operation may ask of one of its tensors.
+/* operand.c: has the checks that operations need for one of their tensors.
  *
- * Leaves which operation asks what to the other files of the room. Invariant: a sentence names the
- * node, the operand, what it is and what it must be. */
+ * The other files of this folder say which operation makes which check. Invariant: a message names
+ * the node, the operand, its value and the value that it must have. */
 #include "graphs/operations/operand.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -26,7 +24,7 @@ fig_status fig_operand_refuse(const fig_operand_node *o, fig_status status, cons
 }
 
 uint32_t fig_operand_id(const fig_operand_node *o, uint32_t operand) {
-    return o->view->operands[o->node->operand + operand];
+    return fig_program_view_operand(o->view, o->node, operand);
 }
 
 const char *fig_operand_name(const fig_operand_node *o, uint32_t operand) {
@@ -34,12 +32,13 @@ const char *fig_operand_name(const fig_operand_node *o, uint32_t operand) {
 }
 
 const fig_tensor_record *fig_operand_tensor(const fig_operand_node *o, uint32_t operand) {
-    const uint32_t id = fig_operand_id(o, operand);
-    return id == 0 ? NULL : &o->view->tensors[id - 1];
+    return fig_program_view_tensor(o->view, o->node, operand);
 }
 
 fig_status fig_operand_check_present(const fig_operand_node *o) {
-    for (uint32_t i = 0; i < o->node->operand_count; i++) {
+    const uint32_t known =
+        o->operands == NULL ? o->node->operand_count : fig_kernel_table[o->node->op].operand_count;
+    for (uint32_t i = 0; i < known; i++) {
         const uint32_t id = fig_operand_id(o, i);
         const char *name = fig_operand_name(o, i);
         if (id > o->view->tensor_count)
@@ -51,12 +50,18 @@ fig_status fig_operand_check_present(const fig_operand_node *o) {
     return FIG_OK;
 }
 
-/* dims[0] is what the form has there: a symbol of its kind and multiple, or a number. */
+/* Checks that dims[0] matches the form: a symbol of the same kind and multiple, or a number. */
 static fig_status check_symbol(const fig_operand_node *o, const char *name,
                                const fig_tensor_record *tensor, const fig_operand_form *form) {
+    const int is_packed = o->view->spec.query_limit > 0;
+    if (form->dims[0] == FIG_OPERAND_ROWS && !fig_program_view_has_rows(tensor))
+        return fig_operand_refuse(o, FIG_INVALID, "%s: dims[0] must be FIG_DIM_BATCH%s", name,
+                                  is_packed ? " or FIG_DIM_QUERIES" : "");
     if (form->dims[0] == FIG_DIM_BATCH && tensor->symbol != FIG_SYMBOL_BATCH)
         return fig_operand_refuse(o, FIG_INVALID, "%s: dims[0] must be FIG_DIM_BATCH", name);
-    if (form->dims[0] == FIG_DIM_PAGES && tensor->symbol == FIG_SYMBOL_BATCH)
+    if (form->dims[0] == FIG_DIM_QUERIES && tensor->symbol != FIG_SYMBOL_QUERIES)
+        return fig_operand_refuse(o, FIG_INVALID, "%s: dims[0] must be FIG_DIM_QUERIES", name);
+    if (form->dims[0] == FIG_DIM_PAGES && fig_program_view_has_rows(tensor))
         return fig_operand_refuse(o, FIG_INVALID, "%s: dims[0] must be FIG_DIM_PAGES or a number",
                                   name);
     if (form->dims[0] >= 0 && tensor->symbol != FIG_SYMBOL_NONE)
@@ -105,7 +110,7 @@ fig_status fig_operand_check_activation(const fig_operand_node *o, uint32_t oper
 
 fig_status fig_operand_check_heads(const fig_operand_node *o, uint32_t operand) {
     static const fig_operand_form rows = {
-        3, {FIG_DIM_BATCH, FIG_OPERAND_ANY, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
+        3, {FIG_OPERAND_ROWS, FIG_OPERAND_ANY, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
     const fig_tensor_record *tensor = fig_operand_tensor(o, operand);
     FIG_TRY(fig_operand_check_form(o, operand, &rows));
     if (tensor == NULL || tensor->dims[1] <= FIG_HEAD_LIMIT) return FIG_OK;
@@ -137,8 +142,16 @@ fig_status fig_operand_check_positive(const fig_operand_node *o, const char *nam
                               (double)value);
 }
 
+int64_t fig_operand_rows(const fig_tensor_record *tensor) {
+    return tensor->symbol == FIG_SYMBOL_QUERIES ? FIG_DIM_QUERIES : FIG_DIM_BATCH;
+}
+
 fig_status fig_operand_check_row_tokens(const fig_operand_node *o, uint32_t operand) {
-    const int64_t multiple = fig_operand_tensor(o, operand)->dims[0];
+    const fig_tensor_record *tensor = fig_operand_tensor(o, operand);
+    const int64_t multiple = tensor->dims[0];
+    const fig_operand_form packed = {
+        tensor->rank, {FIG_DIM_QUERIES, tensor->dims[1], tensor->dims[2]}, 1};
+    if (o->view->spec.query_limit > 0) return fig_operand_check_form(o, operand, &packed);
     if (multiple <= o->view->spec.row_tokens) return FIG_OK;
     return fig_operand_refuse(
         o, FIG_INVALID, "%s: multiple is %" PRId64 ", limit %" PRId32 ", the spec's row_tokens",
@@ -147,6 +160,5 @@ fig_status fig_operand_check_row_tokens(const fig_operand_node *o, uint32_t oper
 
 void fig_operand_read_attributes(const fig_operand_node *o, size_t offset, void *attributes,
                                  size_t bytes) {
-    assert(offset + bytes <= o->node->attribute_bytes);
-    memcpy(attributes, o->view->attributes + o->node->attribute + offset, bytes);
+    fig_program_view_attributes(o->view, o->node, (uint32_t)offset, attributes, bytes);
 }

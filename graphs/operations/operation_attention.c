@@ -1,33 +1,28 @@
-/* operation_attention.c: what operations over a KV cache demand: append, attention and both as one,
- * and merging what two attentions left.
+/* operation_attention.c: checks the operations on a KV cache (append, attention, and both in one),
+ * and the merge of two attention results.
  *
- * Invariant: each token that a step may have finds a page, and each page lies in the cache. */
+ * Invariant: each token that a step may have has a page, and each page lies in the cache. */
 #include "graphs/operations/operation_parts.h"
 
 #include <inttypes.h>
 #include <math.h>
 
+#include "planner/head_dims.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
 /* ---- Caches ---------------------------------------------------------------------------------- */
 
 static fig_status check_cache_head_dim(const fig_operand_node *o, uint32_t operand) {
-    switch (fig_operand_tensor(o, operand)->dims[2]) {
-    case 64:
-    case 80:
-    case 96:
-    case 128:
-    case 256: return FIG_OK;
-    }
-    return fig_operand_refuse(
-        o, FIG_UNSUPPORTED, "%s has head_dim %" PRId64 ", this library has 64, 80, 96, 128 and 256",
-        fig_operand_name(o, operand), fig_operand_tensor(o, operand)->dims[2]);
+    const int64_t head_dim = fig_operand_tensor(o, operand)->dims[2];
+    if (fig_head_dims_has(head_dim)) return FIG_OK;
+    return fig_operand_refuse(o, FIG_UNSUPPORTED,
+                              "%s has head_dim %" PRId64 ", this library has " FIG_HEAD_DIMS_TEXT,
+                              fig_operand_name(o, operand), head_dim);
 }
 
-/* Each sequence must find a row in the table, and each token below kv_limit a page in its row;
- * where there is no table, its own page. */
-static fig_status check_pages(const fig_operand_node *o, uint32_t table, int64_t page_size) {
+fig_status fig_operation_attention_check_pages(const fig_operand_node *o, uint32_t table,
+                                               int64_t page_size) {
     static const fig_operand_form rows = {2, {FIG_OPERAND_ANY, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
     const fig_spec *spec = &o->view->spec;
     const fig_tensor_record *tensor = fig_operand_tensor(o, table);
@@ -59,7 +54,7 @@ static int is_fp8(uint32_t dtype) {
     return dtype == FIG_E4M3 || dtype == FIG_E5M2;
 }
 
-/* As the activations, or fp8 under those of 16 bits. */
+/* Checks that the cache has the dtype of the activations, or fp8 if activations have 16 bits. */
 static fig_status check_cache_dtype(const fig_operand_node *o, uint32_t cache, uint32_t dtype) {
     if (is_fp8(fig_operand_tensor(o, cache)->dtype) && dtype != FIG_F32) return FIG_OK;
     return fig_operand_check_dtype(o, cache, dtype);
@@ -81,11 +76,11 @@ static fig_status check_scale(const fig_operand_node *o, uint32_t scale, uint32_
         fig_operand_name(o, scale), tensor->dims[0], scaled->dims[2], fig_operand_name(o, cache));
 }
 
-/* Two caches of one form, their table and scales. */
+/* Two caches of the same form, with their table and scales. */
 typedef struct cache_operands {
     uint32_t k, v, table, k_scale, v_scale;
     int64_t head_dim;
-    uint32_t dtype; /* of the activations */
+    uint32_t dtype; /* the dtype of the activations */
 } cache_operands;
 
 static fig_status check_cache(const fig_operand_node *o, const cache_operands *cache) {
@@ -98,10 +93,10 @@ static fig_status check_cache(const fig_operand_node *o, const cache_operands *c
     FIG_TRY(fig_operand_check_like(o, cache->v, &same, k->dtype));
     FIG_TRY(check_scale(o, cache->k_scale, cache->k));
     FIG_TRY(check_scale(o, cache->v_scale, cache->v));
-    return check_pages(o, cache->table, k->dims[1]);
+    return fig_operation_attention_check_pages(o, cache->table, k->dims[1]);
 }
 
-/* ---- What each demands ----------------------------------------------------------------------- */
+/* ---- Operations ------------------------------------------------------------------------------ */
 
 fig_status fig_operation_attention_check_append(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_heads(o, FIG_APPEND_K));
@@ -109,7 +104,7 @@ fig_status fig_operation_attention_check_append(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_activation(o, FIG_APPEND_K));
     FIG_TRY(fig_operand_check_row_tokens(o, FIG_APPEND_K));
     const fig_tensor_record *k = fig_operand_tensor(o, FIG_APPEND_K);
-    const fig_operand_form rows = {3, {FIG_DIM_BATCH, k->dims[1], k->dims[2]}, k->dims[0]};
+    const fig_operand_form rows = {3, {fig_operand_rows(k), k->dims[1], k->dims[2]}, k->dims[0]};
     FIG_TRY(fig_operand_check_like(o, FIG_APPEND_V, &rows, k->dtype));
     const cache_operands cache = {
         FIG_APPEND_K_CACHE, FIG_APPEND_V_CACHE, FIG_APPEND_TABLE, FIG_APPEND_K_SCALE,
@@ -121,6 +116,12 @@ fig_status fig_operation_attention_check_append(const fig_operand_node *o) {
                               k->dims[1], cache_heads);
 }
 
+fig_status fig_operation_attention_check_window(const fig_operand_node *o, int32_t window) {
+    if (window >= 0 && window <= FIG_KV_LIMIT) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "window is %" PRId32 ", limits 0 to %d", window,
+                              FIG_KV_LIMIT);
+}
+
 static fig_status check_logits(const fig_operand_node *o) {
     fig_attention_attributes attributes;
     FIG_OPERAND_ATTRIBUTES(o, 0, &attributes);
@@ -129,9 +130,7 @@ static fig_status check_logits(const fig_operand_node *o) {
         return fig_operand_refuse(o, FIG_INVALID,
                                   "soft_cap is %g, it must be finite and at least 0",
                                   (double)attributes.soft_cap);
-    if (attributes.window >= 0 && attributes.window <= FIG_KV_LIMIT) return FIG_OK;
-    return fig_operand_refuse(o, FIG_INVALID, "window is %" PRId32 ", limits 0 to %d",
-                              attributes.window, FIG_KV_LIMIT);
+    return fig_operation_attention_check_window(o, attributes.window);
 }
 
 fig_status fig_operation_attention_check(const fig_operand_node *o) {
@@ -140,8 +139,8 @@ fig_status fig_operation_attention_check(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_activation(o, FIG_ATTENTION_Q));
     FIG_TRY(fig_operand_check_row_tokens(o, FIG_ATTENTION_Q));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
-    const fig_operand_form rows = {3, {FIG_DIM_BATCH, q->dims[1], q->dims[2]}, q->dims[0]};
-    const fig_operand_form lse = {2, {FIG_DIM_BATCH, q->dims[1]}, q->dims[0]};
+    const fig_operand_form rows = {3, {fig_operand_rows(q), q->dims[1], q->dims[2]}, q->dims[0]};
+    const fig_operand_form lse = {2, {fig_operand_rows(q), q->dims[1]}, q->dims[0]};
     FIG_TRY(fig_operand_check_like(o, FIG_ATTENTION_OUT, &rows, q->dtype));
     FIG_TRY(fig_operand_check_like(o, FIG_ATTENTION_LSE, &lse, FIG_F32));
     FIG_TRY(fig_operand_check_head_words(o, FIG_ATTENTION_SINKS, q->dims[1]));
@@ -163,21 +162,22 @@ fig_status fig_operation_attention_check(const fig_operand_node *o) {
     return check_logits(o);
 }
 
-/* Attention's alone, which without its out is none of the node's. */
+/* Fails if an operand of attention is given to a node that computes no attention because it has no
+ * `out`. */
 static fig_status check_absent(const fig_operand_node *o, uint32_t operand) {
     if (fig_operand_tensor(o, operand) == NULL) return FIG_OK;
     return fig_operand_refuse(o, FIG_INVALID, "%s is given without out",
                               fig_operand_name(o, operand));
 }
 
-/* Attention's demands, to which k, v and what turns q and k are added. */
+/* Checks the operands of attention, then k, v and RoPE. */
 fig_status fig_operation_attention_check_decode(const fig_operand_node *o) {
     FIG_TRY(fig_operation_attention_check(o));
     for (uint32_t i = FIG_ATTENTION_SINKS; i <= FIG_ATTENTION_LSE; i++)
         if (fig_operand_tensor(o, FIG_ATTENTION_OUT) == NULL) FIG_TRY(check_absent(o, i));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ATTENTION_Q);
     const int64_t kv_heads = fig_operand_tensor(o, FIG_ATTENTION_K_CACHE)->dims[2];
-    const fig_operand_form rows = {3, {FIG_DIM_BATCH, kv_heads, q->dims[2]}, q->dims[0]};
+    const fig_operand_form rows = {3, {fig_operand_rows(q), kv_heads, q->dims[2]}, q->dims[0]};
     FIG_TRY(fig_operand_check_like(o, FIG_DECODE_ATTENTION_K, &rows, q->dtype));
     FIG_TRY(fig_operand_check_like(o, FIG_DECODE_ATTENTION_V, &rows, q->dtype));
     return fig_operation_rope_check_fused(o);
@@ -187,8 +187,8 @@ fig_status fig_operation_attention_check_merge(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_heads(o, FIG_MERGE_OUT_A));
     FIG_TRY(fig_operand_check_activation(o, FIG_MERGE_OUT_A));
     const fig_tensor_record *a = fig_operand_tensor(o, FIG_MERGE_OUT_A);
-    const fig_operand_form rows = {3, {FIG_DIM_BATCH, a->dims[1], a->dims[2]}, a->dims[0]};
-    const fig_operand_form lse = {2, {FIG_DIM_BATCH, a->dims[1]}, a->dims[0]};
+    const fig_operand_form rows = {3, {fig_operand_rows(a), a->dims[1], a->dims[2]}, a->dims[0]};
+    const fig_operand_form lse = {2, {fig_operand_rows(a), a->dims[1]}, a->dims[0]};
     if (a->dims[2] > FIG_OPERATION_HEAD_DIM_LIMIT)
         return fig_operand_refuse(o, FIG_UNSUPPORTED, "out_a has head_dim %" PRId64 ", limit %d",
                                   a->dims[2], FIG_OPERATION_HEAD_DIM_LIMIT);

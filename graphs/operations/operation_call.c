@@ -1,11 +1,11 @@
-/* operation_call.c: what a call of foreign work demands of its name, its tensors and its bytes.
+/* operation_call.c: checks the name, tensors and bytes of a call of foreign work.
  *
- * Invariant: what a call stores is counted; no byte beside it is used. */
+ * Invariant: all bytes beyond the counted ones are 0. */
 #include "graphs/operations/operation_parts.h"
 
 #include <string.h>
 
-#include "graphs/strings.h"
+#include "graphs/view/strings.h"
 #include "planner/status.h"
 
 static fig_status check_call_name(const fig_operand_node *o, uint32_t offset) {
@@ -16,7 +16,7 @@ static fig_status check_call_name(const fig_operand_node *o, uint32_t offset) {
     return FIG_OK;
 }
 
-/* A call may name one tensor as read and written: it is one piece of work, and sees both. */
+/* A call may list the same tensor as read and as written, because a callback may do both. */
 fig_status fig_operation_call_check(const fig_operand_node *o) {
     fig_call_attributes call;
     const fig_node *node = o->node;
@@ -45,7 +45,8 @@ fig_status fig_operation_call_check(const fig_operand_node *o) {
     }
     for (uint32_t i = call.byte_count; i < FIG_CALL_BYTES_LIMIT; i++) {
         if (call.bytes[i] != 0)
-            return fig_operand_refuse(o, FIG_FORMAT, "byte %u is used and not counted", i);
+            return fig_operand_refuse(o, FIG_FORMAT, "byte %u is not 0 but lies beyond byte_count",
+                                      i);
     }
     if (call.reserved != 0)
         return fig_operand_refuse(o, FIG_FORMAT, "reserved is %u", call.reserved);

@@ -1,27 +1,36 @@
-/* operation_rope.c: what turning heads demands, as RoPE alone and as a part of decode_attention.
+/* operation_rope.c: checks RoPE, both as its own operation and as a part of decode_attention.
  *
- * Invariant: a position that the step or a tensor may give has an angle. */
+ * Invariant: there is an angle for every position that the step or a tensor may give. */
 #include "graphs/operations/operation_parts.h"
 
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "kernels/latent/latent.h"
 #include "planner/frequencies.h"
 #include "planner/rope_spec.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* What turns heads. */
+/* The operands of RoPE in a node. */
 enum { NO_OPERAND = FIG_OPERAND_LIMIT }; /* a number that no operand has */
 typedef struct rope_operands {
     uint32_t q, k, positions, indptr, offsets, cos_sin, q_norm, k_norm;
-    size_t attributes; /* where fig_rope_attributes begin among the node's */
+    size_t attributes; /* the offset of fig_rope_attributes among the node's attributes */
+    int32_t head_dim;  /* all of it is rotated; 0: q's, or a part of it */
 } rope_operands;
 
-static const rope_operands of_rope = {FIG_ROPE_Q,      FIG_ROPE_K,       FIG_ROPE_POSITIONS,
-                                      FIG_ROPE_INDPTR, FIG_ROPE_OFFSETS, FIG_ROPE_COS_SIN,
-                                      FIG_ROPE_Q_NORM, FIG_ROPE_K_NORM,  0};
+static const rope_operands of_rope = {FIG_ROPE_Q,
+                                      FIG_ROPE_K,
+                                      FIG_ROPE_POSITIONS,
+                                      FIG_ROPE_INDPTR,
+                                      FIG_ROPE_OFFSETS,
+                                      FIG_ROPE_COS_SIN,
+                                      FIG_ROPE_Q_NORM,
+                                      FIG_ROPE_K_NORM,
+                                      0,
+                                      0};
 static const rope_operands of_decode = {FIG_ATTENTION_Q,
                                         FIG_DECODE_ATTENTION_K,
                                         FIG_DECODE_ATTENTION_POSITIONS,
@@ -30,9 +39,20 @@ static const rope_operands of_decode = {FIG_ATTENTION_Q,
                                         FIG_DECODE_ATTENTION_COS_SIN,
                                         FIG_DECODE_ATTENTION_Q_NORM,
                                         FIG_DECODE_ATTENTION_K_NORM,
-                                        offsetof(fig_decode_attention_attributes, rope)};
+                                        offsetof(fig_decode_attention_attributes, rope),
+                                        0};
+static const rope_operands of_latent = {FIG_LATENT_ATTENTION_Q,
+                                        FIG_LATENT_DECODE_LATENT,
+                                        FIG_LATENT_DECODE_POSITIONS,
+                                        NO_OPERAND,
+                                        NO_OPERAND,
+                                        FIG_LATENT_DECODE_COS_SIN,
+                                        NO_OPERAND,
+                                        NO_OPERAND,
+                                        offsetof(fig_latent_decode_attributes, rope),
+                                        FIG_LATENT_ROPE_DIM};
 
-/* NULL where absent, or where the operation has no such operand. */
+/* Returns NULL if the operand is absent or the operation has no such operand. */
 static const fig_tensor_record *rope_tensor(const fig_operand_node *o, uint32_t operand) {
     return operand == NO_OPERAND ? NULL : fig_operand_tensor(o, operand);
 }
@@ -44,10 +64,10 @@ static fig_status check_integers(const fig_operand_node *o, uint32_t operand) {
                               fig_operand_name(o, operand), dtype);
 }
 
-/* One of three: a position for each row, packed segments, or the step's. */
+/* Checks the source of positions, which is one of three: a tensor, packed segments, or the step. */
 static fig_status check_positions(const fig_operand_node *o, const rope_operands *rope,
-                                  int64_t multiple) {
-    const fig_operand_form rows = {1, {FIG_DIM_BATCH}, multiple};
+                                  const fig_tensor_record *q) {
+    const fig_operand_form rows = {1, {fig_operand_rows(q)}, q->dims[0]};
     static const fig_operand_form any = {1, {FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
     const fig_tensor_record *positions = rope_tensor(o, rope->positions);
     const fig_tensor_record *indptr = rope_tensor(o, rope->indptr);
@@ -71,7 +91,8 @@ static fig_status check_positions(const fig_operand_node *o, const rope_operands
     return fig_operand_check_like(o, rope->indptr, &ends, offsets->dtype);
 }
 
-/* A row for each position that the step may give; positions that the caller gives are its own. */
+/* Checks that the table has a row for each position that the step may give. If the caller gives
+ * positions, the caller keeps them in range. */
 static fig_status check_cos_sin(const fig_operand_node *o, const rope_operands *rope,
                                 int32_t rotary_dim) {
     const fig_operand_form form = {2, {FIG_OPERAND_ANY, rotary_dim}, FIG_OPERAND_ANY};
@@ -106,27 +127,32 @@ static fig_status check_head_norms(const fig_operand_node *o, const rope_operand
     return fig_operand_check_positive(o, "norm_epsilon", epsilon);
 }
 
-/* What a table says of pairs no term says as well. */
-static fig_status check_table(const fig_operand_node *o, const rope_operands *from,
-                              const fig_rope_spec *rope) {
-    const uint32_t offset = fig_table_rope_table((uint32_t)from->attributes);
+/* Checks the table. If the table defines the frequencies, the terms must be zero. */
+static fig_status check_table(const fig_operand_node *o, const fig_rope_spec *rope,
+                              const fig_rope_table *table) {
     const fig_rope_spec bare = {.interleaved = rope->interleaved, .rotary_dim = rope->rotary_dim};
-    fig_rope_table table, resolved;
-    uint32_t before; /* in rope's own attributes a reserved word */
-    FIG_OPERAND_ATTRIBUTES(o, offset, &table);
-    FIG_OPERAND_ATTRIBUTES(o, offset - sizeof before, &before);
-    if (offset > from->attributes + sizeof(fig_rope_attributes) && before != 0)
-        return fig_operand_refuse(o, FIG_INVALID, "reserved is %u, it must be 0", before);
+    fig_rope_table resolved = *table;
     if (memcmp(rope, &bare, sizeof bare) != 0)
-        return fig_operand_refuse(o, FIG_INVALID, "rope says frequencies, and so does its table");
-    if (rope->rotary_dim == 0 || !fig_frequencies_has_table(&table))
-        return fig_operand_refuse(o, FIG_INVALID, "the rope's table or its rotary_dim is empty");
-    resolved = table;
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "rope sets frequencies by its terms and by its table");
+    if (rope->rotary_dim == 0)
+        return fig_operand_refuse(o, FIG_INVALID, "rope has a table, but its rotary_dim is 0");
+    if (fig_frequencies_is_still(table)) return FIG_OK;
     const fig_status status = fig_frequencies_resolve("rope table", rope, &resolved);
     if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
-    if (memcmp(&table, &resolved, sizeof resolved) != 0)
+    if (memcmp(table, &resolved, sizeof resolved) != 0)
         return fig_operand_refuse(o, FIG_INVALID, "rope table: factor is 0, not its default");
     return FIG_OK;
+}
+
+/* Checks the reserved word between the terms and the table in the attributes of rope. */
+static fig_status check_reserved(const fig_operand_node *o, const rope_operands *from) {
+    const size_t end = from->attributes + sizeof(fig_rope_attributes);
+    uint32_t reserved;
+    if (fig_table_rope_table((uint32_t)from->attributes) == end) return FIG_OK;
+    FIG_OPERAND_ATTRIBUTES(o, end, &reserved);
+    if (reserved == 0) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID, "reserved is %u, it must be 0", reserved);
 }
 
 static fig_status check_terms(const fig_operand_node *o, const fig_rope_spec *rope,
@@ -135,22 +161,37 @@ static fig_status check_terms(const fig_operand_node *o, const fig_rope_spec *ro
     return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
 }
 
-/* All of what turns heads but the forms of q and k. */
+/* Checks that RoPE changes all of a part of fixed size. */
+static fig_status check_rotary_dim(const fig_operand_node *o, const rope_operands *from,
+                                   const fig_rope_spec *rope) {
+    if (from->head_dim == 0 || rope->rotary_dim == from->head_dim) return FIG_OK;
+    return fig_operand_refuse(o, FIG_INVALID,
+                              "rope: rotary_dim is %" PRId32 ", it must be %" PRId32,
+                              rope->rotary_dim, from->head_dim);
+}
+
+/* Checks all of RoPE except the forms of q and k. */
 static fig_status check_turns(const fig_operand_node *o, const rope_operands *from) {
     const fig_tensor_record *q = fig_operand_tensor(o, from->q);
+    const int32_t head_dim = from->head_dim != 0 ? from->head_dim : (int32_t)q->dims[2];
     fig_rope_attributes attributes;
     fig_rope_spec rope = {0}, resolved;
-    FIG_TRY(check_positions(o, from, q->dims[0]));
+    fig_rope_table table;
+    FIG_TRY(check_positions(o, from, q));
     FIG_OPERAND_ATTRIBUTES(o, from->attributes, &attributes);
     memcpy(&rope, &attributes.rope, sizeof attributes.rope);
-    const fig_status status = fig_rope_spec_resolve(&rope, (int32_t)q->dims[2], &resolved);
+    const fig_status status = fig_rope_spec_resolve(&rope, head_dim, &resolved);
     if (status != FIG_OK) return fig_operand_refuse(o, status, "%s", fig_message());
-    if (o->node->attribute_bytes > fig_table_rope_table((uint32_t)from->attributes)) {
-        FIG_TRY(check_table(o, from, &rope));
+    FIG_TRY(check_rotary_dim(o, from, &rope));
+    FIG_TRY(check_reserved(o, from));
+    FIG_OPERAND_ATTRIBUTES(o, fig_table_rope_table((uint32_t)from->attributes), &table);
+    if (fig_frequencies_has_table(&table)) {
+        FIG_TRY(check_table(o, &rope, &table));
     } else {
         FIG_TRY(check_terms(o, &rope, &resolved));
     }
     FIG_TRY(check_cos_sin(o, from, attributes.rope.rotary_dim));
+    if (from->q_norm == NO_OPERAND) return FIG_OK;
     return check_head_norms(o, from, attributes.norm_epsilon);
 }
 
@@ -160,8 +201,8 @@ fig_status fig_operation_rope_check(const fig_operand_node *o) {
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_ROPE_Q);
     const fig_tensor_record *k = fig_operand_tensor(o, FIG_ROPE_K);
     const int64_t head_dim = q->dims[2];
-    const fig_operand_form q_form = {3, {FIG_DIM_BATCH, q->dims[1], head_dim}, q->dims[0]};
-    const fig_operand_form k_form = {3, {FIG_DIM_BATCH, k->dims[1], head_dim}, q->dims[0]};
+    const fig_operand_form q_form = {3, {fig_operand_rows(q), q->dims[1], head_dim}, q->dims[0]};
+    const fig_operand_form k_form = {3, {fig_operand_rows(q), k->dims[1], head_dim}, q->dims[0]};
     if (head_dim % 2 != 0 || head_dim > FIG_OPERATION_HEAD_DIM_LIMIT)
         return fig_operand_refuse(o, FIG_UNSUPPORTED,
                                   "q has head_dim %" PRId64 ", it must be even, limit %d", head_dim,
@@ -175,4 +216,8 @@ fig_status fig_operation_rope_check(const fig_operand_node *o) {
 
 fig_status fig_operation_rope_check_fused(const fig_operand_node *o) {
     return check_turns(o, &of_decode);
+}
+
+fig_status fig_operation_rope_check_latent(const fig_operand_node *o) {
+    return check_turns(o, &of_latent);
 }

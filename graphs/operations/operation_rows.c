@@ -1,7 +1,8 @@
-/* operation_rows.c: what operations that work row by row demand: the plan, the gated activation,
- * the norm and the collectives.
+/* operation_rows.c: checks the operations that work row by row: the plan, the gated activation, the
+ * norm and the collectives.
  *
- * Invariant: a row of what is written is as wide as the rows that it is made of say. */
+ * Invariant: the width of a written row follows from the widths of the rows from which it is
+ * computed. */
 #include "graphs/operations/operation_parts.h"
 
 #include <inttypes.h>
@@ -11,24 +12,34 @@
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* A plan is made once, and before anything reads it. */
+/* Checks that the plan is made once, before any node reads it. */
 fig_status fig_operation_rows_check_plan(const fig_operand_node *o) {
     static const fig_operand_form rows = {1, {FIG_DIM_BATCH}, 1};
     if (o->index != 0)
         return fig_operand_refuse(o, FIG_INVALID, "it must be the first node, and the only one");
     FIG_TRY(fig_operand_check_like(o, FIG_PLAN_IN_LENGTHS, &rows, FIG_I32));
-    return fig_operand_check_like(o, FIG_PLAN_IN_POSITIONS, &rows, FIG_I32);
+    FIG_TRY(fig_operand_check_like(o, FIG_PLAN_IN_POSITIONS, &rows, FIG_I32));
+    const fig_operand_form starts = {1, {(int64_t)o->view->spec.batch_limit + 1}, FIG_OPERAND_ANY};
+    if (fig_spec_has_chunks(&o->view->spec))
+        return fig_operand_refuse(o, FIG_UNSUPPORTED,
+                                  "the spec's row_tokens is %" PRId32
+                                  ", limit %d where the device makes plans",
+                                  o->view->spec.row_tokens, FIG_ROW_TOKENS_LIMIT);
+    if (fig_operand_tensor(o, FIG_PLAN_IN_QUERIES) != NULL && o->view->spec.query_limit == 0)
+        return fig_operand_refuse(o, FIG_INVALID,
+                                  "query_starts is there, but the spec's query_limit is 0");
+    return fig_operand_check_like(o, FIG_PLAN_IN_QUERIES, &starts, FIG_I32);
 }
 
 fig_status fig_operation_rows_check_gated(const fig_operand_node *o) {
-    static const fig_operand_form rows = {2, {FIG_DIM_BATCH, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
+    static const fig_operand_form rows = {2, {FIG_OPERAND_ROWS, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
     fig_gated_attributes attributes;
     FIG_TRY(fig_operand_check_form(o, FIG_GATED_OUT, &rows));
     const fig_tensor_record *out = fig_operand_tensor(o, FIG_GATED_OUT);
     if (out->dims[1] > FIG_WIDTH_LIMIT)
         return fig_operand_refuse(o, FIG_INVALID, "out has width %" PRId64 ", limit %d",
                                   out->dims[1], FIG_WIDTH_LIMIT);
-    const fig_operand_form twice = {2, {FIG_DIM_BATCH, 2 * out->dims[1]}, out->dims[0]};
+    const fig_operand_form twice = {2, {fig_operand_rows(out), 2 * out->dims[1]}, out->dims[0]};
     FIG_TRY(fig_operand_check_activation(o, FIG_GATED_OUT));
     FIG_TRY(fig_operand_check_like(o, FIG_GATED_IN, &twice, out->dtype));
     FIG_OPERAND_ATTRIBUTES(o, 0, &attributes);
@@ -46,12 +57,12 @@ static fig_status check_norm(const fig_operand_node *o, const fig_rms_norm_attri
 }
 
 fig_status fig_operation_rows_check_norm(const fig_operand_node *o) {
-    static const fig_operand_form rows = {2, {FIG_DIM_BATCH, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
+    static const fig_operand_form rows = {2, {FIG_OPERAND_ROWS, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
     fig_rms_norm_attributes attributes;
     FIG_TRY(fig_operand_check_form(o, FIG_RMS_NORM_IN, &rows));
     FIG_TRY(fig_operand_check_activation(o, FIG_RMS_NORM_IN));
     const fig_tensor_record *in = fig_operand_tensor(o, FIG_RMS_NORM_IN);
-    const fig_operand_form same = {2, {FIG_DIM_BATCH, in->dims[1]}, in->dims[0]};
+    const fig_operand_form same = {2, {fig_operand_rows(in), in->dims[1]}, in->dims[0]};
     if (in->dims[1] > FIG_WIDTH_LIMIT)
         return fig_operand_refuse(o, FIG_INVALID, "in has width %" PRId64 ", limit %d", in->dims[1],
                                   FIG_WIDTH_LIMIT);
@@ -62,9 +73,10 @@ fig_status fig_operation_rows_check_norm(const fig_operand_node *o) {
     return check_norm(o, &attributes);
 }
 
-/* Rows of a message: whole vectors, so that a GPU moves nothing smaller. */
+/* Checks that the rows of a message are whole 16-byte vectors, so that a GPU need not move smaller
+ * units. */
 static fig_status check_message(const fig_operand_node *o, uint32_t operand) {
-    static const fig_operand_form rows = {2, {FIG_DIM_BATCH, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
+    static const fig_operand_form rows = {2, {FIG_OPERAND_ROWS, FIG_OPERAND_ANY}, FIG_OPERAND_ANY};
     FIG_TRY(fig_operand_check_form(o, operand, &rows));
     FIG_TRY(fig_operand_check_activation(o, operand));
     const fig_tensor_record *tensor = fig_operand_tensor(o, operand);
@@ -83,7 +95,7 @@ fig_status fig_operation_rows_check_all_reduce(const fig_operand_node *o) {
     fig_rms_norm_attributes attributes;
     FIG_TRY(check_message(o, FIG_ALL_REDUCE_IN));
     const fig_tensor_record *in = fig_operand_tensor(o, FIG_ALL_REDUCE_IN);
-    const fig_operand_form same = {2, {FIG_DIM_BATCH, in->dims[1]}, in->dims[0]};
+    const fig_operand_form same = {2, {fig_operand_rows(in), in->dims[1]}, in->dims[0]};
     const int has_norm = fig_operand_tensor(o, FIG_ALL_REDUCE_WEIGHT) != NULL;
     FIG_TRY(fig_operand_check_like(o, FIG_ALL_REDUCE_OUT, &same, in->dtype));
     FIG_TRY(fig_operand_check_like(o, FIG_ALL_REDUCE_RESIDUAL, &same, in->dtype));
@@ -99,12 +111,12 @@ fig_status fig_operation_rows_check_all_reduce(const fig_operand_node *o) {
                               (double)attributes.epsilon, (double)attributes.weight_offset);
 }
 
-/* How often `in` goes into `out` is how many ranks there are. */
+/* Checks an all-gather. The width of `out` divided by the width of `in` is the number of ranks. */
 fig_status fig_operation_rows_check_all_gather(const fig_operand_node *o) {
     FIG_TRY(check_message(o, FIG_ALL_GATHER_IN));
     const fig_tensor_record *in = fig_operand_tensor(o, FIG_ALL_GATHER_IN);
     const fig_tensor_record *out = fig_operand_tensor(o, FIG_ALL_GATHER_OUT);
-    const fig_operand_form rows = {2, {FIG_DIM_BATCH, out->dims[1]}, in->dims[0]};
+    const fig_operand_form rows = {2, {fig_operand_rows(in), out->dims[1]}, in->dims[0]};
     FIG_TRY(fig_operand_check_like(o, FIG_ALL_GATHER_OUT, &rows, in->dtype));
     FIG_TRY(check_message(o, FIG_ALL_GATHER_OUT));
     const int64_t ranks = out->dims[1] / in->dims[1];

@@ -1,8 +1,7 @@
-"""arrays.py: where an array of torch, JAX, CuPy or numpy lies, and what form it has.
+"""arrays.py: reads the address, shape and strides of an array of torch, JAX, CuPy or numpy.
 
-Asks by __array_interface__, DLPack or __cuda_array_interface__, whichever the array has; nothing of
-those libraries is imported. Invariant: nothing is copied, and what was asked lives as long as the
-answer.
+Uses __array_interface__, DLPack or __cuda_array_interface__, whichever the array has, and imports
+none of those libraries. Invariant: nothing is copied, and a Place keeps its array alive.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ import dataclasses
 import math
 from typing import Any
 
+from .integers import INT64, UINT64, integer
+
 HOST, CUDA = "host", "cuda"
-# DLPack's numbers of devices: those whose memory a host engine or one on a GPU can use as it is.
+# The DLPack device numbers of memory that an engine on this device can use directly.
 DEVICES = {HOST: {1, 3, 13}, CUDA: {2, 13}}
-# DLPack's pairs of code and bits, and what the interfaces of numpy's kind call the same.
+# Dtypes by DLPack's (code, bits), and by the type strings of numpy's array interface.
 DLPACK_DTYPES = {
     (2, 32): "f32",
     (2, 16): "f16",
@@ -55,46 +56,60 @@ capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where an array lies. strides count elements; dtype is "" where only the size is known."""
+    """Memory of an array. strides count elements; dtype is "" if only the element size is known."""
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
     item_bytes: int
-    device: int  # DLPack's number
+    device: int  # DLPack's device number
     ordinal: int
     is_constant: bool
     holds: Any = dataclasses.field(repr=False)
 
     def is_on(self, device: str) -> bool:
-        """Whether an engine on that device can use the memory."""
+        """Returns True if an engine on that device can use this memory."""
         return self.device in DEVICES[device]
 
     def reach_bytes(self) -> int:
-        """From the first element to behind the last."""
+        """Returns the bytes from the start of the first element to the end of the last."""
         reach = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides))
         return (reach + 1) * self.item_bytes
 
 
 def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of an array whose elements lie one behind the other."""
+    """Returns the strides of a row-major array without gaps."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
-def of_interface(array: Any, interface: dict[str, Any], device: int) -> Place:
-    """By what numpy's protocol and CUDA's both have."""
-    address, is_constant = interface["data"]
-    kind, item = interface["typestr"][1:2], int(interface["typestr"][2:])
-    shape, given = tuple(interface["shape"]), interface.get("strides")
-    if interface["typestr"][0] == ">":
+def element_of(typestr: str) -> tuple[str, int]:
+    """Splits numpy's type string into the kind of the element and its bytes."""
+    kind, item = typestr[1:2], typestr[2:]
+    if kind not in tuple("biufcV") or not item.isdigit() or int(item) < 1:
+        raise ValueError(f"the array's elements are of the type {typestr!r}, they must be numbers")
+    if typestr[0] == ">" and int(item) > 1:
         raise ValueError("the array's bytes are in the other order than this machine's")
+    return kind, int(item)
+
+
+def of_interface(array: Any, interface: dict[str, Any], device: int) -> Place:
+    """Reads the dict that numpy's and CUDA's array interfaces share."""
+    if not isinstance(interface.get("data"), tuple):
+        raise ValueError("the array does not say at which address it lies")
+    address, is_constant = interface["data"]
+    kind, item = element_of(interface["typestr"])
+    shape = tuple(integer("the array's dim", dim, INT64) for dim in interface["shape"])
+    given = interface.get("strides")
+    if given is not None and len(given) != len(shape):
+        raise ValueError(f"the array has {len(shape)} dims and {len(given)} strides")
     if given is not None and any(stride % item for stride in given):
         raise ValueError(f"the array's strides, {given} bytes, are not of whole elements")
     return Place(
-        address=address or 0,
+        address=integer("the array's address", address or 0, UINT64),
         shape=shape,
-        strides=dense(shape) if given is None else tuple(stride // item for stride in given),
+        strides=dense(shape) if given is None else tuple(
+            integer("the array's stride", stride // item, INT64) for stride in given),
         dtype=INTERFACE_DTYPES.get(f"{kind}{item}", ""),
         item_bytes=item,
         device=device,
@@ -105,10 +120,11 @@ def of_interface(array: Any, interface: dict[str, Any], device: int) -> Place:
 
 
 def of_dlpack(array: Any) -> Place:
-    """By DLPack. The capsule keeps the memory; nobody takes it over, so its end gives it back."""
+    """Reads a DLPack capsule. The capsule owns the memory. This function never consumes the
+    capsule, so the capsule's destructor releases the memory."""
     device, ordinal = (int(number) for number in array.__dlpack_device__())
-    # 1 is CUDA's default stream: what the array's library has enqueued is done before what that
-    # stream does later.
+    # Stream 1 is CUDA's default stream. The array's library orders its own pending work before
+    # later work on that stream.
     capsule = array.__dlpack__(stream=1) if device in (2, 13) else array.__dlpack__()
     tensor = DLTensor.from_address(capsule_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -128,7 +144,7 @@ def of_dlpack(array: Any) -> Place:
 
 
 def place_of(array: Any) -> Place:
-    """Where an array lies."""
+    """Returns the Place of an array."""
     if hasattr(array, "__array_interface__"):
         return of_interface(array, array.__array_interface__, 1)
     if hasattr(array, "__dlpack__"):

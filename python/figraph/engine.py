@@ -1,24 +1,26 @@
-"""engine.py: graphs made launchable on a device, arrays bound, steps run.
+"""engine.py: opens graphs on a device, binds arrays and runs steps.
 
-stage, launch and step are the hot path: with a list of lengths each is one call of steps.py's.
-Invariant: what C may still read is held here, an array until the wait after the next bind of its
-name.
+stage(), launch() and step() are the hot path. If the lengths are a list, each of them is one call
+of a function that steps.py makes. Invariant: the engine holds every array and callback that the C
+library may still use. It holds a replaced array or callback until all steps staged before the
+replacement have ended or were taken back.
 """
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
-import os
+import math
+import sys
 import weakref
-from array import array as packed
 from types import TracebackType
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence, Union
 
-from . import abi, errors, forms
+from . import abi, errors, forms, keywords
 from .arrays import CUDA, HOST, Place, place_of
-from .graphs import Graphs, Tensor, Traits, integers, load
-from .native import library, must
+from .graphs import Graphs, Tensor, Traits, integers_of_rows, load
+from .integers import INT64, UINT64, integer, integers, options, packed, put
+from .native import Handle, Path, Unique, encoded, library, must, sentence
 from .stats import Progress, Stats
 from .steps import Steps
 from .streams import stream_cell, stream_number
@@ -26,17 +28,25 @@ from .streams import stream_cell, stream_number
 DEVICES = {"auto": abi.FIG_DEVICE_AUTO, HOST: abi.FIG_DEVICE_HOST, CUDA: abi.FIG_DEVICE_CUDA}
 
 
+# Rarely used keywords of a step: those with a number for each row, and those with one number.
+ROWS_OF_MORE = ("positions", "sequences", "row_tokens", "queries")
+MORE = dict.fromkeys((*ROWS_OF_MORE, "horizon", "token_limit"))
+FIELDS = {"queries": "query_counts"}  # where the field of C has another name
+
+
 def microseconds(seconds: Optional[float]) -> int:
-    """A timeout as C takes it: None has no end."""
-    return -1 if seconds is None else int(seconds * 1e6)
+    """Returns the timeout for C; None and infinity become -1, which waits forever."""
+    if seconds is None or seconds == math.inf:
+        return -1
+    return integer("timeout in microseconds", int(seconds * 1e6), INT64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What a callback is given. reads and writes are addresses, by the order recorded."""
+    """The argument of a callback. reads and writes are arrays of addresses, in recorded order."""
 
     device: str
-    stream: int  # a CUstream, 0 on the host
+    stream: int  # the number of the CUstream; 0 on the host
     batch: int
     kv: int
     rows: int
@@ -47,7 +57,7 @@ class Call:
 
     @classmethod
     def of_c(cls, given: abi.fig_call_args) -> Call:
-        """From what the library gives."""
+        """Converts the struct that the library passes to a callback."""
         payload = ctypes.string_at(given.bytes, given.byte_count) if given.byte_count else b""
         return cls(
             CUDA if given.device == abi.FIG_DEVICE_CUDA else HOST,
@@ -63,65 +73,85 @@ class Call:
 
 
 @dataclasses.dataclass
-class Held:
-    """What C may still use, kept until the engine is closed."""
+class Former:
+    """A replaced array or callback. Steps staged before the replacement may still use it."""
 
-    bound: dict[str, Any]  # what holds each tensor's memory; None: the engine
-    former: list[Any]  # what steps in flight may still read or write
+    staged: int  # the number of launches asked for when it was replaced
+    holds: Any
+
+
+@dataclasses.dataclass
+class Held:
+    """The arrays and callbacks that C may still use, kept until the engine is closed."""
+
+    bound: dict[str, Any]  # the owner of each tensor's memory; None: the engine owns it
     callbacks: dict[str, Any]
-    raised: list[BaseException]  # by callbacks, and not told yet
+    former: list[Former]
+    raised: list[BaseException]  # exceptions of callbacks that were not raised to the caller yet
+
+    def replace(self, of: dict[str, Any], name: str, holds: Any, staged: int) -> None:
+        """Stores an object under a name and keeps the object that it replaces."""
+        was, of[name] = of.get(name), holds
+        if was is not None:
+            self.former.append(Former(staged, was))
+
+    def take_back(self, staged: int) -> None:
+        """Notes that the number of launches asked for has fallen to `staged`."""
+        for former in self.former:
+            former.staged = min(former.staged, staged)
+
+    def let_go(self, ended: int) -> None:
+        """Drops the objects that only the first `ended` launches could use."""
+        self.former[:] = [former for former in self.former if former.staged > ended]
 
     def clear(self) -> None:
-        """Lets go of all of it."""
+        """Drops everything."""
         for kept in (self.bound, self.former, self.callbacks, self.raised):
             kept.clear()
 
 
-def close_at_end(handle: Any, graphs: Graphs, held: Held) -> None:
-    """Closes an engine that nobody closed, before its graphs and what it uses can go."""
-    library.fig_engine_close(handle)
+def close_at_end(open_engine: Handle, calls: Steps, graphs: Graphs, held: Held) -> None:
+    """Closes an engine that the user left open, before Python can free its graphs and arrays. If a
+    __del__ of the same reference cycle later calls a method of the engine, that method finds the
+    engine closed."""
+    calls.close()
+    open_engine.end(library.fig_engine_close)
+    held.clear()
 
 
 def words_of(lengths: Sequence[int]) -> Any:
-    """Something whose bytes are int32: numpy's int32 arrays are it already."""
-    if isinstance(lengths, (list, tuple)):
-        return packed("i", lengths)
-    try:
-        view = memoryview(lengths)  # type: ignore[arg-type]
-        if view.format == "i" and view.c_contiguous:
-            return view
-    except TypeError:
-        pass
-    return packed("i", lengths.tolist() if hasattr(lengths, "tolist") else lengths)
+    """Returns an object whose buffer is int32. An int32 array of numpy is used without a copy."""
+    if not isinstance(lengths, (list, tuple)):
+        try:
+            view = memoryview(lengths)  # type: ignore[arg-type]
+            if view.format == "i" and view.c_contiguous and view.ndim == 1:
+                return view
+        except (TypeError, ValueError, BufferError):
+            pass
+    return packed("kv_lengths", lengths)
 
 
-def fill_more(
-    step: abi.fig_step,
-    rows: int,
-    *,
-    positions: Optional[Sequence[int]] = None,
-    sequences: Optional[Sequence[int]] = None,
-    row_tokens: Optional[Sequence[int]] = None,
-    horizon: int = 0,
-    token_limit: int = 0,
-) -> None:
-    """What few steps have."""
-    step.horizon, step.token_limit = horizon, token_limit
-    given = {"positions": positions, "sequences": sequences, "row_tokens": row_tokens}
-    for name, values in given.items():
-        if values is not None and len(values) != rows:
-            raise errors.of(abi.FIG_INVALID, f"{name} has {len(values)} of {rows} rows")
-        setattr(step, name, None if values is None else integers(values))
+def fill_more(step: abi.fig_step, rows: int, given: Mapping[str, Any]) -> None:
+    """Fills in the rarely used fields of a step."""
+    if not given.keys() <= MORE.keys():
+        keywords.check("a step", given, MORE)
+    step.horizon = integer("horizon", given.get("horizon", 0))
+    step.token_limit = integer("token_limit", given.get("token_limit", 0), INT64)
+    for name in ROWS_OF_MORE:
+        values = given.get(name)
+        made = None if values is None else integers_of_rows(name, values, rows)
+        setattr(step, FIELDS.get(name, name), made)
 
 
-class Engine:
-    """Graphs on a device. One thread at a time uses it, but stats may be read from any.
+class Engine(Unique):
+    """Graphs on a device. Only one thread at a time may use it; any thread may call stats().
 
-    graphs: of figraph.capture or figraph.load, or the path of a .fig file. device: "cuda", "host",
-    or "auto", which is the GPU where there is one. stream: the one to run on, torch's say, open
-    longer than the engine; else the engine opens its own. slots: how many steps may be in flight.
-    busy_us: how long stage may wait for a slot before it raises errors.Busy. check_plans: a
-    checksum in each plan. ordinal and numa_node: which GPU, and where the ring lies.
+    graphs: Graphs from figraph.capture or figraph.load, or the path of a .fig file. device: "cuda",
+    "host", or "auto", which takes the GPU if there is one. stream: the stream to run on, for
+    example torch's; it must stay open longer than the engine. Without it the engine opens its own.
+    slots: the number of steps that may be in flight. busy_us: the microseconds that stage() may
+    wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
+    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:
@@ -132,7 +162,7 @@ class Engine:
 
     def __init__(
         self,
-        graphs: Union[Graphs, str, os.PathLike[str]],
+        graphs: Union[Graphs, Path],
         *,
         device: str = "auto",
         stream: Any = None,
@@ -145,30 +175,31 @@ class Engine:
         self.graphs = graphs if isinstance(graphs, Graphs) else load(graphs)
         if device not in DEVICES:
             raise ValueError(f'device is "{device}", it is one of {", ".join(DEVICES)}')
-        options = abi.options(
+        asked = options(
             abi.fig_engine_options,
             device=DEVICES[device],
             slots=slots,
             busy_us=busy_us,
             ordinal=ordinal,
             numa_node=numa_node,
-            check_plans=int(check_plans),
+            check_plans=check_plans,
             stream=stream_cell(stream),
         )
         handle = ctypes.POINTER(abi.fig_engine)()
-        must(library.fig_engine_open(handle, self.graphs.handle, options))
-        self._open: Any = handle  # None once it is closed
-        self._given_stream = stream  # which is to be open longer than the engine
+        must(library.fig_engine_open(handle, self.graphs.handle, asked))
+        self._open = Handle("the engine is", handle)
+        self._given_stream = stream  # kept, since the stream must stay open longer than the engine
         self._ordinal = ordinal
         self.device = CUDA if library.fig_engine_device(handle) == abi.FIG_DEVICE_CUDA else HOST
-        self._held = Held({}, [], {}, [])
-        self._closer = weakref.finalize(self, close_at_end, handle, self.graphs, self._held)
+        self._held = Held({}, {}, [], [])
         self._lengths_array = (ctypes.c_int32 * self.graphs.spec.batch_limit)()
         self._lengths = memoryview(self._lengths_array).cast("B").cast("i")
         self._rows_limit = len(self._lengths)
         self._step = abi.options(abi.fig_step, kv_lengths=self._lengths_array)
         self._calls = Steps(handle, self._step, self._lengths_array)
-        self._is_plain = True  # the step has nothing but lengths and a bucket
+        self._closer = weakref.finalize(self, close_at_end, self._open, self._calls, self.graphs,
+                                        self._held)
+        self._is_plain = True  # the step has only lengths and a bucket
 
     # ---- Life ------------------------------------------------------------------------------------
 
@@ -184,40 +215,41 @@ class Engine:
         self.close()
 
     def close(self, timeout: Optional[float] = None) -> None:
-        """Waits for steps in flight and frees what the engine allocated. Twice is as once.
+        """Waits for the steps in flight and frees all memory of the engine. A second call does
+        nothing.
 
-        timeout: seconds; errors.Timeout where steps still run then, and the engine is as it was.
+        timeout: in seconds. If steps still run after the timeout, close() raises errors.Timeout and
+        leaves the engine unchanged.
         """
-        if self._open is None:
+        if self._open.pointer is None:
             return
-        must(library.fig_engine_close_within(self._open, microseconds(timeout)))
-        self._open = None
+        must(library.fig_engine_close_within(self._open.pointer, microseconds(timeout)))
+        self._open.pointer = None
         self._calls.close()
         self._closer.detach()
         self._held.clear()
 
     @property
     def handle(self) -> Any:
-        """fig_engine *, for calls of figraph.abi that this class lacks."""
-        if self._open is None:
-            raise errors.of(abi.FIG_ORDER, "the engine is closed")
-        return self._open
+        """Returns the fig_engine *, for functions of figraph.abi that this class lacks."""
+        return self._open.get()
 
     @property
     def traits(self) -> Traits:
-        """The machine that the engine runs on."""
+        """Returns the traits of the machine that the engine runs on."""
         made = abi.options(abi.fig_traits)
         must(library.fig_engine_read_traits(self.handle, made))
         return Traits.of_c(made)
 
     @property
     def stream(self) -> int:
-        """The engine's CUstream as a number, 0 on the host: torch.cuda.ExternalStream takes it."""
+        """Returns the number of the engine's CUstream, for torch.cuda.ExternalStream; 0 on the
+        host."""
         return library.fig_engine_stream(self.handle) or 0
 
     def bind_thread(self) -> None:
-        """Keeps this thread on the cores beside the GPU, as far as it may run there; errors.
-        Unsupported where the system does not tell which, or forbids it."""
+        """Binds this thread to the cores nearest to the GPU, among those that the thread may use.
+        Raises errors.Unsupported if the system does not report the cores or forbids the change."""
         must(library.fig_engine_bind_thread(self.handle))
 
     # ---- Tensors ---------------------------------------------------------------------------------
@@ -235,6 +267,8 @@ class Engine:
             wrong = f"is on GPU {place.ordinal}, the engine on {self._ordinal}"
         elif place.is_constant:
             wrong = "is read-only, and a step may write to what is bound"
+        elif place.address == 0:
+            wrong = "has no memory, its address is 0"
         if wrong:
             raise errors.of(abi.FIG_INVALID, f"tensor {name}: the array {wrong}")
 
@@ -242,26 +276,28 @@ class Engine:
         getattr(array, "block_until_ready", lambda: None)()
         place = place_of(array)
         self._check_place(tensor.name, place)
-        forms.check(tensor, self.graphs.spec.batch_limit, place)
-        binding.address, binding.bytes = place.address, place.reach_bytes()
+        forms.check(tensor, forms.rows_of(tensor, self.graphs.spec), place)
+        put(binding, address=place.address, bytes=place.reach_bytes())
         binding.strides[: len(place.shape)] = forms.strides_of(tensor, place)
         return place.holds
 
     def bind(self, name: str, array: Any = None, *, size: int = 0) -> None:
-        """Gives a tensor its memory: an array's, or `size` bytes of the engine's own, zeroed.
+        """Gives a tensor its memory: that of an array, or `size` zeroed bytes that the engine owns.
 
-        An array is of whatever has __array_interface__, DLPack or __cuda_array_interface__. Its
-        shape is the tensor's, that of an "hnd" cache as it lies in memory; strides are free but for
-        the last, so that q, k and v may be views of one array. A dtype that a library lacks may
-        come as raw elements of its size. The array is held until close or the next bind of that
-        name. JAX does not know that the contents of one of its arrays change.
+        The array must have __array_interface__, DLPack or __cuda_array_interface__, and the shape
+        of the tensor. The dims of an "hnd" cache are in the order of memory. Only the last dim must
+        have stride 1, so q, k and v may be views of one array. If your library lacks the dtype,
+        pass raw elements of the same size. The engine holds the array until close(). After another
+        bind() of the same name it holds the old array only until the steps staged before that
+        bind() have ended. If you bind an array of JAX, JAX does not see its contents change.
         """
         tensor = self._tensor(name)
-        binding = abi.options(abi.fig_binding, name=name.encode(), bytes=size)
+        binding = options(abi.fig_binding, name=encoded("name", name),
+                          bytes=integer("size", size, UINT64))
         holds = None if array is None else self._take_array(tensor, array, binding)
+        staged = self.progress().staged
         must(library.fig_engine_bind(self.handle, binding))
-        self._held.former.append(self._held.bound.get(name))
-        self._held.bound[name] = holds
+        self._held.replace(self._held.bound, name, holds, staged)
 
     def bind_all(self, arrays: Mapping[str, Any]) -> None:
         """Binds each array by its name."""
@@ -269,66 +305,84 @@ class Engine:
             self.bind(name, array)
 
     def bind_rest(self, *, pages: int) -> None:
-        """Gives each tensor that is not bound memory of the engine's, caches so many pages."""
-        rows = self.graphs.spec.batch_limit
+        """Gives each unbound tensor memory that the engine owns; caches get `pages` pages."""
+        pages = integer("pages", pages)
         for name, tensor in self.graphs.tensors.items():
             if name not in self._held.bound and tensor.role == "bound":
+                rows = forms.rows_of(tensor, self.graphs.spec)
                 size = forms.elements(tensor, rows, pages) * forms.ITEM_BYTES[tensor.dtype]
                 self.bind(name, size=size)
 
     def write(self, name: str, data: Any, *, offset: int = 0) -> None:
-        """Copies what has a buffer, numpy's arrays and bytes say, into a tensor, after all steps
-        launched so far. offset: in bytes."""
+        """Copies an object with a buffer, such as bytes or a numpy array, into a tensor, after all
+        steps launched so far. offset: in bytes."""
         source = memoryview(data).tobytes()
-        span = abi.options(abi.fig_span, name=name.encode(), offset=offset, bytes=len(source))
+        span = options(abi.fig_span, name=encoded("name", name), offset=offset, bytes=len(source))
         must(library.fig_engine_write(self.handle, span, source))
 
     def read(self, name: str, size: int, *, offset: int = 0) -> bytearray:
-        """So many bytes of a tensor, after all steps launched so far; numpy.frombuffer takes
-        them. offset: in bytes."""
-        target = bytearray(size)
-        span = abi.options(abi.fig_span, name=name.encode(), offset=offset, bytes=size)
+        """Returns `size` bytes of a tensor, read after all steps launched so far. numpy.frombuffer
+        accepts the result. offset: in bytes."""
+        span = options(abi.fig_span, name=encoded("name", name), offset=offset,
+                       bytes=integer("size", size, UINT64))
+        if span.bytes > sys.maxsize:
+            raise OverflowError(f"size is {size}, limit {sys.maxsize}")
+        target = bytearray(span.bytes)
         must(library.fig_engine_read(self.handle, span, (ctypes.c_char * size).from_buffer(target)))
         return target
 
     def set_pages(
         self, sequence: int, pages: Sequence[int], *, first: int = 0, table: Optional[str] = None
     ) -> None:
-        """Entries of a sequence's row in a page table, from `first` on; in every table there is,
-        unless one is named. Steps staged after the call see them."""
-        array = integers(pages)
-        entries = abi.options(
+        """Writes page numbers into a sequence's row of the page table, from entry `first` on.
+        table: the name of one page table; the default is all tables. Steps staged after this call
+        use the new pages."""
+        array = integers("pages", pages)
+        entries = options(
             abi.fig_pages, sequence=sequence, first=first, count=len(array), pages=array
         )
-        entries.table = None if table is None else table.encode()
+        entries.table = None if table is None else encoded("table", table)
         must(library.fig_engine_set_pages(self.handle, entries))
 
-    def register(self, name: str, callback: Callable[[Call], None]) -> None:
-        """Who does the work of the calls of that name which the program has.
+    def fork(
+        self, source: int, target: int, length: int, *, table: Optional[str] = None
+    ) -> None:
+        """Gives sequence `target` the pages that the first `length` tokens of sequence `source`
+        fill. Give `target` a page of its own for the tokens behind these pages. table: the name of
+        one page table; the default is all tables."""
+        both = options(abi.fig_fork, source=source, target=target, length=length)
+        both.table = None if table is None else encoded("table", table)
+        must(library.fig_engine_fork(self.handle, both))
 
-        On the host it runs in every step, on the engine's thread. On a GPU it runs once for a
-        bucket, while a stream captures, and puts its work on that stream. What it raises is the
-        cause of the errors.Callback that the step, or the next wait, raises.
+    def register(self, name: str, callback: Callable[[Call], None]) -> None:
+        """Registers the callback that does the work of the program's calls of this name.
+
+        On the host device the callback runs in every step, on the engine's thread. On a GPU it runs
+        once for each bucket while a stream captures, and must put its work on that stream. If the
+        callback raises, step() or the next wait() raises errors.Callback with that exception as its
+        cause.
         """
 
-        raised = self._held.raised  # and not self, which would then hold itself
+        raised = self._held.raised  # not self: the callback would keep the engine alive
 
         def answer(_: Any, given: Any) -> int:
             try:
                 callback(Call.of_c(given.contents))
-            except BaseException as error:  # none may pass through C
+            except BaseException as error:  # no exception may pass through C
                 raised.append(error)
                 return 1
             return 0
 
         kept = abi.fig_callback(answer)
-        must(library.fig_engine_register(self.handle, name.encode(), kept, None))
-        self._held.callbacks[name] = kept
+        staged = self.progress().staged
+        must(library.fig_engine_register(self.handle, encoded("name", name), kept, None))
+        self._held.replace(self._held.callbacks, name, kept, staged)
 
     def _refuse(self, status: int) -> NoReturn:
-        """Raises what a call refused, from what a callback raised where it is that."""
-        self.handle  # which raises that the engine is closed
-        error = errors.of(status, library.fig_message().decode())
+        """Raises the exception for a refused call. If a callback raised, that exception is the
+        cause."""
+        self.handle  # raises errors.Order if the engine is closed
+        error = errors.of(status, sentence(library.fig_message()))
         cause = self._held.raised[0] if self._held.raised else None
         self._held.raised.clear()
         raise error from cause
@@ -340,20 +394,22 @@ class Engine:
     # ---- Steps -----------------------------------------------------------------------------------
 
     def _fill(self, lengths: Optional[Sequence[int]], rows: int, more: Any) -> None:
-        """Makes the engine's one step what a call's arguments say, but for the bucket."""
+        """Writes a call's arguments, except the bucket, into the engine's step struct."""
         step = self._step
         if lengths is not None:
             rows = len(lengths)
             if rows > self._rows_limit:
-                sentence = f"rows is {rows}, limit {self._rows_limit}, the batch_limit"
-                raise errors.of(abi.FIG_TOO_LARGE, sentence)
+                words = f"rows is {rows}, limit {self._rows_limit}, the batch_limit"
+                raise errors.of(abi.FIG_TOO_LARGE, words)
             self._lengths[:rows] = words_of(lengths)
+        else:
+            integer("rows", rows)
         step.rows = rows
         is_plain = lengths is not None and not more
         if not is_plain or not self._is_plain:
             self._is_plain = is_plain
             step.kv_lengths = None if lengths is None else self._lengths_array
-            fill_more(step, rows, **more)
+            fill_more(step, step.rows, more)
 
     def _make(self, call: Callable[..., int], lengths: Optional[Sequence[int]], rows: int,
               bucket: int, more: Any) -> None:
@@ -367,74 +423,90 @@ class Engine:
 
     def stage(self, lengths: Optional[Sequence[int]] = None, *, rows: int = 0, bucket: int = 0,
               **more: Any) -> None:
-        """Chooses a bucket, plans and writes a slot, for a launch that comes later.
+        """Chooses a bucket, plans the step and writes the plan into a slot, for a later launch.
 
-        lengths: tokens of each row's sequence, this step's included; 0 is an idle row. None: the
-        program reads them on the device, and `rows` says how many there are. By name, where they
-        are not the default: positions of the rows' last tokens; sequences, which sequence each row
-        continues; row_tokens, how many of a row's queries are there; bucket, required where a
-        captured graph of yours launches the step; horizon, how many launches one plan is for;
-        token_limit, the most tokens in all where lengths are on the device. errors.Busy: every slot
-        is in flight, wait and call again.
+        lengths: the number of tokens of each row's sequence, this step's token included; 0 is an
+        idle row. Pass None if the program reads lengths on the device, and give `rows`. bucket:
+        required if a graph that you captured launches the step. Further keywords:
+
+        positions: the position of each row's last token.
+        sequences: the number of the sequence that each row continues.
+        row_tokens: the number of query tokens of each row; the others are padding.
+        queries: for a packed program (Spec.query_limit), the number of query tokens of each row,
+            0 to the spec's row_tokens.
+        horizon: the number of launches that this plan is for.
+        token_limit: if lengths are on the device, the largest sum of the tokens of all rows.
+
+        Raises errors.Busy if every slot is in flight: call wait(), then stage() again.
         """
         self._make(self._calls.stage, lengths, rows, bucket, more)
 
     def launch(self) -> None:
-        """Replays the step that was staged longest ago."""
+        """Launches the oldest staged step."""
         status = self._calls.launch()
         if status:
             self._refuse(status)
 
     def step(self, lengths: Optional[Sequence[int]] = None, *, rows: int = 0, bucket: int = 0,
              **more: Any) -> None:
-        """stage and launch or, where it fails, neither."""
+        """Stages a step and launches it. If staging or launching fails, the engine has done
+        neither. Takes the keywords of stage(). Raises errors.Order if an earlier staged step was
+        not launched yet."""
         self._make(self._calls.step, lengths, rows, bucket, more)
 
     def take_back(self) -> None:
-        """Takes back the step that was staged last, or the launches left of its horizon."""
+        """Takes back the step that was staged last, or the remaining launches of its horizon."""
         must(library.fig_engine_take_back(self.handle))
+        if self._held.former:
+            self._held.take_back(self.progress().staged)
 
     def prepare(self, bucket: int = 0) -> None:
-        """Makes a bucket launchable with what is bound, or every one; else stage does it, once, for
-        the bucket that it needs."""
-        self._must(library.fig_engine_prepare(self.handle, bucket))
+        """Builds the launchable graph of a bucket, or of every bucket, with the tensors bound so
+        far. Otherwise stage() builds it when a step first needs the bucket."""
+        self._must(library.fig_engine_prepare(self.handle, integer("bucket", bucket)))
 
     def wait(self, timeout: Optional[float] = None) -> None:
-        """Waits until every step launched has ended, and raises the first fault since the last
-        wait. timeout: seconds; errors.Timeout where some still run then. Other threads run on."""
+        """Waits until every launched step has ended, and raises the first fault since the last
+        wait(). timeout: in seconds; raises errors.Timeout if steps still run after the timeout.
+        Other Python threads run meanwhile."""
+        # Read before the wait: the caller may launch a captured graph while this wait ends.
+        launched = self.progress().launched if self._held.former else 0
         self._must(library.fig_engine_wait(self.handle, microseconds(timeout)))
-        self._held.former.clear()
+        if self._held.former:
+            self._held.let_go(launched)
 
     def progress(self) -> Progress:
-        """How far the steps are, without a wait."""
+        """Returns the number of steps staged, launched and completed, without waiting."""
         made = abi.options(abi.fig_progress)
         must(library.fig_engine_poll(self.handle, made))
         return Progress(made.staged, made.launched, made.completed)
 
     def stats(self) -> Stats:
-        """What the engine has counted since it was opened."""
+        """Returns the counts and times of the engine since it was opened."""
         made = abi.options(abi.fig_engine_stats)
         must(library.fig_engine_read_stats(self.handle, made))
         return Stats.of_c(made)
 
-    # ---- Streams of the caller's -----------------------------------------------------------------
+    # ---- The caller's streams --------------------------------------------------------------------
 
     def append(self, segment: Optional[str] = None, *, bucket: int, stream: Any = None) -> None:
-        """Enqueues a segment of the step, "fetch", "attn.0", "act.0" and so on, on a stream of
-        yours, so that it becomes a part of the graph which that stream captures.
+        """Enqueues a segment of the step, such as "fetch", "attn.0" or "act.0", on your stream. If
+        the stream captures, the segment becomes part of the captured graph.
 
-        stream: of torch's, CuPy's, or a CUstream's number; None: the engine's own. segment None:
-        the whole step. Before each launch of the graph stage a step with the same bucket.
+        segment: None means the whole step. stream: a stream of torch or CuPy, or the number of a
+        CUstream; None is the engine's own. Stage a step with the same bucket before each launch of
+        the captured graph.
         """
-        given = abi.options(abi.fig_append, bucket=bucket, stream=stream_cell(stream))
-        given.segment = None if segment is None else segment.encode()
+        given = options(abi.fig_append, bucket=bucket, stream=stream_cell(stream))
+        given.segment = None if segment is None else encoded("segment", segment)
         self._must(library.fig_engine_append(self.handle, given))
 
     def wait_for(self, stream: Any = None) -> None:
-        """What the engine launches later comes after all that is on `stream` now; the host does not
-        wait. None: the GPU's default stream, or on the host device the calling thread."""
+        """Orders the engine's later launches after all work that is on `stream` now. The host does
+        not wait. A stream of None is the GPU's default stream or, on the host device, the calling
+        thread."""
         must(library.fig_engine_wait_for(self.handle, stream_number(stream)))
 
     def signal(self, stream: Any = None) -> None:
-        """What is put on `stream` later comes after all that the engine has launched."""
+        """Orders later work on `stream` after all steps that the engine has launched."""
         must(library.fig_engine_signal(self.handle, stream_number(stream)))

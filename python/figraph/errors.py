@@ -1,7 +1,7 @@
-"""errors.py: what the library refuses, as exceptions that carry its sentence.
+"""errors.py: one exception class for each status of figraph.h.
 
-One class for each status of figraph.h, so that a loop can catch what it knows how to answer. str()
-of an error is the library's sentence, which names what was wrong, its value and the limit.
+A loop can catch the kinds of error that it can handle. str() of an error is the library's message,
+which names the wrong field, its value and the limit.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from . import abi
 
 
 class Error(Exception):
-    """A call that was refused. `status` is the number that figraph.h has for the reason."""
+    """The library refused a call. `status` is the number of the reason in figraph.h."""
 
     status: int = 0
 
     @property
     def retryable(self) -> bool:
-        """True where the call changed nothing and the same call may succeed later."""
+        """True if the call changed nothing and the same call may succeed later."""
         return 20 <= self.status <= 29
 
 
 class Invalid(Error, ValueError):
-    """A value is wrong; the sentence names it and its limit."""
+    """A value is wrong; the message names the value and its limit."""
 
 
 class Order(Error):
-    """The call is right at another moment; the sentence says at which."""
+    """The call came at the wrong moment; the message says when it is allowed."""
 
 
 class TooLarge(Error, ValueError):
@@ -33,15 +33,15 @@ class TooLarge(Error, ValueError):
 
 
 class Unbound(Error):
-    """A tensor or a callback that the step needs was never given."""
+    """The step needs a tensor that was not bound or a callback that was not registered."""
 
 
 class Unsupported(Error, NotImplementedError):
-    """Valid, but nothing in this library does it."""
+    """The request is valid, but this library cannot do it."""
 
 
 class Callback(Error):
-    """A callback failed; where it raised an exception, that is this one's cause."""
+    """A callback failed. If it raised an exception, __cause__ is that exception."""
 
 
 class Busy(Error):
@@ -49,7 +49,7 @@ class Busy(Error):
 
 
 class Timeout(Error, TimeoutError):
-    """What was waited for is still running."""
+    """Steps were still running when the timeout ended."""
 
 
 class Io(Error, OSError):
@@ -57,19 +57,19 @@ class Io(Error, OSError):
 
 
 class Format(Error, ValueError):
-    """Not a .fig file, or a damaged one."""
+    """The file is not a .fig file, or it is damaged."""
 
 
 class Stale(Error):
-    """A sound file that this library must capture anew."""
+    """The file is sound, but this library cannot use it: capture it again."""
 
 
 class NoMemory(Error, MemoryError):
-    """Host or device memory is short."""
+    """The host or the device has too little memory."""
 
 
 class NoDevice(Error):
-    """No driver, no such device, or a driver that is too old."""
+    """There is no driver or no such device, or the driver is too old."""
 
 
 class Driver(Error):
@@ -78,6 +78,10 @@ class Driver(Error):
 
 class Lost(Error):
     """The device is gone for good: the engine can only be closed."""
+
+
+class Fault(Error):
+    """A bug in libfigraph: please report it, and close the object that you called."""
 
 
 CLASSES = {
@@ -96,13 +100,14 @@ CLASSES = {
     abi.FIG_NO_DEVICE: NoDevice,
     abi.FIG_DRIVER: Driver,
     abi.FIG_LOST: Lost,
+    abi.FIG_FAULT: Fault,
 }
 for _status, _class in CLASSES.items():
     _class.status = _status
 
 
 def of(status: int, sentence: str) -> Error:
-    """The exception for a status."""
+    """Returns the exception for a status, with the library's message."""
     error = CLASSES.get(status, Error)(sentence)
     error.status = status
     return error

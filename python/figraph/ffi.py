@@ -1,6 +1,6 @@
-"""ffi.py: libfigraph_ffi.so of this package, opened once: its XLA targets and its sizes.
+"""ffi.py: opens libfigraph_ffi.so once, and reads its XLA targets and memory sizes.
 
-Invariant: no array library is imported here, and no GPU is touched.
+Invariant: this module imports no array library and touches no GPU.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Any, Iterator, Union
+from typing import Any, Iterator
 
 from . import abi, errors
-from .native import FOLDER
+from .integers import INT64, integer, options, put
+from .native import FOLDER, Path, path_bytes, sentence
 from .specs import DTYPES, number_of
 
 PATH = os.path.join(FOLDER, "libfigraph_ffi.so")  # for tvm_ffi.load_module
@@ -20,13 +21,13 @@ library = abi.load(PATH, is_ffi=True)
 
 
 def must(status: int) -> None:
-    """Raises what a call refused."""
+    """Raises the exception for a status that is not FIG_OK."""
     if status != abi.FIG_OK:
-        raise errors.of(status, library.fig_ffi_message().decode())
+        raise errors.of(status, sentence(library.fig_ffi_message()))
 
 
 def targets() -> Iterator[tuple[str, int, int]]:
-    """Name, handler for the CPU and handler for CUDA of each XLA target."""
+    """Yields the name, the CPU handler and the CUDA handler of each XLA target."""
     target = abi.options(abi.fig_ffi_target)
     index = 0
     while library.fig_ffi_read_target(index, target) == abi.FIG_OK:
@@ -36,9 +37,12 @@ def targets() -> Iterator[tuple[str, int, int]]:
 
 @functools.lru_cache(maxsize=1024)
 def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim: int, rows: int,
-               kv_length: int, page_size: int = 0, window: int = 0) -> tuple[int, int]:
-    """Bytes of a plan and of scratch, enough for every chip that the library knows."""
-    asked = abi.options(
+               kv_length: int, page_size: int = 0, window: int = 0, row_tokens: int = 1,
+               deterministic: bool = False, packed: bool = False) -> tuple[int, int]:
+    """Returns the bytes of a plan and of its scratch that suffice on every chip the library
+    knows. q_heads is 0 if the call only appends. packed: rows have at most row_tokens query tokens
+    each, as query_start_loc says."""
+    asked = options(
         abi.fig_ffi_attention,
         dtype=number_of(DTYPES, "dtype", dtype),
         kv_dtype=number_of(DTYPES, "kv_dtype", kv_dtype),
@@ -49,6 +53,9 @@ def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim:
         rows=rows,
         kv_length=kv_length,
         window=window,
+        row_tokens=row_tokens,
+        deterministic=int(deterministic),
+        packed=int(packed),
     )
     told = abi.options(abi.fig_ffi_scratch)
     must(library.fig_ffi_read_scratch(asked, told))
@@ -57,19 +64,20 @@ def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim:
 
 @functools.lru_cache(maxsize=1024)
 def check_rope(head_dim: int, **fields: Any) -> None:
-    """Refuses what the targets would refuse."""
-    must(library.fig_ffi_check_rope(abi.fig_rope_spec(**fields), head_dim))
+    """Raises if the XLA targets would refuse this RoPE."""
+    must(library.fig_ffi_check_rope(put(abi.fig_rope_spec(), **fields),
+                                    integer("head_dim", head_dim)))
 
 
-def load(path: Union[str, os.PathLike[str]]) -> str:
+def load(path: Path) -> str:
     """Loads a .fig file for as long as the process lives; returns its content_id."""
     content_id = ctypes.create_string_buffer(65)
-    must(library.fig_ffi_load(os.fsencode(path), content_id))
+    must(library.fig_ffi_load(path_bytes(path), content_id))
     return content_id.value.decode()
 
 
 def segments_of(content_id: str) -> list[str]:
-    """The segments of a loaded file, of which attributes count the first as 1."""
+    """Returns the names of a loaded file's segments. XLA attributes number them from 1."""
     names: list[str] = []
     told = abi.options(abi.fig_ffi_segment)
     while True:
@@ -81,15 +89,17 @@ def segments_of(content_id: str) -> list[str]:
 
 
 def program_scratch_of(content_id: str, rows: int, kv_length: int) -> tuple[int, int]:
-    """Bytes of a plan and of scratch for a loaded file, enough for every chip that the library
-    knows."""
+    """Returns the bytes of a plan and of its scratch for a loaded file. They suffice on every chip
+    that the library knows."""
     told = abi.options(abi.fig_ffi_scratch)
-    must(library.fig_ffi_read_program_scratch(content_id.encode(), rows, kv_length, told))
+    must(library.fig_ffi_read_program_scratch(content_id.encode(), integer("rows", rows),
+                                              integer("kv_length", kv_length, INT64), told))
     return told.plan_bytes, told.best_bytes
 
 
 def counts() -> abi.fig_ffi_counts:
-    """Calls that ran at once, calls that became part of a capture, and operations made anew."""
+    """Returns the number of calls that ran eagerly, of calls that a graph captured, and of
+    operations newly created."""
     told = abi.options(abi.fig_ffi_counts)
     must(library.fig_ffi_read_counts(told))
     return told

@@ -1,6 +1,6 @@
-"""forms.py: whether an array can be a tensor's memory.
+"""forms.py: checks whether an array can be the memory of a tensor.
 
-Invariant: an array that passes has the tensor's element size and covers every index of it.
+Invariant: an accepted array has the tensor's element size and covers every index of the tensor.
 """
 
 from __future__ import annotations
@@ -9,33 +9,44 @@ from typing import Sequence
 
 from . import abi, errors
 from .arrays import Place, dense
-from .graphs import PAGES, ROWS, Tensor
+from .graphs import PAGES, QUERIES, ROWS, Tensor
+from .specs import Spec
 
 ITEM_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "i32": 4, "i64": 8}
-# Not every array library has a type for these; one that is told by its size alone will do.
+# Some array libraries lack these types. An array of unknown dtype passes if its size is right.
 RARE_DTYPES = {"bf16", "e4m3", "e5m2"}
 
 
 def in_memory(tensor: Tensor, values: Sequence[int]) -> tuple[int, ...]:
-    """Dims or strides, from the order of dims to that of memory or back."""
+    """Reorders dims or strides from the tensor's order to the order in memory, or back."""
     if tensor.layout == "hnd" and len(values) == 4:
         return (values[0], values[2], values[1], values[3])
     return tuple(values)
 
 
+def rows_of(tensor: Tensor, spec: Spec) -> int:
+    """Returns how many rows, or query tokens, the tensor has at the limits of the spec."""
+    return spec.query_limit if tensor.dims[0] == QUERIES else spec.batch_limit
+
+
 def elements(tensor: Tensor, rows: int, pages: int) -> int:
-    """How many the tensor has, with so many rows or pages."""
+    """Returns the number of elements of the tensor for this number of rows, or query tokens, and
+    pages."""
     count = 1
+    of_rows, of_pages = rows * tensor.multiple, pages * tensor.multiple
     for dim in tensor.dims:
-        count *= {ROWS: rows * tensor.multiple, PAGES: pages * tensor.multiple}.get(dim, dim)
+        count *= {ROWS: of_rows, QUERIES: of_rows, PAGES: of_pages}.get(dim, dim)
     return count
 
 
 def check(tensor: Tensor, rows: int, place: Place) -> None:
-    """Refuses an array that the tensor cannot be, in words that name both."""
+    """Raises if the array cannot be the tensor's memory; the message names the tensor and the
+    array's shape or dtype."""
     first, *others = in_memory(tensor, tensor.dims)
-    least = {ROWS: rows * tensor.multiple, PAGES: 1}.get(first, first)
-    words = {ROWS: f"{least} or more", PAGES: "pages"}.get(first, str(first))
+    of_rows = rows * tensor.multiple
+    least = {ROWS: of_rows, QUERIES: of_rows, PAGES: 1}.get(first, first)
+    more = f"{least} or more"
+    words = {ROWS: more, QUERIES: more, PAGES: "pages"}.get(first, str(first))
     is_long = place.shape[:1] == (first,) if first > 0 else place.shape[:1] >= (least,)
     if not is_long or list(place.shape[1:]) != others:
         raise errors.of(
@@ -53,7 +64,8 @@ def check(tensor: Tensor, rows: int, place: Place) -> None:
 
 
 def strides_of(tensor: Tensor, place: Place) -> tuple[int, ...]:
-    """Strides in the order of dims; that of a dim of one element is free, and made a sound one."""
+    """Returns the strides in the order of the tensor's dims. A dim of size 1 may have any stride,
+    which is replaced by the dense one."""
     natural = dense(place.shape)
     pairs = zip(place.shape, place.strides, natural)
     return in_memory(tensor, [other if size == 1 else stride for size, stride, other in pairs])

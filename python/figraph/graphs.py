@@ -1,4 +1,4 @@
-"""graphs.py: a step recorded, lowered for every bucket, saved and loaded; what planning it tells.
+"""graphs.py: records, lowers, saves and loads a step, and reports how planning would cut it.
 
 Invariant: Graphs never change, so any number of engines and threads may share them.
 """
@@ -8,15 +8,19 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import os
+import tempfile
 import weakref
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Sequence
 
-from . import abi
-from .native import library, must, text
+from . import abi, errors, program
+from .integers import integer, integers, options
+from .native import Handle, Path, Unique, encoded, library, must, path_bytes, text
+from .scores import Score
+from .scores import score as make_score
 from .specs import DTYPES, LAYOUTS, Model, Spec, name_of, spec
 
 ROLES = {"temp": abi.FIG_ROLE_TEMP, "bound": abi.FIG_ROLE_BOUND, "state": abi.FIG_ROLE_STATE}
-ROWS, PAGES = abi.FIG_DIM_BATCH, abi.FIG_DIM_PAGES
+ROWS, PAGES, QUERIES = abi.FIG_DIM_BATCH, abi.FIG_DIM_PAGES, abi.FIG_DIM_QUERIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,29 +33,30 @@ class Traits:
     shared_bytes: int
 
     def to_c(self) -> abi.fig_traits:
-        """As the library takes it."""
-        fields = {**dataclasses.asdict(self), "name": self.name.encode()}
-        return abi.options(abi.fig_traits, **fields)
+        """Returns the struct of the C library."""
+        fields = {**dataclasses.asdict(self), "name": encoded("traits.name", self.name)}
+        return options(abi.fig_traits, **fields)
 
     @classmethod
     def of_c(cls, made: abi.fig_traits) -> Traits:
-        """From what the library has."""
+        """Converts the struct of the C library."""
         return cls(text(made.name), made.compute_capability, made.sm_count, made.shared_bytes)
 
     @classmethod
     def named(cls, name: str) -> Traits:
-        """Of "h200", "h100", "a100" or "host"."""
+        """Returns the traits of "h200", "h100", "a100" or "host"."""
         made = abi.options(abi.fig_traits)
-        must(library.fig_traits_named(made, name.encode()))
+        must(library.fig_traits_named(made, encoded("traits", name)))
         return cls.of_c(made)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A tensor that a caller may bind.
+    """A tensor that you may bind.
 
-    dims[0] is -1 where it counts rows, `multiple` for each, and -2 where it counts pages. An "hnd"
-    cache has its heads before its tokens in memory, though not in dims.
+    dims[0] is -1 if it counts rows, -2 if it counts pages and -3 if it counts query tokens; there
+    are `multiple` entries for each of them. In the memory of an "hnd" cache heads come before
+    tokens; in dims they do not.
     """
 
     name: str
@@ -64,7 +69,8 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """What an engine takes of a device, beside what is bound. Only exec_bytes is an estimate."""
+    """The memory that an engine allocates in addition to the bound tensors. Only exec_bytes is an
+    estimate; all other numbers are exact."""
 
     exec_count: int
     workspace_bytes: int
@@ -77,7 +83,10 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a step would be cut: the KV work of its first kind of attention, tile by tile."""
+    """How a step would be cut: the KV work of its first class of attention, in tiles.
+
+    Rows of more than 8 query tokens are chunks. Only the fields from `chunks` on count them.
+    """
 
     bucket: int
     workers: int
@@ -90,24 +99,33 @@ class Plan:
     partial_limit: int
     plan_bytes: int
     plan_bytes_limit: int
+    cheapest: int
+    by_units: int
+    once: int
+    units_most: int
+    chunks: int
+    strip_workers: int
+    strip_tile_tokens: int
+    strips: int
+    strip_pieces: int
+    strip_tiles: int
+    strip_tiles_most: int
+    strip_tiles_least: int
+    strip_partials: int
+    strip_partial_limit: int
+    groups: int
     worker_tiles: tuple[int, ...] = dataclasses.field(repr=False)
 
 
-def integers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int32]:
-    """An array of C's, of a list or of anything that has tolist(), as arrays have."""
-    plain = values.tolist() if hasattr(values, "tolist") else values
-    return (ctypes.c_int32 * len(plain))(*plain)
+class Graphs(Unique):
+    """A step lowered for every bucket of rows and tokens: the contents of a .fig file.
 
-
-class Graphs:
-    """A step, lowered for every bucket of rows and tokens: what a .fig file stands for.
-
-    Made by figraph.capture or figraph.load.
+    figraph.capture() and figraph.load() return it.
     """
 
     def __init__(self, handle: ctypes._Pointer) -> None:
-        self.handle = handle
-        weakref.finalize(self, library.fig_graphs_destroy, handle)
+        self._handle = Handle("the graphs are", handle)
+        weakref.finalize(self, self._handle.end, library.fig_graphs_destroy)
         info = abi.options(abi.fig_graphs_info)
         must(library.fig_graphs_read_info(handle, info))
         self.spec = Spec.of_c(info.spec.contents)
@@ -139,19 +157,29 @@ class Graphs:
             f"{self.traits.name}, {len(self.tensors)} tensors>"
         )
 
-    def save(self, path: Union[str, os.PathLike[str]]) -> None:
-        """Writes the file. A crash leaves the old file or the new one, never a part."""
-        must(library.fig_graphs_save(self.handle, os.fsencode(path)))
+    @property
+    def handle(self) -> Any:
+        """Returns the fig_graphs *, for functions of figraph.abi that this class lacks."""
+        return self._handle.get()
 
-    def plan(self, lengths: Sequence[int], *, row_tokens: Optional[Sequence[int]] = None) -> Plan:
-        """What planning a step of these lengths would do; nothing runs.
+    def save(self, path: Path) -> None:
+        """Writes the file. A crash leaves the old file or the new one, never a partial file."""
+        must(library.fig_graphs_save(self.handle, path_bytes(path)))
 
-        lengths: tokens of each row's sequence, this step's included; 0 is an idle row. row_tokens:
-        how many of each row's query tokens are there; all, unless given.
+    def plan(self, lengths: Sequence[int], *, row_tokens: Optional[Sequence[int]] = None,
+             queries: Optional[Sequence[int]] = None) -> Plan:
+        """Returns how a step of these lengths would be cut, without running it.
+
+        lengths: the number of tokens of each row's sequence, this step's token included; 0 is an
+        idle row. row_tokens: the number of query tokens of each row; the default is the spec's
+        number. queries: the same for a packed program, as in Engine.step.
         """
-        step = abi.options(abi.fig_step, rows=len(lengths), kv_lengths=integers(lengths))
+        kv_lengths = integers("kv_lengths", lengths)
+        step = options(abi.fig_step, rows=len(kv_lengths), kv_lengths=kv_lengths)
         if row_tokens is not None:
-            step.row_tokens = integers(row_tokens)
+            step.row_tokens = integers_of_rows("row_tokens", row_tokens, step.rows)
+        if queries is not None:
+            step.query_counts = integers_of_rows("queries", queries, step.rows)
         report = abi.options(abi.fig_plan_report)
         must(library.fig_graphs_plan(self.handle, step, report))
         tiles = (ctypes.c_int32 * report.workers)()
@@ -161,56 +189,78 @@ class Graphs:
         return Plan(*(getattr(report, name) for name in names), worker_tiles=tuple(tiles))
 
     def memory(self, slots: int = 0) -> Memory:
-        """What an engine with so many slots in its plan ring takes, before one is opened."""
+        """Returns the memory that an engine with `slots` slots in its plan ring would allocate."""
         info = abi.options(abi.fig_memory_info)
-        must(library.fig_graphs_memory(self.handle, slots, info))
+        must(library.fig_graphs_memory(self.handle, integer("slots", slots), info))
         return Memory(*(getattr(info, field.name) for field in dataclasses.fields(Memory)))
 
     def describe(self, *, bucket: int = 0, columns: int = 80) -> str:
-        """What `figraph inspect` prints: a summary, or the launches of one bucket."""
-        parts: list[bytes] = []
-        take = abi.fig_write_callback(lambda _, piece, count: parts.append(piece[:count]))
-        options = abi.options(abi.fig_print_options, bucket=bucket, columns=columns)
-        must(library.fig_graphs_print(self.handle, options, take, None))
-        return b"".join(parts).decode()
+        """Returns the text of `figraph inspect`: a summary, or the launches of one bucket."""
+        bucket, columns = integer("bucket", bucket), integer("columns", columns)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "graphs.fig")
+            self.save(path)
+            return program.inspect(path, bucket, columns)
 
 
-def load(path: Union[str, os.PathLike[str]]) -> Graphs:
+def load(path: Path) -> Graphs:
     """Reads a .fig file, checks all of it and lowers it again.
 
-    errors.Format: not such a file, or damaged. errors.Stale: capture it anew with this library.
+    Raises errors.Format if it is not a .fig file or is damaged. Raises errors.Stale if this library
+    cannot use it; then capture it again.
     """
     handle = ctypes.POINTER(abi.fig_graphs)()
-    must(library.fig_graphs_load(handle, os.fsencode(path)))
+    must(library.fig_graphs_load(handle, path_bytes(path)))
     return Graphs(handle)
+
+
+def integers_of_rows(field: str, values: Sequence[int], rows: int) -> Any:
+    """Returns an int32 array of C, with one number for each row."""
+    made = integers(field, values)
+    if len(made) != rows:
+        raise errors.of(abi.FIG_INVALID, f"{field} has {len(made)} of {rows} rows")
+    return made
+
+
+def bucket_of(field: str, pair: Sequence[int]) -> abi.fig_bucket:
+    """Returns a pair (rows, tokens per row) as a C struct."""
+    numbers = tuple(integers(field, pair))
+    if len(numbers) != 2:
+        raise ValueError(f"{field} is {pair!r}, it must be rows and tokens of a row")
+    return abi.fig_bucket(*numbers)
 
 
 def lower(recorded: ctypes._Pointer, traits: Traits, buckets: Any, deterministic: bool) -> Graphs:
-    """Lowers a program that was finished."""
-    options = abi.options(abi.fig_lower_options, deterministic=int(deterministic))
-    options.traits = ctypes.pointer(traits.to_c())
+    """Lowers a finished program."""
+    asked = options(abi.fig_lower_options, deterministic=deterministic)
+    asked.traits = ctypes.pointer(traits.to_c())
     if buckets is not None:
-        options.buckets = (abi.fig_bucket * len(buckets))(*buckets)
-        options.bucket_count = len(buckets)
+        pairs = [bucket_of(f"buckets[{i}]", pair) for i, pair in enumerate(buckets)]
+        asked.buckets = (abi.fig_bucket * len(pairs))(*pairs)
+        asked.bucket_count = len(pairs)
     handle = ctypes.POINTER(abi.fig_graphs)()
-    must(library.fig_graphs_lower(handle, recorded, options))
+    must(library.fig_graphs_lower(handle, recorded, asked))
     return Graphs(handle)
 
 
-def read_on_device(recorded: ctypes._Pointer, names: Sequence[str]) -> None:
-    """Records that lengths, and positions where they are named, are on the device."""
-    if list(names) not in (["lengths"], ["lengths", "positions"]):
-        raise ValueError(f'reads is {tuple(names)}, it must be ("lengths",) or '
-                         '("lengths", "positions")')
+def read_on_device(recorded: ctypes._Pointer, names: Sequence[str], batch_limit: int) -> None:
+    """Records that the step reads lengths, and positions and query_starts if named, from device
+    memory. query_starts has batch_limit + 1 numbers."""
+    known = ("lengths", "positions", "query_starts")
+    if list(names) not in ([*known[:1]], [*known[:2]], [*known[::2]], [*known]):
+        raise ValueError(f"reads is {tuple(names)}, it must be \"lengths\", then perhaps "
+                         "\"positions\", then perhaps \"query_starts\"")
+    rows = dict.fromkeys(known, ROWS) | {"query_starts": batch_limit + 1}
     tensors = [
         library.fig_program_tensor(
             recorded,
             abi.options(abi.fig_tensor_info, name=name.encode(), role=abi.FIG_ROLE_BOUND,
-                        dtype=abi.FIG_I32, rank=1, dims=(ROWS,)),
+                        dtype=abi.FIG_I32, rank=1, dims=(rows[name],)),
         )
-        for name in names
+        if name in names else abi.fig_tensor()
+        for name in known
     ]
-    library.fig_program_read_lengths(recorded, *(tensors + [abi.fig_tensor()])[:2])
+    library.fig_program_read_queries(recorded, *tensors)
 
 
 def capture_for(
@@ -220,16 +270,21 @@ def capture_for(
     buckets: Optional[Sequence[tuple[int, int]]] = None,
     deterministic: bool = False,
     reads: Sequence[str] = (),
+    score: Optional[Union[str, Score]] = None,
     **changes: Any,
 ) -> Graphs:
-    """figraph.capture for a machine that is known."""
+    """Does the work of figraph.capture for known traits."""
     recorded = ctypes.POINTER(abi.fig_program)()
     wanted = spec(model, **changes).to_c()
     must(library.fig_program_create(recorded, wanted))
     try:
         if reads:
-            read_on_device(recorded, reads)
-        library.fig_program_decode_step(recorded)
+            read_on_device(recorded, reads, wanted.batch_limit)
+        if score is None:
+            library.fig_program_decode_step(recorded)
+        else:
+            given = score if isinstance(score, Score) else make_score(score)
+            library.fig_program_decode_step_score(recorded, given.handle)
         must(library.fig_program_finish(recorded))
         return lower(recorded, traits, buckets, deterministic)
     finally:

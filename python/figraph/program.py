@@ -1,6 +1,7 @@
-"""program.py: the command line, which this package brings as a program.
+"""program.py: starts the command-line programs that this package contains.
 
-`figraph` and `figraph-launch` become it; `run` asks it for JSON.
+`figraph`, `python -m figraph` and `figraph-launch` replace their process with the program. `run`
+starts it as a child and reads its JSON.
 """
 
 from __future__ import annotations
@@ -12,38 +13,52 @@ import sys
 from typing import Any, NoReturn
 
 from . import abi, errors
-from .native import FOLDER
+from .native import FOLDER, sentence
 
 
 def become(name: str) -> NoReturn:
-    """Puts the program in place of this process."""
+    """Replaces this process with the program."""
     path = os.path.join(FOLDER, name)
     os.execv(path, [name, *sys.argv[1:]])
 
 
 def main() -> NoReturn:
-    """The console script figraph."""
+    """Runs the figraph program; the console script figraph calls this function."""
     become("figraph")
 
 
 def launch() -> NoReturn:
-    """The console script figraph-launch."""
+    """Runs figraph-launch; the console script figraph-launch calls this function."""
     become("figraph-launch")
 
 
-def run(command: str, *words: str) -> Any:
-    """What `figraph COMMAND WORDS --json` prints, as Python's own dicts and lists.
+def inspect(path: str, bucket: int, columns: int) -> str:
+    """Returns the output of `figraph inspect`, `columns` wide. bucket 0 means the summary."""
+    words = ["--bucket", str(bucket)] if bucket else []
+    done = subprocess.run([os.path.join(FOLDER, "figraph"), "inspect", path, *words],
+                          capture_output=True, text=True,
+                          env={**os.environ, "COLUMNS": str(columns)})
+    if done.returncode == 0:
+        return done.stdout
+    raise errors.of(abi.FIG_INVALID, done.stderr.strip().removeprefix("figraph: "))
 
-    A command that checks something and finds it wrong raises errors.Error, one that is refused
-    errors.Invalid, both with the program's sentence:
+
+def run(command: str, *words: str) -> Any:
+    """Runs `figraph COMMAND WORDS --json` and returns the JSON as dicts and lists. --help and
+    --version print no JSON; for these it returns the text.
+
+    Raises errors.Error if the command's check failed, and errors.Invalid if the command refused its
+    input. Both carry the program's message.
 
     >>> run("replay", "tutorial.fig", "--steps", "8", "--check")["passed"]
     True
     """
     path = os.path.join(FOLDER, "figraph")
-    done = subprocess.run([path, command, *words, "--json"], capture_output=True, text=True)
+    is_text = not {"-h", "--help", "--version"}.isdisjoint((command, *words))
+    given = [path, command, *words] if is_text else [path, command, *words, "--json"]
+    done = subprocess.run(given, capture_output=True)
     if done.returncode == 0:
-        return json.loads(done.stdout)
-    sentence = done.stderr.strip().removeprefix("figraph: ")
+        return sentence(done.stdout) if is_text else json.loads(done.stdout)
+    told = sentence(done.stderr).strip().removeprefix("figraph: ")
     status = abi.FIG_OK if done.returncode == 1 else abi.FIG_INVALID
-    raise errors.of(status, sentence or f"figraph {command} ended with {done.returncode}")
+    raise errors.of(status, told or f"figraph {command} ended with {done.returncode}")

@@ -1,7 +1,7 @@
-"""runs.py: graphs run at once on a stream of the caller's, without an engine.
+"""runs.py: runs graphs on the caller's stream, without an engine.
 
-What a run says is filled into structs that are made once; a run of the same again is one call.
-Invariant: memory is the caller's to keep until the run, or what captured it, is done with it.
+A Run fills its structs once; repeating the same run is then one call. Invariant: the caller keeps
+all memory alive until the run, or the graph that captured it, no longer needs it.
 """
 
 from __future__ import annotations
@@ -12,75 +12,96 @@ from typing import Any, Optional
 
 from . import abi, errors, forms
 from .arrays import CUDA, HOST, Place
-from .graphs import Graphs, Traits
-from .native import library, must
+from .graphs import QUERIES, Graphs, Tensor, Traits
+from .integers import INT64, integer, options, put
+from .native import Handle, Unique, encoded, library, must
 
 DEVICES = {HOST: abi.FIG_DEVICE_HOST, CUDA: abi.FIG_DEVICE_CUDA}
 
 
-class Runner:
+def close_at_end(runner: Handle, graphs: Graphs) -> None:
+    """Closes a runner before its graphs can be freed."""
+    runner.end(library.fig_runner_close)
+
+
+class Runner(Unique):
     """Graphs whose kernels are loaded on one device; any thread may use it."""
 
     def __init__(self, graphs: Graphs, device: str, ordinal: int = 0) -> None:
         self.graphs = graphs
         self.device, self.ordinal = device, ordinal
-        options = abi.options(abi.fig_runner_options, device=DEVICES[device], ordinal=ordinal)
-        self.handle = ctypes.POINTER(abi.fig_runner)()
-        must(library.fig_runner_open(self.handle, graphs.handle, options))
-        weakref.finalize(self, library.fig_runner_close, self.handle)
+        asked = options(abi.fig_runner_options, device=DEVICES[device], ordinal=ordinal)
+        handle = ctypes.POINTER(abi.fig_runner)()
+        must(library.fig_runner_open(handle, graphs.handle, asked))
+        self._open = Handle("the runner is", handle)
+        weakref.finalize(self, close_at_end, self._open, graphs)
         self.numbers = {name: number for number, name in enumerate(graphs.tensors)}
 
     @property
+    def handle(self) -> Any:
+        """Returns the fig_runner *."""
+        return self._open.get()
+
+    @property
     def traits(self) -> Traits:
-        """The machine that runs are cut for."""
+        """Returns the traits of the machine that runs are cut for."""
         made = abi.options(abi.fig_traits)
         must(library.fig_runner_read_traits(self.handle, made))
         return Traits.of_c(made)
 
     def scratch(self, rows: int, kv_length: int) -> tuple[int, int]:
-        """Bytes of a plan, and of the scratch that goes with it."""
+        """Returns the bytes of a plan and of its scratch."""
         told = abi.options(abi.fig_scratch)
         traits = self.traits.to_c()
-        must(library.fig_graphs_scratch(self.graphs.handle, traits, rows, kv_length, told))
+        must(library.fig_graphs_scratch(self.graphs.handle, traits, integer("rows", rows),
+                                        integer("kv_length", kv_length, INT64), told))
         return told.plan_bytes, told.best_bytes
 
 
-class Run:
-    """What one run says: how many rows, which segment, and where its tensors lie."""
+class Run(Unique):
+    """The arguments of one run: the number of rows, the segment, and the memory of its tensors."""
 
     def __init__(self, runner: Runner, rows: int, segment: Optional[str] = None) -> None:
         self.runner = runner
         self._bindings = (abi.fig_binding * len(runner.numbers))()
         for binding in self._bindings:
             binding.size = ctypes.sizeof(binding)
-        self._run = abi.options(abi.fig_run, rows=rows, bindings=self._bindings,
-                                binding_count=len(self._bindings))
-        self._run.segment = None if segment is None else segment.encode()
+        self._run = options(abi.fig_run, rows=rows, bindings=self._bindings,
+                            binding_count=len(self._bindings))
+        self._run.segment = None if segment is None else encoded("segment", segment)
         self._pointer = ctypes.pointer(self._run)
 
     def bind(self, name: str, place: Place) -> None:
-        """Where a tensor lies from here on."""
+        """Sets the memory of a tensor for all later starts."""
         if name not in self.runner.numbers:
             raise errors.of(abi.FIG_INVALID, f"the program has no tensor {name} to be bound")
         tensor = self.runner.graphs.tensors[name]
-        forms.check(tensor, self._run.rows, place)
+        forms.check(tensor, self._rows_of(tensor), place)
         if not place.is_on(self.runner.device) or place.ordinal != self.runner.ordinal:
             raise errors.of(abi.FIG_INVALID, f"tensor {name} is not on the device of the others")
         binding = self._bindings[self.runner.numbers[name]]
-        binding.address, binding.bytes = place.address, place.reach_bytes()
+        put(binding, address=place.address, bytes=place.reach_bytes())
         binding.strides[: len(place.shape)] = forms.strides_of(tensor, place)
 
+    def _rows_of(self, tensor: Tensor) -> int:
+        """Returns the rows of a tensor of this run. Of a packed program they are query tokens: as
+        many as the rows can have."""
+        spec = self.runner.graphs.spec
+        rows: int = self._run.rows
+        return min(rows * spec.row_tokens, spec.query_limit) if tensor.dims[0] == QUERIES else rows
+
     def lend(self, plan: tuple[int, int], scratch: tuple[int, int]) -> None:
-        """Address and bytes of a plan and of its scratch."""
+        """Sets the plan and the scratch, each as (address, bytes)."""
         self._run.plan, self._run.plan_bytes = plan
         self._run.scratch, self._run.scratch_bytes = scratch
 
     def start(self, stream: Any = None) -> None:
-        """Puts the run on a CUstream, by its number; on the host it has ended on return."""
+        """Enqueues the run on a CUstream, given by number. On the host the run has ended when
+        start() returns."""
         self._run.stream = stream
         must(library.fig_runner_run(self.runner.handle, self._pointer))
 
     def start_plan(self, stream: Any = None) -> None:
-        """Puts the making of the plan that was lent on a CUstream."""
+        """Enqueues, on a CUstream, the kernels that fill in the plan given to lend."""
         self._run.stream = stream
         must(library.fig_runner_plan(self.runner.handle, self._pointer))

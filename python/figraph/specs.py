@@ -1,17 +1,20 @@
-"""specs.py: the fixed shape of a step, by the name of a preset, from a config.json or by hand.
+"""specs.py: makes the fixed shape of a step from a preset, from a config.json or by hand.
 
-Leaves every limit on a value to the library. Invariant: a Spec goes to the library and back without
-a change, but that defaults are filled in.
+The library checks all limits of values. Invariant: a Spec that goes to the library and back stays
+the same, except that the library fills in defaults.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from typing import Any, Union
+import tempfile
+from typing import Any, Protocol, Sequence, Union
 
-from . import abi
-from .native import library, must, text
+from . import abi, errors, keywords
+from .integers import integer, options, put
+from .native import encoded, library, must, path_bytes, text
 
 DTYPES = {
     "f32": abi.FIG_F32,
@@ -22,6 +25,16 @@ DTYPES = {
     "i32": abi.FIG_I32,
     "i64": abi.FIG_I64,
 }
+# The names of the same dtypes in torch, JAX and numpy.
+DTYPE_NAMES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+    "int32": "i32",
+    "int64": "i64",
+}
 ACTIVATIONS = {
     "silu": abi.FIG_SILU,
     "gelu": abi.FIG_GELU,
@@ -29,15 +42,16 @@ ACTIVATIONS = {
     "swiglu_limited": abi.FIG_SWIGLU_LIMITED,
 }
 LAYOUTS = {"nhd": abi.FIG_NHD, "hnd": abi.FIG_HND}
-LAYER_BITS = ("window_layers", "plain_layers")  # numbers of layers here, bits in C
+LAYER_BITS = ("window_layers", "plain_layers")  # tuples of layer numbers here, bit sets in C
 NAMED = {"dtype": DTYPES, "kv_dtype": DTYPES, "activation": ACTIVATIONS, "kv_layout": LAYOUTS}
 
-# What a config.json leaves open, and most of the positions that it names, as the command line has.
+# Defaults for the fields that a config.json does not have, and the cap on its number of positions.
+# The command line uses the same numbers.
 CONFIG_PAGE_SIZE, CONFIG_BATCH_LIMIT, CONFIG_KV_LIMIT = 16, 256, 32768
 
 
 def number_of(names: dict[str, int], field: str, name: str) -> int:
-    """The number that figraph.h has for a name; "" is 0, the default."""
+    """Returns the number of a name in figraph.h; "" is 0, the default."""
     if name == "":
         return 0
     if name not in names:
@@ -45,14 +59,24 @@ def number_of(names: dict[str, int], field: str, name: str) -> int:
     return names[name]
 
 
+def dtype_of(dtype: Any) -> str:
+    """Returns the short name, such as "bf16", of a dtype given by name or as a type of torch, JAX
+    or numpy."""
+    name = dtype
+    if not isinstance(dtype, str):
+        name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = str(name).removeprefix("torch.")
+    return DTYPE_NAMES.get(name, name)
+
+
 def name_of(names: dict[str, int], number: int) -> str:
-    """The name of a number, "" where it has none."""
+    """Returns the name of a number, or "" if the number has no name."""
     return next((name for name, known in names.items() if known == number), "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rope:
-    """How heads turn; figraph.h says what each number means. 0 is the default."""
+    """The parameters of RoPE. figraph.h explains each field; 0 is the default."""
 
     interleaved: int = 0
     rotary_dim: int = 0
@@ -66,30 +90,43 @@ class Rope:
 
 @dataclasses.dataclass(frozen=True)
 class RopeTable:
-    """Radians per position of each pair that turns, and a factor of every cosine and sine; without
-    frequencies there is none, and the Rope beside it says what they are."""
+    """A table of RoPE frequencies: radians per position for each rotated pair, and a factor for
+    every cosine and sine. Without frequencies the table is absent, and the Rope of the same spec
+    gives them."""
 
     frequencies: tuple[float, ...] = ()
     factor: float = 0.0
 
     def to_c(self) -> abi.fig_rope_table:
-        """As the library takes it."""
+        """Returns the struct of the C library."""
         made = abi.fig_rope_table(factor=self.factor)
+        if len(self.frequencies) > len(made.frequencies):
+            raise ValueError(f"the table has {len(self.frequencies)} frequencies, limit "
+                             f"{len(made.frequencies)}")
         for pair, frequency in enumerate(self.frequencies):
             made.frequencies[pair] = frequency
         return made
 
     @classmethod
     def of_c(cls, made: abi.fig_rope_table) -> RopeTable:
-        """From what the library has."""
+        """Converts the struct of the C library."""
         return cls(tuple(frequency for frequency in made.frequencies if frequency), made.factor)
+
+
+def set_bits(field: str, layers: Sequence[int], words: Any) -> None:
+    """Sets the C bit of each named layer."""
+    for layer in layers:
+        number = integer(field, layer)
+        if not 0 <= number < 64 * len(words):
+            raise ValueError(f"{field} names layer {number}, limit {64 * len(words) - 1}")
+        words[number // 64] |= 1 << number % 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """The fixed shape of a step; figraph.h says what each field means. 0 and "" are the default.
+    """The fixed shape of a step. figraph.h explains each field; 0 and "" are the default.
 
-    Made by figraph.spec from a model's name or file, or by hand:
+    figraph.spec makes it from a model's name or file, or you make it by hand:
 
     >>> Spec(dtype="f16", q_heads=8, kv_heads=2, head_dim=64, batch_limit=4, kv_limit=128).layers
     0
@@ -122,28 +159,36 @@ class Spec:
     rope_table: RopeTable = RopeTable()
     window_rope: Rope = Rope()
     window_table: RopeTable = RopeTable()
+    query_limit: int = 0
+    latent_dim: int = 0
+    latent_norm_epsilon: float = 0.0
+    dense_layers: int = 0
+    dense_width: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dtype", "kv_dtype"):
+            object.__setattr__(self, name, dtype_of(getattr(self, name)))
 
     def to_c(self) -> abi.fig_spec:
-        """As the library takes it."""
-        made = abi.options(abi.fig_spec)
+        """Returns the struct of the C library."""
+        made = options(abi.fig_spec)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name in NAMED:
                 value = number_of(NAMED[field.name], field.name, value)
             if field.name in LAYER_BITS:
-                for layer in value:
-                    getattr(made, field.name)[layer // 64] |= 1 << layer % 64
+                set_bits(field.name, value, getattr(made, field.name))
             elif isinstance(value, RopeTable):
                 setattr(made, field.name, value.to_c())
             elif isinstance(value, Rope):
-                setattr(made, field.name, abi.fig_rope_spec(**dataclasses.asdict(value)))
+                setattr(made, field.name, put(abi.fig_rope_spec(), **dataclasses.asdict(value)))
             else:
-                setattr(made, field.name, value)
+                put(made, **{field.name: value})
         return made
 
     @classmethod
     def of_c(cls, made: abi.fig_spec) -> Spec:
-        """From what the library has."""
+        """Converts the struct of the C library."""
         fields: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             value = getattr(made, field.name)
@@ -163,7 +208,8 @@ class Spec:
         return cls(**fields)
 
     def of_layers(self, layers: int) -> Spec:
-        """The first layers of a model, of which each keeps its window or its lack of one."""
+        """Returns the spec of the model's first layers. Each layer keeps its window, or has no
+        window."""
         windows = tuple(layer for layer in self.window_layers if layer < layers)
         plain = tuple(layer for layer in self.plain_layers if layer < layers)
         if (self.window_layers or self.plain_layers) and layers > self.layers:
@@ -173,16 +219,23 @@ class Spec:
             layers=layers,
             window_layers=windows,
             plain_layers=plain,
-            # No layer named would give the window to every one.
+            # An empty window_layers would give the window to every layer.
             window=0 if self.window_layers and not windows else self.window,
         )
 
 
-Model = Union[str, "os.PathLike[str]", Spec]
+class Config(Protocol):
+    """A configuration object of the transformers library."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the contents of its config.json."""
+
+
+Model = Union[str, "os.PathLike[str]", Spec, Config]
 
 
 def presets() -> list[str]:
-    """The models that the library knows by name.
+    """Returns the names of the library's presets.
 
     >>> "llama-3.1-8b" in presets()
     True
@@ -193,43 +246,77 @@ def presets() -> list[str]:
     return names
 
 
-def read_config(path: str, kv_limit: int) -> Spec:
-    """What a Hugging Face config.json says, or one in a folder, and what it leaves open. kv_limit:
-    the longest sequence, by which some kinds of RoPE turn; 0: as many tokens as are served.
-    """
-    if os.path.isdir(path):
-        path = os.path.join(path, "config.json")
-    made = abi.options(
+def read_config(path: Any, kv_limit: int, dtype: Any = "") -> Spec:
+    """Returns the spec of a Hugging Face config.json, or of a folder that has one, with defaults
+    for the missing fields. kv_limit: the longest sequence, which some kinds of RoPE depend on; 0
+    takes the model's number of positions, at most CONFIG_KV_LIMIT. dtype: overrides the file's
+    dtype; the file then need not give one."""
+    name = path_bytes(path)
+    if os.path.isdir(name):
+        name = os.path.join(name, b"config.json")
+    made = options(
         abi.fig_spec,
         page_size=CONFIG_PAGE_SIZE,
         batch_limit=CONFIG_BATCH_LIMIT,
         kv_limit=kv_limit,
     )
-    must(library.fig_spec_read_config(made, os.fsencode(path)))
+    given = options(abi.fig_config_options, dtype=number_of(DTYPES, "dtype", dtype_of(dtype)))
+    must(library.fig_spec_read_config_with(made, name, given))
     if kv_limit == 0 and not 0 < made.kv_limit <= CONFIG_KV_LIMIT:
         made.kv_limit = CONFIG_KV_LIMIT
-        must(library.fig_spec_read_config(made, os.fsencode(path)))
+        must(library.fig_spec_read_config_with(made, name, given))
     return Spec.of_c(made)
 
 
-def spec(model: Model, **changes: Any) -> Spec:
-    """The spec of a model, with fields changed.
+def take_config(config: Any, kv_limit: int, dtype: Any = "") -> Spec:
+    """Returns the spec of a configuration object. Writes the object to a temporary config.json,
+    without default values if the object can leave them out, and reads that file."""
+    contents = getattr(config, "to_diff_dict", config.to_dict)()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(contents, file, default=lambda value: str(value).removeprefix("torch."))
+        try:
+            return read_config(path, kv_limit, dtype)
+        except errors.Error as error:
+            words = str(error).replace(path, type(config).__name__)
+            raise errors.of(error.status, words) from None
 
-    model: the name of a preset; the path of a Hugging Face config.json, or of a folder that has
-    one; or a Spec. A config.json leaves open what a server decides: it gets pages of 16 tokens, up
-    to 256 rows, and as many tokens of a sequence as the model has positions, 32768 at most.
+
+def is_path(model: Any) -> bool:
+    """Returns True if the model is a path, and False if it is the name of a preset. A path contains
+    a separator, ends in .json, or exists and is not a preset's name."""
+    name = os.fsdecode(model)
+    if not isinstance(model, str) or os.sep in name or name.endswith(".json"):
+        return True
+    return name not in presets() and "\0" not in name and os.path.exists(name)
+
+
+def spec(model: Model, **changes: Any) -> Spec:
+    """Makes the spec of a model, and changes fields of it.
+
+    model: the name of a preset; the path of a Hugging Face config.json or of a folder that has one;
+    a configuration object of transformers; or a Spec. A config.json lacks the limits that a server
+    chooses. The defaults are pages of 16 tokens, 256 rows, and the model's number of positions per
+    sequence, at most 32768. A dtype may be "bf16", "bfloat16", torch.bfloat16 and so on.
 
     >>> spec("tutorial", layers=2, kv_dtype="e4m3").kv_dtype
     'e4m3'
     """
+    keywords.check("a spec", changes, [field.name for field in dataclasses.fields(Spec)])
     if isinstance(model, Spec):
         found = model
-    elif os.path.exists(model) and model not in presets():
-        found = read_config(os.fspath(model), changes.get("kv_limit", 0))
+    elif hasattr(model, "to_dict"):
+        found = take_config(model, changes.get("kv_limit", 0), changes.get("dtype", ""))
+    elif not isinstance(model, (str, bytes, os.PathLike)):
+        raise TypeError(f"the model is {model!r}, it must be the name of a preset, the path of a "
+                        "config.json, a configuration of transformers or a Spec")
+    elif is_path(model):
+        found = read_config(model, changes.get("kv_limit", 0), changes.get("dtype", ""))
     else:
-        made = abi.options(abi.fig_spec)
-        must(library.fig_spec_preset(made, os.fsencode(model)))
+        made = options(abi.fig_spec)
+        must(library.fig_spec_preset(made, encoded("model", str(model))))
         found = Spec.of_c(made)
     if "layers" in changes:
-        found = found.of_layers(changes.pop("layers"))
+        found = found.of_layers(integer("layers", changes.pop("layers")))
     return dataclasses.replace(found, **changes)

@@ -1,4 +1,4 @@
-"""stats.py: what an engine has counted, and how far its steps are."""
+"""stats.py: the counts and times of an engine, and the progress of its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .native import library
 
 @dataclasses.dataclass(frozen=True)
 class Histogram:
-    """Times in ns, of each step."""
+    """A histogram of times in ns, one time per step."""
 
     count: int
     sum: int
@@ -20,11 +20,12 @@ class Histogram:
 
     @classmethod
     def of_c(cls, made: abi.fig_histogram) -> Histogram:
-        """From what the library has."""
+        """Converts the struct of the C library."""
         return cls(made.count, made.sum, made.least, made.most, tuple(made.bins))
 
     def percentile(self, percent: float) -> int:
-        """The time that so many percent of all do not exceed, to an eighth; 0 where none is."""
+        """Returns the time that `percent` percent of all steps do not exceed, exact to an eighth; 0
+        if the histogram is empty."""
         made = abi.fig_histogram(self.count, self.sum, self.least, self.most)
         made.bins[:] = self.bins
         return library.fig_histogram_percentile(made, percent)
@@ -32,7 +33,7 @@ class Histogram:
 
 @dataclasses.dataclass(frozen=True)
 class Stats:
-    """What an engine has counted since it was opened; figraph.h says what each number is."""
+    """The counts of an engine since it was opened. figraph.h explains each number."""
 
     staged: int
     launched: int
@@ -55,7 +56,7 @@ class Stats:
 
     @classmethod
     def of_c(cls, made: abi.fig_engine_stats) -> Stats:
-        """From what the library has."""
+        """Converts the struct of the C library."""
         values = {field.name: getattr(made, field.name) for field in dataclasses.fields(cls)}
         for name in ("host", "period"):
             values[name] = Histogram.of_c(values[name])
@@ -64,7 +65,7 @@ class Stats:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Launches asked for, made and ended, since open."""
+    """The number of launches staged, launched and completed since the engine was opened."""
 
     staged: int
     launched: int

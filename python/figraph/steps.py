@@ -1,8 +1,8 @@
-"""steps.py: stage, launch and step of one engine, as functions of Python's own.
+"""steps.py: makes stage(), launch() and step() of one engine as native functions.
 
-libfigraph_python.so makes them, since ctypes takes longer to make one of these calls than the call
-itself takes. Each returns a status, and is given a bucket, and a list of lengths where those of the
-step are not to be taken as they are.
+libfigraph_python.so makes these functions, because a call through ctypes takes longer than the
+engine's own work. stage() and step() take a bucket and, optionally, a list of lengths that
+replaces the lengths in the step struct. Each function returns a status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Callable
 from . import abi
 from .native import FOLDER, library
 
-# It makes Python's functions, hence PyDLL.
+# PyDLL keeps the GIL, since C code may create Python objects only with the GIL held.
 _made = ctypes.PyDLL(os.path.join(FOLDER, "libfigraph_python.so"))
 _made.fig_steps_function.argtypes = [ctypes.c_int32, ctypes.py_object]
 _made.fig_steps_function.restype = ctypes.py_object
@@ -36,7 +36,8 @@ class _Self(ctypes.Structure):
 
 
 class Steps:
-    """The functions, for as long as this lives. Theirs are the step and the array of lengths."""
+    """The three functions. They are valid as long as this object lives, and write into the given
+    step and array of lengths."""
 
     def __init__(self, engine: Any, step: abi.fig_step, lengths: Any) -> None:
         self._kept = step, lengths
@@ -57,5 +58,5 @@ class Steps:
         return function
 
     def close(self) -> None:
-        """The engine is closed; from here on each returns FIG_ORDER."""
+        """Marks the engine as closed; each function returns FIG_ORDER from now on."""
         self._self.engine = None

@@ -1,23 +1,28 @@
-/* fuzz.h: what fuzzers call with bytes of their own, tests/test_fuzz.c with those that are kept.
+/* fuzz.h: the entry points that fuzzers call with their own bytes, and test_fuzz.c with stored
+ * ones.
  *
- * An entry returns where all went well, be the bytes refused or taken; it ends the process where it
- * did not. Each keeps nothing from call to call. */
+ * An entry point returns if everything worked, whether the bytes were accepted or refused.
+ * Otherwise it ends the process. It keeps nothing between calls. */
 #ifndef FIG_TESTS_FUZZ_FUZZ_H
 #define FIG_TESTS_FUZZ_FUZZ_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A .fig file: parsed, and what was accepted saved and parsed again; some is shown as well. */
+/* Parses a .fig file. If it is accepted, saves it and parses it again; prints some of them too. */
 int fig_fuzz_parse(const uint8_t *bytes, size_t count);
-/* A .fig file: what is accepted is bound on the host device and runs a step. */
+/* Parses a .fig file. If it is accepted, binds it on the host device and runs a step. */
 int fig_fuzz_step(const uint8_t *bytes, size_t count);
-/* A model's config.json: what is accepted is recorded and lowered. */
+/* Reads a model's config.json. If it is accepted, records and lowers its spec. */
 int fig_fuzz_config(const uint8_t *bytes, size_t count);
-/* A trace of requests for figraph serve: what is accepted is written and read again. */
+/* Reads a trace of requests for figraph serve. If it is accepted, writes it and reads it again. */
 int fig_fuzz_trace(const uint8_t *bytes, size_t count);
+/* Parses a score or makes one from nodes, by the first byte. An accepted one is printed, parsed and
+ * made again, and evaluated over arrays of few elements. */
+int fig_fuzz_score(const uint8_t *bytes, size_t count);
 
-/* A file of these bytes, for what reads paths: one for a process, written anew each time. */
+/* Writes these bytes to a file, for functions that read paths. A process has one such file, which
+ * each call overwrites. Returns the file's path. */
 const char *fig_fuzz_place_bytes(const uint8_t *bytes, size_t count);
 
 #endif

@@ -1,12 +1,12 @@
-/* fuzz_parse.c: a .fig file is parsed, and what was accepted can be saved, parsed and shown. */
+/* fuzz_parse.c: parses a .fig file. An accepted file is saved, parsed again and printed. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "graphs/graphs.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/stranger.h"
+#include "tests/support/files/stranger.h"
 
-/* What was saved is what was loaded. */
+/* Checks that the saved graphs equal the loaded ones. */
 static void save_again(const fig_graphs *graphs) {
     fig_graphs *again;
     uint8_t *bytes;
@@ -24,7 +24,7 @@ int fig_fuzz_parse(const uint8_t *bytes, size_t count) {
     if (status == FIG_FORMAT || status == FIG_STALE) return 0;
     if (status != FIG_OK) abort();
     save_again(graphs);
-    /* Showing takes as long as a hundred parses. */
+    /* Printing takes as long as a hundred parses, so only some files are printed. */
     if (graphs->content_id[0] % 32 == 0) fig_stranger_use(graphs);
     fig_graphs_destroy(graphs);
     return 0;

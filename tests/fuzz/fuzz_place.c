@@ -1,4 +1,4 @@
-/* fuzz_place.c: bytes of a fuzzer's as a file, for what reads paths. */
+/* fuzz_place.c: writes a fuzzer's bytes to a file, for functions that read paths. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

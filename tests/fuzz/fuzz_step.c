@@ -1,6 +1,6 @@
-/* fuzz_step.c: graphs of a .fig file that was accepted are bound on the host, and run a step. */
+/* fuzz_step.c: binds the graphs of an accepted .fig file on the host, and runs a step. */
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/stranger.h"
+#include "tests/support/files/stranger.h"
 
 int fig_fuzz_step(const uint8_t *bytes, size_t count) {
     fig_graphs *graphs;

@@ -1,5 +1,5 @@
-/* fuzz_trace.c: a trace of requests that was read keeps what its header promises, and can be
- * written and read again as the same. */
+/* fuzz_trace.c: checks that an accepted trace of requests keeps its header's promises, and that it
+ * is the same after it was written and read again. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ int fig_fuzz_trace(const uint8_t *bytes, size_t count) {
     fig_serve_trace trace = {0};
     FILE *kept = stderr;
     if (nowhere == NULL && (nowhere = fopen("/dev/null", "w")) == NULL) abort();
-    stderr = nowhere; /* refusals are said there */
+    stderr = nowhere; /* the program prints its refusals to stderr */
     if (fig_serve_trace_read(&trace, fig_fuzz_place_bytes(bytes, count), &limit) == 0) {
         check(&trace);
         write_again(&trace, &limit);

@@ -1,15 +1,16 @@
-/* libfuzzer.c: an entry, FUZZ, as libFuzzer calls it, and changes that reach behind hashes.
+/* libfuzzer.c: calls entry point FUZZ for libFuzzer, and mutates .fig files so that their hashes
+ * stay correct.
  *
- * Of bytes that have the form of a .fig file one section or a row of the table is changed, and the
- * file is put together anew, so that its hashes and frames agree; now and then, and of all other
- * bytes, any are changed. */
+ * If the bytes have the form of a .fig file, a mutation changes one section or a row of the table,
+ * and the file is put together again with correct hashes and frames. From time to time, and always
+ * if the bytes do not have that form, a mutation changes any byte. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tests/support/forgery.h"
+#include "tests/support/files/forgery.h"
 
-/* libFuzzer's names are its own. */
+/* libFuzzer prescribes these names. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 size_t LLVMFuzzerMutate(uint8_t *bytes, size_t count, size_t most);
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t count, size_t most, unsigned seed);
@@ -20,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     return FUZZ(bytes, count);
 }
 
-/* An item goes, or comes twice. */
+/* Removes or repeats an item. */
 static void change_items(fig_forgery *image, uint32_t index, unsigned turn) {
     fig_forgery_section *section = &image->sections[index];
     const size_t item = section->entry.item_bytes > 0 ? section->entry.item_bytes : 1;
@@ -35,7 +36,7 @@ static void change_items(fig_forgery *image, uint32_t index, unsigned turn) {
     memmove(section->raw + at + item, section->raw + at, held - at);
 }
 
-/* Whole items mostly, or most changes would end at the sections' sizes. */
+/* Mostly keeps the section a whole number of items, since the reader refuses every other size. */
 static void change_section(fig_forgery *image, uint32_t index, unsigned turn) {
     fig_forgery_section *section = &image->sections[index];
     const size_t item = section->entry.item_bytes > 0 ? section->entry.item_bytes : 1;

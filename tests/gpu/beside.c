@@ -1,16 +1,16 @@
-/* beside.c: engines of several processes that take turns on one GPU, for as many seconds as one has
- * patience for.
+/* beside.c: lets engines of several processes share one GPU for a given number of seconds.
  *
  *     build/release/tests/gpu/beside [--processes N] [--seconds N] [--seed N]
  *
- * FIG_DEVICE=cuda --processes 8 --seconds 60 is the long run; without words, as in tests/gpu/run,
- * there are two processes for a few seconds. Each has an engine and runs a few steps of other
- * lengths over and over, in an order of its own, up to a dozen launched behind one another: chains
- * of short launches that share one workspace. A GPU stops one process's launches half-way to let
- * another's run. All layers hold the same numbers, so in every step every layer's output must be
- * the same to the last bit, as it was when the step ran first; the host's twins say what is right;
- * and what attention leaves for itself must be zeros again whenever the stream is idle. In every
- * fourth process launches do not begin before those they come after have ended. */
+ * FIG_DEVICE=cuda --processes 8 --seconds 60 is the long run. Without options, as in tests/gpu/run,
+ * two processes run for a few seconds. Each process has an engine and repeats a few steps of
+ * different lengths in its own order. It launches up to a dozen steps in advance, so the GPU runs
+ * chains of short kernels that share one workspace, and interrupts one process's kernels to run
+ * another's. All layers hold the same numbers, so in every step all layers must give the same bits,
+ * and a repeated step must give the bits of its first run. The results of the first run are
+ * compared with the host's reference kernels. Partials, sums and counters must be zeros whenever
+ * the stream is idle. Every fourth process uses plain edges: no kernel starts before its
+ * predecessors have ended. */
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -23,10 +23,10 @@
 
 #include <cmocka.h>
 
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "engine/engine.h"
 #include "include/figraph_unstable.h"
-#include "kernels/numeric.h"
+#include "kernels/common/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
 #include "tools/figraph/step/truth.h"
@@ -51,7 +51,7 @@ static int64_t processes = 2, seconds = 4, seed = 1;
 
 typedef struct one_case {
     int32_t rows, lengths[ROWS];
-    uint8_t out[OUT_BYTES]; /* what every layer makes of it */
+    uint8_t out[OUT_BYTES]; /* the output, which is the same for every layer */
 } one_case;
 
 typedef struct beside {
@@ -62,14 +62,14 @@ typedef struct beside {
     uint8_t read[OUT_BYTES];
 } beside;
 
-static one_case right[CASES]; /* the twins' */
+static one_case right[CASES]; /* from the reference kernels */
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((call) != FIG_OK) give_up("%s", fig_message());                                        \
     } while (0)
 
-/* A child of a test is none: it says so, and its exit code is the parent's to judge. */
+/* A child process runs no CMocka test: it prints the error, and its parent checks its exit code. */
 static _Noreturn void give_up(const char *format, ...) {
     va_list words;
     va_start(words, format);
@@ -100,7 +100,7 @@ static fig_graphs *lower(int32_t layers, const fig_traits *traits) {
     return graphs;
 }
 
-/* The numbers follow from the tensor's kind, so that all layers have the same. */
+/* The numbers depend only on the kind of tensor, so all layers hold the same ones. */
 static void fill(fig_engine *engine, const fig_tensor_info *tensor, size_t bytes) {
     uint16_t *numbers = malloc(bytes);
     uint64_t kind = (uint64_t)seed;
@@ -143,7 +143,8 @@ static void open_engine(beside *b, int32_t layers, const fig_engine_options *opt
     bind_all(b);
 }
 
-/* From one row to all, from one token to the limit: most are short, some are cut many times. */
+/* Draws steps of one to all rows, with lengths from one token to the limit: most rows are short,
+ * some are cut many times. */
 static void draw_cases(beside *b) {
     fig_random random = fig_random_seed((uint64_t)seed);
     for (int i = 0; i < CASES; i++) {
@@ -154,7 +155,7 @@ static void draw_cases(beside *b) {
     }
 }
 
-/* At position 0 nothing turns, so that q and k, which a step turns in place, stay as they are. */
+/* At position 0 nothing rotates, so q and k, which a step rotates in place, stay unchanged. */
 static void step(beside *b, int index) {
     static const int32_t positions[ROWS];
     const one_case *of = &b->cases[index];
@@ -173,8 +174,8 @@ static void read_out(beside *b, int index, int32_t layer, uint8_t *to) {
     TRY(fig_engine_read(b->engine, FIG_OPTIONS(fig_span, .name = name, .bytes = bytes), to));
 }
 
-/* Each step once more than once: the tokens that steps append differ from what lay there, and are
- * the same from the second time on. */
+/* Runs each step twice. The first run replaces initial tokens by appended ones; from the second run
+ * on, each step finds the same tokens. */
 static void run_first(beside *b) {
     for (int turn = 0; turn < 2 * CASES; turn++) {
         step(b, turn % CASES);
@@ -203,7 +204,7 @@ static void check_layer(beside *b, int index, int32_t layer, int64_t steps) {
             truth_load(of->out, FIG_BF16, first));
 }
 
-/* As far as bf16 and sums in another order go; bits are compared elsewhere. */
+/* The tolerance allows for bf16 and for sums in another order. check_layer() compares bits. */
 static void compare_with_twins(const beside *b) {
     for (int c = 0; c < CASES; c++)
         for (int32_t i = 0; i < b->cases[c].rows * OUT_WIDTH; i++) {
@@ -214,7 +215,7 @@ static void compare_with_twins(const beside *b) {
         }
 }
 
-/* Counters, partials and sums lie side by side. */
+/* Counters, partials and sums lie side by side in the workspace, and all must be zeros. */
 static void check_workspace(const beside *b) {
     const fig_workspace *workspace = &b->graphs->workspace;
     const fig_engine *engine = b->engine;
@@ -263,7 +264,7 @@ static void run_child(int number) {
     _exit(0);
 }
 
-/* One layer is as good as all. */
+/* One layer is enough, since all layers are equal. */
 static void ask_twins(void) {
     static beside b;
     const fig_engine_options options = {.size = sizeof options, .device = FIG_DEVICE_HOST};
@@ -275,7 +276,8 @@ static void ask_twins(void) {
     fig_graphs_destroy(b.graphs);
 }
 
-/* Forked before this process has touched a driver, which no child could use after that. */
+/* The children are forked before this process uses a driver, which no child could use
+ * afterwards. */
 static void processes_on_one_device_leave_each_other_s_steps_alone(void **state) {
     (void)state;
     pid_t children[PROCESS_LIMIT];

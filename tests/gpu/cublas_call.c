@@ -1,4 +1,5 @@
-/* cublas_call.c: a layer whose matrix products are calls to cuBLAS, on a GPU, against float64.
+/* cublas_call.c: compares, on a GPU, a layer whose matrix products are calls to cuBLAS with
+ * float64.
  *
  *     q, k, v = x Wq, x Wk, x Wv           call "gemm", tag QKV
  *     rope(q, k), append, attention        o
@@ -6,9 +7,9 @@
  *     a = silu_and_mul(gate_up)
  *     y = a Wd                             call "gemm", tag DOWN
  *
- * All in f32, where cuBLAS sums in f32. It is opened at run time, as a caller's own library would
- * be there already. Invariant: the truth keeps its own cache of every token, so that an error of
- * one step is not forgiven in the next. */
+ * Everything is in f32, and cuBLAS sums in f32. cuBLAS is opened at run time, before the library is
+ * used, as in a caller's program. Invariant: the reference keeps its own cache of every token, so
+ * an error in one step also shows in the next. */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -18,7 +19,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/gpu_caller.h"
+#include "tests/support/driver/gpu_caller.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
 
@@ -38,7 +39,7 @@ enum {
     UP = 2,
     DOWN = 3
 };
-static const double tolerance = 2e-4; /* of the largest number of what is compared */
+static const double tolerance = 2e-4; /* relative to the largest number that is compared */
 
 /* ---- cuBLAS -------------------------------------------------------------------------------- */
 
@@ -60,15 +61,16 @@ static void find(void *library, const char *name, void *entry) {
     memcpy(entry, &found, sizeof found);
 }
 
-/* y = x w, [rows][width] = [rows][depth] [depth][width]. To cuBLAS, which counts columns first,
- * each is the transpose. */
+/* Computes y = x w, [rows][width] = [rows][depth] [depth][width]. cuBLAS is column-major and sees
+ * the transpose of each matrix. */
 static int multiply(const float *x, const float *w, float *y, int rows, int depth, int width) {
     const float one = 1, zero = 0;
     return cublas.sgemm(cublas.handle, 0, 0, width, rows, depth, &one, w, width, x, depth, &zero, y,
                         width);
 }
 
-/* Setting the stream takes the workspace away, and cuBLAS would allocate one in the capture. */
+/* Setting the stream takes cuBLAS's workspace away, and cuBLAS would allocate another one during
+ * the capture; so the workspace is set again. */
 static int32_t gemm(void *user, const fig_call_args *args) {
     const float *x = args->reads[0], *w = args->reads[1];
     (void)user;
@@ -103,7 +105,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
-    if (fig_gpu_caller.stream == NULL) return 1; /* set_up came not so far */
+    if (fig_gpu_caller.stream == NULL) return 1; /* set_up failed before it made the stream */
     int bad = cublas.handle != NULL ? cublas.destroy(cublas.handle) : 1;
     fig_gpu_caller.cu->MemFree((fig_cu_address)(uintptr_t)cublas.scratch);
     return bad | fig_caller_close(&fig_gpu_caller);
@@ -123,7 +125,8 @@ typedef struct layer {
     fig_engine *engine;
     float *of[KIND_COUNT];
     int32_t lengths[ROWS];
-    double keys[ROWS][KV_LIMIT][KV_WIDTH], values[ROWS][KV_LIMIT][KV_WIDTH]; /* the truth's */
+    /* the reference's caches */
+    double keys[ROWS][KV_LIMIT][KV_WIDTH], values[ROWS][KV_LIMIT][KV_WIDTH];
     double worst;
 } layer;
 
@@ -230,7 +233,7 @@ static void multiply_row(const double *x, const float *w, double *y, int depth, 
     }
 }
 
-/* Halves i and i + d / 2 turn together. */
+/* Applies RoPE to pairs of elements i and i + d / 2. */
 static void turn(double *head, int32_t position) {
     for (int i = 0; i < HEAD_DIM / 2; i++) {
         const double angle = position * pow(10000, -2.0 * i / HEAD_DIM);
@@ -301,7 +304,7 @@ static void check(layer *l) {
 
 /* ---- Tests --------------------------------------------------------------------------------- */
 
-/* Rows begin one after the other, so that their lengths differ. */
+/* Rows begin at different steps, so that their lengths differ. */
 static fig_step next(layer *l, fig_random *random, int step) {
     for (size_t i = 0; i < counts[X]; i++)
         l->of[X][i] = (float)fig_random_range(random, -1000, 1000) / 500;

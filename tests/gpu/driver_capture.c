@@ -1,5 +1,6 @@
-/* driver_capture.c: what a caller captures on a GPU: segments of a step in graphs of the caller's
- * own, in each of the driver's modes, replayed for growing lengths and compared with float64. */
+/* driver_capture.c: tests segments of a step in graphs that a caller captures on a GPU, in each of
+ * the driver's capture modes. The graphs are replayed with growing lengths, and the results
+ * compared with float64. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "tests/support/gpu_caller.h"
-#include "tests/support/decode.h"
+#include "tests/support/driver/gpu_caller.h"
+#include "tests/support/kernels/decode.h"
 #include "tests/support/place.h"
 
 enum { ROWS = 8, KV_LIMIT = 512, STEPS = 20, MODES = 3, WAIT_MS = 5000 };
@@ -29,10 +30,10 @@ typedef struct traffic {
     fig_engine *engine;
     fig_random random;
     int32_t lengths[ROWS];
-    fig_step plain, step; /* as the truth takes it, and as the program does */
+    fig_step plain, step; /* plain: for the reference; step: for the program */
 } traffic;
 
-/* Rows of any length, that of row 5 idle. */
+/* Opens rows of random lengths; row 5 is idle. */
 static void open_traffic(traffic *t, const fig_decode_options *options) {
     t->random = fig_random_seed(7);
     fig_decode_open(&t->decode, options);
@@ -80,7 +81,7 @@ typedef struct captured {
     fig_cu_exec exec;
 } captured;
 
-/* whole: as one piece; else as its segments. */
+/* Captures a step, as one piece if `whole` is 1, and segment by segment if it is 0. */
 static captured capture(traffic *t, int32_t bucket, unsigned int mode, int whole) {
     captured made = {NULL, NULL};
     fig_cu_instantiate_params params = {.flags = 0};
@@ -113,12 +114,13 @@ static void replay(traffic *t, const captured *made, int32_t bucket) {
     }
 }
 
-/* The first capture finds an engine that nobody prepared. */
+/* fig_engine_prepare was not called before the first capture. */
 static void replay_in_each_mode(const fig_decode_options *options) {
     static traffic t;
     open_traffic(&t, options);
     fig_graphs_info info = {.size = sizeof info};
-    fig_graphs_read_info(t.decode.graphs, &info); /* one bucket in one or more variants */
+    /* the file has one bucket, in one or more variants */
+    fig_graphs_read_info(t.decode.graphs, &info);
     for (unsigned int mode = 0; mode < MODES; mode++) {
         const int32_t bucket = 1 + (int32_t)mode % info.bucket_count;
         captured made = capture(&t, bucket, mode, mode == 2);
@@ -157,9 +159,9 @@ static void at_once_on_the_callers_stream_they_are_the_truth(void **state) {
     close_traffic(&t);
 }
 
-/* ---- What a living graph forbids ----------------------------------------------------------- */
+/* ---- What is refused while a graph exists -------------------------------------------------- */
 
-/* The driver lets go on a thread of its own. */
+/* Retries the bind, since the driver releases the graph on a thread of its own, some time later. */
 static fig_status bind_in_the_end(fig_engine *engine, const fig_binding *binding) {
     const struct timespec pause = {0, 1000 * 1000};
     for (int ms = 0; ms < WAIT_MS; ms++) {
@@ -176,9 +178,10 @@ static void a_tensor_is_bound_again_only_once_its_graph_is_gone(void **state) {
     const fig_binding q = fig_decode_binding(&t.decode, 0, FIG_DECODE_Q);
     captured made = capture(&t, 1, 0, 0);
     assert_int_equal(fig_engine_bind(t.engine, &q), FIG_ORDER);
-    assert_string_equal(fig_message(), "tensor q.0: a graph of the caller's holds it");
+    assert_string_equal(fig_message(), "tensor q.0: a graph of yours uses it");
     CU(GraphDestroy, made.graph);
-    assert_int_equal(fig_engine_bind(t.engine, &q), FIG_ORDER); /* its exec holds it too */
+    /* the graph's exec still uses the tensor */
+    assert_int_equal(fig_engine_bind(t.engine, &q), FIG_ORDER);
     stage_next(&t, 1);
     CU(GraphLaunch, made.exec, fig_gpu_caller.stream);
     CU(StreamSynchronize, fig_gpu_caller.stream);

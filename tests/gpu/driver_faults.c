@@ -1,6 +1,7 @@
-/* driver_faults.c: what a real GPU refuses, and what becomes of an engine whose GPU is lost.
+/* driver_faults.c: tests errors that a real driver reports, and an engine whose CUDA context is
+ * lost.
  *
- * Invariant: the fault that the process does not survive as a user of the GPU comes last. */
+ * Invariant: the test after which the process can no longer use the GPU comes last. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "engine/cuda/cuda_api.h"
-#include "tests/support/decode.h"
+#include "engine/driver/cuda_api.h"
+#include "tests/support/kernels/decode.h"
 #include "tests/support/hang.h"
 #include "tests/support/place.h"
 
@@ -28,7 +29,7 @@ static void says(const char *part) {
     if (strstr(fig_message(), part) == NULL) fail_msg("\"%s\" is not in it", part);
 }
 
-/* Of the calls that a step might make. Every entry is counted in tests/test_device_cuda.c. */
+/* Counters of driver calls that a step might make. test_device_cuda.c counts every driver entry. */
 static int calls, launches;
 static fig_cuda_api real;
 
@@ -110,7 +111,7 @@ static void a_gpu_that_is_not_there_is_named(void **state) {
     fig_decode_close(&decode);
 }
 
-/* An address that nobody has: the kernel that reads it ends the context, for every engine. */
+/* A kernel reads an invalid address; this ends the CUDA context for every engine. */
 static void a_lost_gpu_says_so_and_lets_the_engine_close(void **state) {
     (void)state;
     static fig_decode decode;
@@ -130,7 +131,7 @@ static void a_lost_gpu_says_so_and_lets_the_engine_close(void **state) {
     fig_engine_poll(engine, &progress);
     assert_int_equal(progress.fault, FIG_LOST);
     fig_engine_close(engine);
-    /* The context is the process's, so a second engine finds it as it is, in a sentence. */
+    /* The context belongs to the process, so opening a second engine fails too, with a message. */
     fig_engine_options options = fig_place_options();
     assert_int_not_equal(fig_engine_open(&other, decode.graphs, &options), FIG_OK);
     says("CUDA_ERROR_");

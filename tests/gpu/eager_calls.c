@@ -1,10 +1,10 @@
-/* eager_calls.c: that nothing grows while TVM FFI's functions are called at addresses that change.
+/* eager_calls.c: tests that memory does not grow while TVM FFI's functions are called with changing
+ * addresses.
  *
  *     build/release/tests/gpu/eager_calls [CALLS]
  *
- * A million calls take half a minute; 50 000 where nothing is said. No call but the first of a
- * kind makes a runner, and the process holds no more memory in the end than when a tenth was done.
- */
+ * A million calls take half a minute; the default is 50 000. Only the first call of each kind makes
+ * a runner. At the end the process must hold no more memory than after a tenth of the calls. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 #include "ffi/tvm.h"
 #include "include/figraph_ffi.h"
-#include "tests/support/gpu_caller.h"
+#include "tests/support/driver/gpu_caller.h"
 
 extern fig_tvm_function __tvm_ffi_silu_and_mul, __tvm_ffi_run;
 
@@ -96,7 +96,7 @@ static int64_t runners(void) {
     return counts.missed;
 }
 
-/* Lengths are keyed by powers of two, and so are few. */
+/* A runner's key contains lengths rounded up to powers of two, so there are few runners. */
 static void nothing_grows_however_often_addresses_change(void **state) {
     (void)state;
     fig_cu_address pool = 0;

@@ -1,19 +1,21 @@
-"""jax_compare.py: the tutorial's composed step, by libfigraph and by FlashInfer's three modules.
+"""jax_compare.py: times the tutorial's step of three calls with libfigraph and with FlashInfer's
+three modules.
 
     build/figraph capture --preset tutorial --layers 1 -o tutorial.fig
     tests/gpu/jax_compare.py tutorial.fig NOTHING.so [SILU.so ROPE.so DECODE.so]
 
-NOTHING.so is made of tests/jax/nothing.c; the modules of FlashInfer's are built ahead of time, for
-f16 and head_dim 64. Each step is one jit, waited for each time. Ways take turns every few steps, in
-an order of each round's own, so that what drifts, drifts for all. Told are us: of a step, and of a
-step above the same one whose calls do nothing, by medians, with the least and the most of these by
-fifths of the run. XLA_FLAGS decide whether anything is captured.
+NOTHING.so is built from tests/jax/nothing.c. FlashInfer's modules are built in advance, for f16 and
+head_dim 64. Each step is one jit, and the script waits for each. The libraries take turns every few
+steps, in a different order each round, so that drift affects all of them. The script prints medians
+in us: the time of a step, and its difference to the same step with calls that do nothing. For the
+difference, it also prints the least and the greatest median of five parts of the run. XLA_FLAGS
+decide whether anything is captured.
 
-JAX itself takes ten times as long as the GPU, behind which a captured step hides but for its
-launch. So the same is asked of a chain: --chain steps in one jit, each on the q that the one before
-gave; told by the step. XLA's targets are registered for execute alone, as FlashInfer's are.
-`program` is the file's step, in one call, of which all steps of a chain share the plan; its row is
-one, its cache has pages, and the new token goes there.
+JAX's own overhead is ten times the GPU's time, and hides all of a captured step but its launch. So
+the script also times chains: --chain steps in one jit, in which each step's q is the result of the
+one before; these times are per step too. XLA's targets are registered for execute only, as
+FlashInfer's are. `program` runs the file's step in one call, with one plan for all steps of a
+chain. It has one row and a paged cache, to which the new token is appended.
 """
 
 import argparse
@@ -37,7 +39,7 @@ import tvm_ffi
 
 
 def named(base, name, module, scratch_bytes=None):
-    """A way of the tutorial's with another module behind it, and names of its own."""
+    """Returns a subclass of a tutorial class that has another name and calls another module."""
 
     class Way(base):
         def load(self):
@@ -78,7 +80,7 @@ def joined(activated):
 
 
 def step_of(way, length):
-    """`length` steps in one jit, of which each attends with what the one before gave."""
+    """Returns `length` steps in one jit; each uses the result of the one before as its q."""
     q, k, v = tutorial.cache_of(TOKENS)
     xs = activations(length)
     indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([TOKENS], jnp.int32)
@@ -97,7 +99,8 @@ def step_of(way, length):
 
 
 def program_step_of(way, length, page=16):
-    """The token's k and v go to the cache's last place, and q and k turn in place: all donated."""
+    """k and v of the token are written to the last place in the cache, and q and k are rotated in
+    place; so q, k and the caches are donated."""
     q, k, v = tutorial.cache_of(TOKENS)
     xs, v_new = [x[:1] for x in activations(length)], v[:1] + 0
     lengths = jnp.array([TOKENS], jnp.int32)

@@ -1,11 +1,12 @@
-"""jax_decode.py: whole decode steps of figraph.jax on a GPU, however XLA launches them.
+"""jax_decode.py: tests whole decode steps of figraph.jax on a GPU, for each way in which XLA can
+launch them.
 
     tests/gpu/jax_decode.py          where figraph, the package, and jax can be imported
 
-In a process of its own for each way in which XLA may launch custom calls, and, where there are two
-GPUs, in one that shares heads between them: every length from 1 to the cap against float64; one
-trace; nothing captured again in the later half; no cache copied; and what explain() says of it.
-Exits with 1 where anything is otherwise.
+Runs a process for each way in which XLA may launch custom calls and, if there are two GPUs, a
+process that divides the heads between them. Each process compares every length from 1 to the cap
+with float64, and checks that the step was traced once, that nothing was captured again in the
+second half, that no cache was copied, and what explain() reports. Exits with 1 if any check fails.
 """
 
 import os
@@ -18,17 +19,18 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../jax"))
 LAYERS, ROWS, TOKENS = 4, 3, 64
 LEAST = "--xla_gpu_graph_min_graph_size="
-WAYS = {  # flags, how it is launched, and why
+WAYS = {  # name: (flags, how XLA launches, reason)
     "off": ("--xla_gpu_enable_command_buffer=", "eager", "without CUSTOM_CALL"),
     "default": ("", "replayed", "launched as it was"),
     "all": (LEAST + "1", "replayed", "launched as it was"),
-    "few": (LEAST + "1000", "eager", "a graph has at least 1000 commands, and 5 calls"),
+    "few": (LEAST + "1000", "eager", "at least 1000 commands, and figraph makes only 5"),
     "two GPUs": ("", "replayed", "launched as it was"),
 }
 
 
 def rest(devices, resident):
-    """Waits for what a step had to be given back, which is a thread's of XLA's and may be late."""
+    """Waits until XLA has returned a step's memory, which one of its threads does some time
+    later."""
     end = time.monotonic() + 2
     in_use = lambda: [device.memory_stats()["bytes_in_use"] for device in devices]
     while any(now > then for now, then in zip(in_use(), resident)) and time.monotonic() < end:
@@ -37,8 +39,8 @@ def rest(devices, resident):
 
 
 def serve(step, params, state, truth, inputs, devices):
-    """Every length; how many calls were captured in the later half, how many ran at once, and the
-    state."""
+    """Runs a step of every length. Returns the number of calls that were captured in the second
+    half, the number of eager calls, and the state."""
     import numpy as np
     from cases import close
     from figraph import ffi
@@ -48,7 +50,7 @@ def serve(step, params, state, truth, inputs, devices):
         out, state = step(params, state, inputs[token])
         got = np.asarray(out)
         close(got, truth.step(inputs[token], token + 1), 2e-2)
-        out = None  # so that the next step has the same memory
+        out = None  # so that the next step gets the same memory
         resident = rest(devices, resident)
         if token == TOKENS // 2:
             seen = ffi.counts()

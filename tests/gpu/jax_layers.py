@@ -1,12 +1,13 @@
-"""jax_layers.py: 32 layers of llama-3.1-8b at 8 x 2048 in one jit, under one plan, steps pipelined.
+"""jax_layers.py: times 32 layers of llama-3.1-8b at 8 x 2048 in one jit, with one plan per step and
+pipelined steps.
 
     build/figraph capture --preset llama-3.1-8b --batch-limit 8 --kv-limit 2048 -o llama.fig
     tests/gpu/jax_layers.py llama.fig     where figraph can be imported
 
-Three ways: a call for each operation, figraph.decode_attention for RoPE, append and attention, and
-the whole step as one figraph.program, whose arrays are of all layers. Tells us a step, and what the
-host takes to ask for one. XLA_FLAGS decide what is captured. `figraph bench replay` does the same
-step without JAX.
+There are three ways: a call for each operation; figraph.decode_attention for RoPE, append and
+attention; and the whole step as one figraph.program, whose arrays hold all layers. Prints the
+microseconds of a step, and the host's time to dispatch one. XLA_FLAGS decide what is captured.
+`figraph bench replay` runs the same step without JAX.
 """
 
 import argparse
@@ -37,8 +38,8 @@ CACHE = ROWS * TOKENS // PAGE, PAGE, KV_HEADS, DIM
 
 
 class Separate:
-    """Out of a layer is q of the next, as k goes on where it lies; v is the same in all. So who
-    asks for a step hands over little but caches and what is activated."""
+    """A layer's out is the next layer's q; k stays in its array, and all layers use the same v. So
+    a step has few arguments besides caches and activations."""
 
     def __init__(self, file):
         self.file = file
@@ -47,7 +48,7 @@ class Separate:
         self.lengths = jnp.full((ROWS,), TOKENS, jnp.int32)
 
     def state(self):
-        """What a step is given, donated, and gives."""
+        """Returns the arguments of a step that are donated and returned."""
         caches = [(normal(n, *CACHE), normal(n + 99, *CACHE)) for n in range(LAYERS)]
         return caches, normal(5, *HEADS[0]), [x[:, :WIDTH] + 0 for x in self.x]
 
@@ -82,9 +83,10 @@ class Fused(Separate):
 
 
 class Program(Separate):
-    """The file's tensors: the page table, and of each layer gate_up, act, q, k, v, out and the two
-    caches, all layers of each in one array. What is written before it is read is a result; all else
-    that is written goes in and out, so that each lands where it was."""
+    """The file's tensors are the page table and, for each layer, gate_up, act, q, k, v, out and the
+    two caches. One array holds all layers of a tensor. A tensor that is written before it is read
+    is a result. Every other tensor that is written is an argument and a result, so that XLA keeps
+    it in place."""
 
     def state(self):
         shapes = (ROWS, WIDTH), HEADS[0], HEADS[0], HEADS[1], CACHE, CACHE

@@ -1,14 +1,13 @@
-"""jax_replay.py: one compiled step of XLA targets on a GPU, captured by XLA and not.
+"""jax_replay.py: tests one compiled step of XLA targets on a GPU, both captured by XLA and not.
 
     tests/gpu/jax_replay.py [--steps 1000] [--devices 2]     where figraph can be imported
 
-Runs the same steps in a process of its own for each way in which XLA may launch them: without
-command buffers, with them as they are by default, and with all that can be captured; caches donated
-and not; from one thread and from two. A step's lengths change on the device, so that a replay that
-kept anything of an earlier step would show. With several devices each has a thread and does the
-same work. All must give the same bits, and where caches are donated nothing is captured again once
-both sets of addresses were seen. Prints what was counted in the handlers; exits with 1 where
-anything differs.
+Runs the same steps in one process for each combination of these: no command buffers, XLA's default
+ones, or everything captured that can be; donated caches or not; one thread or two. Lengths change
+on the device at each step, so a replay that reused anything of an earlier step would give wrong
+results. With several devices, each has a thread and does the same work. All runs must give the same
+bits. If caches are donated, XLA alternates between two sets of addresses, and nothing is captured
+again once both were seen. Prints the handlers' counters, and exits with 1 if anything differs.
 """
 
 import argparse
@@ -28,7 +27,8 @@ ROWS, CAP, Q_HEADS, KV_HEADS, DIM, WIDTH, LAYERS = 4, 512, 16, 4, 64, 256, 3
 
 
 def step(x, caches, lengths):
-    """x: [rows][...] of a layer: gate and up, q, k, v. Lengths grow by one, and wrap."""
+    """x holds a layer's inputs, each [rows][...]: gate and up, q, k, v. Lengths grow by one, and
+    return to 1 at the cap."""
     import figraph.jax as fj
 
     plan = fj.plan(lengths, dtype="float16", q_heads=Q_HEADS, cache=fj.Cache(*caches[0]))
@@ -45,7 +45,8 @@ def step(x, caches, lengths):
 
 
 def rest(device, resident):
-    """Waits for what a step had to be given back, which is a thread's of XLA's and may be late."""
+    """Waits until XLA has returned a step's memory, which one of its threads does some time
+    later."""
     end = time.monotonic() + 2
     while device.memory_stats()["bytes_in_use"] > resident and time.monotonic() < end:
         time.sleep(1e-4)
@@ -72,7 +73,7 @@ def serve(steps, donated, seed, alone=False):
         if i % 25 == 0 or i == steps - 1:
             kept.append(np.concatenate([np.asarray(o).ravel() for o in outs]))
         jax.block_until_ready((outs, caches))
-        outs = None  # so that the next step has the same memory
+        outs = None  # so that the next step gets the same memory
         if alone and i == 2:
             time.sleep(0.5)
             resident = device.memory_stats()["bytes_in_use"]
@@ -91,7 +92,8 @@ def serve_on(device, *arguments):
 
 
 def seats_of(arguments):
-    """Of each thread its device and seed: numbers differ where devices do not."""
+    """Returns (device, seed) for each thread. Threads on different devices use the same seed;
+    threads on one device use different seeds."""
     if arguments.devices > 1:
         return [(device, 0) for device in range(arguments.devices)]
     return [(0, seed) for seed in range(arguments.threads)]

@@ -1,12 +1,12 @@
-/* late_host.c: on a GPU, a host that is late or goes away while graphs of the caller's hold its
- * steps: they run no rows, and nothing hangs.
+/* late_host.c: tests, on a GPU, a host that stages late, or closes its engine, while a caller's
+ * captured graphs still launch its steps: a launch without a plan runs no rows, and nothing hangs.
  *
  *     build/release/tests/gpu/late_host [--pauses N]
  *
- * FIG_DEVICE=cuda --pauses 600 is the long run, two minutes of pauses of 100 ms in which the GPU
- * has nothing to do. What needs no graph of a caller's is in tests/test_late_host.c, which runs on
- * a GPU as well. Invariant: lse lies in the test's own memory, so that it can be read when the
- * engine is gone. */
+ * FIG_DEVICE=cuda --pauses 600 is the long run: two minutes with pauses of 100 ms in which the GPU
+ * is idle. test_late_host.c, which also runs on a GPU, tests the cases without a caller's graph.
+ * Invariant: lse is in the test's own memory, so that it can be read after the engine was
+ * closed. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,18 +18,18 @@
 
 #include <cmocka.h>
 
-#include "tests/support/gpu_caller.h"
+#include "tests/support/driver/gpu_caller.h"
 #include "tests/support/hang.h"
 #include "tests/support/place.h"
-#include "tests/support/race.h"
+#include "tests/support/steps/race.h"
 
 enum { LATE_MS = 100, ROWS = 3, REPLAYS = 100 };
 
 static int pauses = 10;
-static int32_t bucket; /* n: the n-th, the one that a step of ROWS rows takes */
+static int32_t bucket; /* the number of the bucket that serves a step of ROWS rows */
 static const int32_t lengths[ROWS] = {5, 0, 90};
 static fig_graphs *graphs;
-static fig_race race; /* of which only the engine is used */
+static fig_race race; /* only race.engine is used */
 static float *lse;    /* [FIG_RACE_ROWS] */
 
 static int open_driver(void **state) {
@@ -43,14 +43,15 @@ static int open_driver(void **state) {
     return 0;
 }
 
-/* Graphs and context stay: an engine that was outlived left its memory to the process's end. */
+/* Does not free graphs or the context: if a captured graph outlives its engine, the engine's memory
+ * is kept until the process ends. */
 static int close_driver(void **state) {
     (void)state;
     return fig_gpu_caller.stream == NULL ||
            fig_gpu_caller.cu->StreamDestroy(fig_gpu_caller.stream) != FIG_CU_SUCCESS;
 }
 
-/* A hang ends the program, which is a failure. */
+/* If a test hangs, SIGALRM ends the program, which counts as a failure. */
 static int set_up(void **state) {
     (void)state;
     alarm(FIG_HANG_S);
@@ -86,7 +87,7 @@ static void forget_lse(void) {
         lse[row] = -1;
 }
 
-/* By a launch of which the rows have grown by so many tokens. */
+/* Checks the result of a launch in which the rows have grown by this many tokens. */
 static void check_grown(int32_t grown) {
     for (int32_t row = 0; row < ROWS; row++) {
         const float want = lengths[row] == 0 ? -INFINITY : log2f((float)(lengths[row] + grown));
@@ -129,7 +130,8 @@ static void replay(const captured *made, int times) {
     CU(StreamSynchronize, fig_gpu_caller.stream);
 }
 
-/* Staged steps and the rest of a horizon are taken back by close, and nothing is found after. */
+/* fig_engine_close takes back staged steps and the rest of a horizon; later launches find no
+ * plan. */
 static void a_graph_that_outlives_its_engine_runs_no_rows(void **state) {
     (void)state;
     fig_engine *engine = open_engine();
@@ -177,7 +179,8 @@ static void a_loop_goes_on_after_a_replay_that_came_too_early(void **state) {
     replay(&made, 2);
     check_grown(1);
     OK(fig_engine_poll(engine, &progress));
-    assert_int_equal(progress.fault, FIG_DRIVER); /* until a wait */
+    /* poll repeats the fault until a wait has returned it */
+    assert_int_equal(progress.fault, FIG_DRIVER);
     assert_int_equal(progress.launched, 2);
     assert_int_equal(fig_engine_wait(engine, FIG_HANG_US), FIG_DRIVER);
     OK(fig_engine_wait(engine, FIG_HANG_US));
@@ -216,7 +219,7 @@ static void a_launch_long_after_the_one_before_is_right(void **state) {
             if (i % 3 == grown) nanosleep(&late, NULL);
             OK(fig_engine_launch(engine));
             if (grown != i % 2) continue;
-            stage(1); /* behind what is left of the horizon */
+            stage(1); /* queued behind the rest of the horizon */
             OK(fig_engine_take_back(engine));
         }
         OK(fig_engine_wait(engine, FIG_HANG_US));

@@ -1,13 +1,13 @@
-/* plan_race.c: a host that stages as fast as it can against a GPU that takes its plans, for as many
- * steps as one has patience for.
+/* plan_race.c: lets a host stage as fast as it can while a GPU takes the plans, for a given number
+ * of steps.
  *
  *     build/release/tests/gpu/plan_race [--steps N] [--stretch N] [--seed N]
  *
  * FIG_DEVICE=cuda --steps 1000000 is the long run: a million steps in a ring of two slots with
- * every plan's checksum checked, and a tenth as many each in four slots and unchecked. Lengths,
- * sequences, pages and horizons change in every step (tests/support/race.h); not one plan may be
- * torn, lost, taken twice or taken by a replay that nobody staged. tests/gpu/mutants takes each
- * guard away and expects this program to fail. On the host it runs as well. */
+ * every plan's checksum checked, then 100 000 with four slots, and 100 000 without the check.
+ * Lengths, sequences, pages and horizons change in every step (race.h). No plan may be torn, lost,
+ * taken twice or taken by a replay without a staged step. tests/gpu/mutants removes each guard and
+ * expects this program to fail. It also runs on the host. */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "tests/support/place.h"
-#include "tests/support/race.h"
+#include "tests/support/steps/race.h"
 
 static long long steps = 20000, stretch = 64, seed = 1;
 static fig_graphs *graphs;

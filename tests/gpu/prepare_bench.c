@@ -1,24 +1,26 @@
-/* prepare_bench.c: what it costs to get from graphs to a first step, and to have all buckets ready.
+/* prepare_bench.c: measures the time of a first step, and the time and memory that preparing all
+ * buckets takes.
  *
- *     build/release/tests/gpu/prepare_bench [LAYERS]            80; llama-3.1-70b, on FIG_DEVICE
+ *     build/release/tests/gpu/prepare_bench [LAYERS]            of llama-3.1-70b; default 80
  *     build/release/tests/gpu/prepare_bench LAYERS shared       one way to prepare, alone
  *     build/release/tests/gpu/prepare_bench LAYERS unshared
  *
- * Prints CSV: of graphs with one bucket and of those with all, how long fig_engine_open to the end
- * of the first step takes; how long all execs take to make and what they hold of the device; and
- * the same of UNSHARED_COUNT execs, one for each bucket as where every bucket offers two variants
- * and none shares. Each of the two ways has a process of its own that has run one step, since a
- * driver is faster where it has memory of an exec that was destroyed, and keeps what it once took.
- * Both ways lower, fill in, make, upload and keep their execs. Judges execs and memory alone: times
- * are the machine's. */
+ * Runs on the device that FIG_DEVICE names. Prints CSV: for graphs with one bucket and with all
+ * buckets, the time from fig_engine_open to the end of the first step; the time to make all execs,
+ * and their device memory; and the time and memory of UNSHARED_COUNT execs that are made one by one
+ * although some of them have equal launches, as if buckets did not share execs. Each of the two
+ * ways runs in a process of its own, after one step, because a driver reuses the memory of
+ * destroyed execs and is faster then. Both ways lower a step, fill in its params, make its exec,
+ * upload it and keep it. Only the number of execs and the memory are judged; times depend on the
+ * machine. */
 #include "engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/clock.h"
-#include "tests/support/caller.h"
+#include "engine/seam/clock.h"
+#include "tests/support/driver/caller.h"
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -51,8 +53,8 @@ static fig_graphs *capture(int32_t layers, int one_bucket) {
     return graphs;
 }
 
-/* Milliseconds from open to the end of the first step; what the driver itself needs to start was
- * paid before. The engine stays open. */
+/* Returns the milliseconds from open to the end of the first step. The driver was started before,
+ * so its start does not count. The engine stays open. */
 static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_device device) {
     static const int32_t one = 1;
     const fig_engine_options options = {.size = sizeof options, .device = device};
@@ -64,12 +66,12 @@ static double open_and_step(fig_engine **engine, const fig_graphs *graphs, fig_d
     return (double)(fig_clock_ns() - begin_ns) / 1e6;
 }
 
-/* What preparing costs, in milliseconds and in MB of the device. */
+/* The cost of preparing, in milliseconds and in MB of device memory. */
 typedef struct cost {
     double ms, mb;
 } cost;
 
-/* Of the device; the host's memory is not counted. */
+/* Returns the free bytes of the GPU, and 0 on the host. */
 static int64_t free_bytes(fig_device device) {
     if (device != FIG_DEVICE_CUDA) return 0;
     const int64_t bytes = fig_caller_free_bytes();
@@ -84,8 +86,8 @@ static void make_all(fig_engine *engine) {
     TRY(fig_engine_prepare(engine, 0));
 }
 
-/* The first is the step's. The exec before is kept as one of another bucket would be: the process
- * ends with it. */
+/* Exec 0 was made for the first step. This makes the others, and keeps each until the process ends,
+ * as an engine with that number of buckets would. */
 static void make_unshared(fig_engine *engine) {
     const uint32_t bucket_count = engine->graphs->bucket_count;
     for (uint32_t i = 1; i < UNSHARED_COUNT; i++) {
@@ -111,7 +113,7 @@ static cost prepare(const fig_graphs *ladder, fig_device device, void (*make)(fi
     return (cost){(double)(end_ns - begin_ns) / 1e6, (double)(before - free_bytes(device)) / 1e6};
 }
 
-/* The same, by another process. */
+/* Runs this program in another process to measure one way of preparing. */
 static cost ask(const char *program, int32_t layers, const char *way) {
     char command[4096];
     cost of;

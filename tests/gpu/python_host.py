@@ -1,8 +1,9 @@
-"""python_host.py: what stage and launch cost Python's host on a GPU: under 6 us in the median.
+"""python_host.py: tests that stage and launch together take less than 6 us of host time in Python
+(median), on a GPU.
 
     tests/gpu/python_host.py
 
-Run where figraph can be imported. One layer of llama-3.1-8b, its lengths others in each step.
+Run where figraph can be imported. It runs one layer of llama-3.1-8b, with new lengths in each step.
 """
 
 import gc
@@ -28,7 +29,7 @@ def take_steps(engine, rows):
 
 
 def measure(graphs, rows):
-    """Blocks of steps: others use the host as well, and some blocks meet them."""
+    """Measures blocks of steps, since other processes on the host slow some of them down."""
     with figraph.Engine(graphs, device="cuda", slots=2 * IN_FLIGHT) as engine:
         try:
             engine.bind_thread()

@@ -1,15 +1,16 @@
-/* ranks_soak.c: ranks that sum, norm and gather over and over, for as long as one has patience for.
+/* ranks_soak.c: runs ranks that sum, normalise and gather over and over, for a given time.
  *
  *     build/release/tests/gpu/ranks_soak [--ranks N] [--seconds N] [--steps N] [--routes N]
  *                                        [--seed N]
  *
- * Ranks are threads, each with a GPU of its own: as many as there are, or two on the host;
- * FIG_DEVICE says which. Every step has another number of rows, and a rank comes late at random.
- * What a step leaves the next one begins with: each rank norms the numbers with weights of its own,
- * and all add up what they have; so a word that is taken before it is there, or that is a step old,
- * stays in the numbers of the rank that took it, and is found by comparing all ranks' bits every
- * so many steps. --routes: the ways that are taken, a sum of FIG_ROUTE_*; 0: as the library
- * chooses. Prints one line and its verdict. Exit: 0; 1 ranks differed; 2 a call failed. */
+ * Ranks are threads, each with a GPU of its own: one for each GPU, or two on the host if FIG_DEVICE
+ * says so. The number of rows changes with every step, and ranks are delayed at random. Each step
+ * continues with the results of the step before: each rank normalises its numbers with its own
+ * weights, and the ranks' numbers are summed. So if a rank reads a word too early, or reads a stale
+ * word of an earlier step, the error stays in its numbers, and the comparison of all ranks' bits at
+ * regular intervals finds it. --routes: the routes to use, a sum of FIG_ROUTE_*; 0: the library
+ * chooses. Prints one line and the verdict. Exit: 0 if all agreed, 1 if ranks differed, 2 if a call
+ * failed. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,40 +18,40 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
-#include "engine/cuda/cuda_gpu.h"
+#include "engine/seam/clock.h"
+#include "engine/driver/cuda_gpu.h"
 #include "include/figraph_parallel.h"
 #include "include/figraph_ranks.h"
 #include "include/figraph_unstable.h"
-#include "kernels/numeric.h"
+#include "kernels/common/numeric.h"
 #include "tests/support/random.h"
 
 enum {
     RANK_LIMIT = 8,
     ROWS = 64,
     WIDTH = 1024,
-    PART = 128, /* that a rank gives to a gather */
-    ROUNDS = 3, /* of a step: a norm, a sum, a sum with its norm, a gather */
-    BURST = 200 /* steps between two comparisons, and from the same numbers */
+    PART = 128, /* columns that each rank contributes to a gather */
+    ROUNDS = 3, /* how often a step repeats norm, sum, norm, sum with norm, gather */
+    BURST = 200 /* steps between two comparisons; each series begins with the same numbers */
 };
 
 static int32_t count;
 static int64_t seconds = 4, step_limit, seed = 1, routes;
 static int on_host;
 static pthread_barrier_t barrier;
-static int ends, differs; /* rank 0 says so between barriers */
+static int ends, differs; /* rank 0 sets them between two barriers */
 
 typedef struct rank {
     int32_t rank;
     pthread_t thread;
     fig_ranks *group;
     fig_engine *engine;
-    fig_random random; /* when it is late */
+    fig_random random; /* decides when the rank is delayed */
     int64_t steps;
     uint16_t residual[ROWS * WIDTH], sum[ROWS * WIDTH], all[ROWS * PART * RANK_LIMIT];
 } rank;
 static rank ranks[RANK_LIMIT];
-static int32_t lengths[ROWS]; /* 1 each */
+static int32_t lengths[ROWS]; /* all are 1 */
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -146,7 +147,7 @@ static void open_engine(rank *r, const fig_graphs *graphs) {
     r->random = fig_random_seed((uint64_t)seed * 31 + (uint64_t)r->rank);
 }
 
-/* Every rank draws the same rows, and each its own delays. */
+/* The numbers of rows are the same on all ranks; the delays are not. */
 static void run_burst(rank *r, fig_random *both) {
     put(r, "x", ROWS * WIDTH, 1);
     put(r, "residual", ROWS * WIDTH, 2);
@@ -165,7 +166,7 @@ static void run_burst(rank *r, fig_random *both) {
     get(r, "all", ROWS * PART * count, r->all);
 }
 
-/* By rank 0, while the others wait. */
+/* Rank 0 calls this while the others wait. */
 static void compare(void) {
     const rank *first = &ranks[0];
     for (int32_t i = 1; i < count && !differs; i++) {
@@ -249,6 +250,7 @@ int main(int argc, char **argv) {
            (int)count, (long long)routes, (long long)seed, (long long)ranks[0].steps, 3 * ROUNDS,
            (double)(fig_clock_ns() - begin_ns) / 1e9,
            differs ? "RANKS DIFFER" : "the same bits everywhere");
-    printf("[  %s  ] 1 test(s).\n", differs ? "FAILED" : "PASSED"); /* tests/run counts these */
+    /* tests/run counts these lines */
+    printf("[  %s  ] 1 test(s).\n", differs ? "FAILED" : "PASSED");
     return differs;
 }

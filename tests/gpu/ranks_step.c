@@ -1,41 +1,43 @@
-/* ranks_step.c: one rank of a step with collectives, on a GPU of its own: numbers, and failure.
+/* ranks_step.c: runs one rank of a step with collectives, on a GPU of its own, to test its results
+ * and how it fails.
  *
  *     RANK=r WORLD_SIZE=n LOCAL_RANK=r MASTER_ADDR=127.0.0.1 MASTER_PORT=p FIG_SECRET=s
  *         build/release/tests/gpu/ranks_step [--steps N] [--leave N] [--stray N] [--timeout-ms N]
  *         [--routes N]
  *
- * Every rank runs N steps of a program that sums, sums and norms, and gathers, and checks what came
- * out against sums made here. --leave: the last rank ends without a word after so many steps;
- * --stray: it takes another bucket from then on. --routes: a sum of FIG_ROUTE_*, 0: all. Prints one
- * line. Exit: 0 where every number was right; 1 one was not; 2 a call failed, whose sentence is
- * printed with how long it took, and how long closing did. FIG_DEVICE is the device: a GPU is begun
- * before the ranks meet, since that takes seconds where many do so at once. */
+ * Every rank runs N steps of a program with a sum, a sum with a norm, and a gather, and compares
+ * the results with sums computed here. --leave: the number of steps after which the last rank exits
+ * without notice. --stray: the step from which the last rank uses another bucket than the others.
+ * --routes: a sum of FIG_ROUTE_*, 0: all. Prints one line. Exit: 0 if every number was right; 1 if
+ * a number was wrong; 2 if a call failed. After a failed call, it prints the message, the duration
+ * of the call and the duration of closing. FIG_DEVICE selects the device. A GPU is opened before
+ * the ranks meet, since opening many at once takes seconds. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/clock.h"
-#include "engine/cuda/cuda_gpu.h"
+#include "engine/seam/clock.h"
+#include "engine/driver/cuda_gpu.h"
 #include "include/figraph_parallel.h"
 #include "include/figraph_ranks.h"
 #include "include/figraph_unstable.h"
-#include "kernels/numeric.h"
+#include "kernels/common/numeric.h"
 
 enum { ROWS = 8, WIDTH = 4096, PART = 512, RANK_LIMIT = 8 };
-enum { A, B, GATHERED, RESIDUAL, WEIGHT }; /* tensors, of which each has numbers of its own */
+enum { A, B, GATHERED, RESIDUAL, WEIGHT }; /* tensors, each with numbers of its own */
 static const double EPSILON = 1e-5;
 
 static fig_ranks_info who = {.size = sizeof who};
-static int64_t last_ns; /* when the last call had ended */
+static int64_t last_ns; /* when the last call ended */
 static int steps = 200, leave = -1, stray = -1, timeout_ms = 3000, routes;
 
 static fig_ranks *ranks;
 static fig_engine *engine;
 
-/* What a rank does that cannot go on: it says why, closes what it has, and says how long each took.
- */
+/* Ends a rank after a failed call: prints the message and the duration of the call, closes
+ * everything, and prints how long closing took. */
 static void give_up(void) {
     printf("rank %d: %s after %.3f s\n", (int)who.rank, fig_message(),
            (double)(fig_clock_ns() - last_ns) / 1e9);
@@ -122,7 +124,8 @@ static float sum_of(int tensor, int i, int step) {
     return fig_numeric_of_bf16(fig_numeric_bf16(sum));
 }
 
-/* A row of the residual, and of what is normed: to the last bit but one. */
+/* Checks a row of the residual, which must be exact, and a row of the norm, which may be off by one
+ * unit in the last place. */
 static int check_norm(int row, int step, const uint16_t *residual, const uint16_t *normed) {
     static float x[WIDTH];
     double squares = 0;
@@ -189,7 +192,7 @@ static void begin_gpu(void) {
     const char *local_rank = getenv("LOCAL_RANK");
     fig_cuda_gpu gpu;
     TRY(fig_cuda_gpu_find(&gpu, local_rank != NULL ? atoi(local_rank) : 0, 0));
-    TRY(fig_cuda_gpu_open(&gpu)); /* to the process's end */
+    TRY(fig_cuda_gpu_open(&gpu)); /* stays open until the process ends */
 }
 
 int main(int argc, char **argv) {
@@ -202,7 +205,7 @@ int main(int argc, char **argv) {
         if (strcmp(argv[i], "--routes") == 0) routes = atoi(argv[i + 1]);
         if (strcmp(argv[i], "--timeout-ms") == 0) timeout_ms = atoi(argv[i + 1]);
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is seen whatever comes then */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that printed lines are not lost if the rank is killed */
     last_ns = fig_clock_ns();
     if (!on_host) begin_gpu();
     TRY(fig_ranks_open(&ranks,

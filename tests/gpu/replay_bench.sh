@@ -1,13 +1,13 @@
 #!/bin/sh
-# replay_bench.sh: figraph bench replay at several sizes, as one CSV.
+# replay_bench.sh: runs figraph bench replay at several sizes, and writes one CSV.
 #
-# What a step costs the host and what its plan costs the GPU, of layers of a rank of eight of
-# llama-3.1-70b. Lengths are ragged, so that in nearly every step of many rows some row grows into
-# another tile. 32 layers take minutes a row count. Invariant: all lines are of one run on one
-# machine.
+# It measures the host's time for a step and the GPU's time to plan it, for the layers of one of
+# eight ranks of llama-3.1-70b. Lengths are ragged, so that with many rows some row enters a new
+# tile in nearly every step. With 32 layers each number of rows takes minutes. Invariant: all lines
+# come from one run on one machine.
 #
 # Usage: tests/gpu/replay_bench.sh [LAYERS [STEPS [ROWS...]]]
-#   LAYERS   32; STEPS   of each kind, 10000; ROWS   1 32 256
+#   LAYERS   default 32; STEPS   of each kind, default 10000; ROWS   default 1 32 256
 cd "$(dirname "$0")/../.." || exit 1
 layers=${1:-32}
 steps=${2:-10000}
@@ -16,7 +16,8 @@ steps=${2:-10000}
 out=$(mktemp) || exit 1
 trap 'rm -f "$out"' EXIT
 
-# So many lengths, apart from each other by a step that meets all of 40 to 136.
+# Prints ROWS lengths from 40 to 136. The increment is coprime to the range, so 97 rows have 97
+# different lengths.
 ragged() {
     awk -v rows="$1" 'BEGIN {
         for (i = 0; i < rows; i++) printf "%s%d", i ? "," : "", 40 + i * 37 % 97

@@ -1,7 +1,7 @@
-/* run_capture.c: runs on a GPU, eager and captured: what was captured once is replayed for other
- * lengths in the same arrays and leaves the bits that an eager run leaves; the first runner of the
- * process is opened while the caller captures, and its first run is captured, as a child of another
- * graph, which is how XLA takes it; two threads run side by side. */
+/* run_capture.c: tests runs of a fig_runner on a GPU, eager and captured. A captured run is
+ * replayed with other lengths in the same arrays, and must leave the same bits as an eager run. The
+ * first runner of the process is opened during a capture, and its first run becomes a child of
+ * another graph, as in XLA. One test runs two threads at the same time. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,20 +12,20 @@
 
 #include <cmocka.h>
 
-#include "tests/support/gpu_caller.h"
+#include "tests/support/driver/gpu_caller.h"
 #include "tests/support/place.h"
-#include "tests/support/run_rig.h"
+#include "tests/support/ffi/run_rig.h"
 
 enum { ROWS = 8, LIMIT = 1024, PAGE = 16, DIM = 128, Q_HEADS = 32, KV_HEADS = 8 };
 enum { REPLAYS = 1000, THREADS = 2, THREAD_RUNS = 100 };
-enum { OF_THREAD_LOCAL = 1 }; /* capture mode, XLA's */
+enum { OF_THREAD_LOCAL = 1 }; /* the capture mode that XLA uses */
 
 /* ---- A layer whose lengths lie on the device ------------------------------------------------- */
 
 enum { LENGTHS, GATE, ACT, X, WEIGHT, NORMED, Q, K, V, OUT, LSE, K_CACHE, V_CACHE, TABLE };
 enum { ALL = TABLE + 1, COLUMNS = LIMIT / PAGE, PAGES = ROWS * COLUMNS };
 
-/* What a run writes, beside the caches, and what it turns in place: q and k. */
+/* The tensors that a run writes. It also writes the caches, and rotates q and k in place. */
 static const int32_t written[] = {ACT, NORMED, OUT, LSE};
 enum { WRITTEN = sizeof written / sizeof written[0] };
 
@@ -97,8 +97,8 @@ static void fill_layer(fig_run_rig *rig, int paged) {
     rig->run.stream = fig_gpu_caller.stream;
 }
 
-/* Scratch is the GPU's own, since blocks that finish count there: as much as an H200 would have,
- * known before any runner is open. */
+/* Scratch is device memory, since blocks increment counters in it when they end. Its size is for an
+ * H200; it is known before any runner is open. */
 static void give_scratch(fig_run_rig *rig) {
     fig_scratch needed = {.size = sizeof needed};
     fig_traits traits = {.size = sizeof traits};
@@ -122,9 +122,10 @@ static void draw_lengths(fig_run_rig *rig) {
         lengths[row] = fig_random_range(&rig->random, -20, LIMIT + 20);
 }
 
-/* All that a run leaves, in one array; what it turned in place is put back. */
+/* Keeps the results of a run in one array, and restores the tensors that the run changed in
+ * place. */
 typedef struct kept {
-    uint8_t *before[2]; /* q, k */
+    uint8_t *before[2]; /* the original q and k */
     uint8_t *left;
     size_t bytes;
 } kept;
@@ -177,7 +178,7 @@ static void expect_left(const fig_run_rig *rig, const kept *of, int n) {
 
 /* ---- Captures -------------------------------------------------------------------------------- */
 
-/* The only node of another graph is what was captured, as a child. */
+/* Adds the captured graph as a child, the only node of another graph. */
 static fig_cu_exec capture(fig_run_rig *rig) {
     fig_cu_graph captured = NULL, graph = NULL;
     fig_cu_node node;
@@ -220,7 +221,7 @@ static void replays_leave_an_eager_run_s_bits(int paged) {
     fig_run_rig_close(&rig);
 }
 
-/* Nothing of ours has run in this process before, nor been loaded. */
+/* In this process the library has run nothing and loaded no kernel before. */
 static void what_was_captured_first_of_all_replays_for_other_lengths(void **state) {
     (void)state;
     replays_leave_an_eager_run_s_bits(1);
@@ -237,7 +238,7 @@ typedef struct runner_thread {
     pthread_t thread;
     fig_run_rig rig;
     kept of;
-    int failed; /* the number of a run, from 1 */
+    int failed; /* the number of the failed run, from 1 */
 } runner_thread;
 
 static void *run_often(void *argument) {
@@ -297,6 +298,6 @@ int main(void) {
         cmocka_unit_test(dense_caches_replay_too),
         cmocka_unit_test(two_threads_run_side_by_side),
     };
-    setenv("FIG_DEVICE", "cuda", 1); /* it needs a GPU, whatever else is tested here */
+    setenv("FIG_DEVICE", "cuda", 1); /* this test always needs a GPU */
     return cmocka_run_group_tests(tests, fig_gpu_caller_set_up, fig_gpu_caller_tear_down);
 }

@@ -1,13 +1,15 @@
-/* soak.c: that nothing grows on a GPU while an engine stages and steps.
+/* soak.c: tests on a GPU that neither memory nor time per step grows while an engine stages and
+ * steps.
  *
  *     build/release/tests/gpu/soak [--stagings N] [--steps N]
  *
- * FIG_DEVICE=cuda --stagings 10000000 --steps 1000000 is the long run. Each tenth it prints what
- * the process and the GPU hold and what a turn takes, and it fails where the last tenth holds more
- * than the second, or takes over 5 % longer, beside what two neighbouring tenths differ by. Where a
- * number was given it takes itself to be alone on the GPU, since the driver tells how much memory
- * is free on all of it. Without one, as in tests/gpu/run where other programs run beside it, that
- * is printed and not judged, and a turn may take three times as long. */
+ * FIG_DEVICE=cuda --stagings 10000000 --steps 1000000 is the long run. After each tenth it prints
+ * the memory of the process and of the GPU, and the time of a staging or step. It fails if more
+ * memory is in use after the last tenth than after the second, or if the last tenth takes over 5 %
+ * longer than the noise between neighbouring tenths explains. If an option is given, nothing else
+ * may use the GPU, since the driver reports the free memory of the whole GPU. Without options, as
+ * in tests/gpu/run beside other programs, free memory is printed but not judged, and times may
+ * triple. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "tests/support/endure.h"
+#include "tests/support/steps/endure.h"
 
 static fig_endure_options options = {.stagings = 100000, .steps = 50000};
 

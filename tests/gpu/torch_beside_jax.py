@@ -1,10 +1,10 @@
-"""torch_beside_jax.py: CUDA tensors of torch's through TVM FFI, and JAX, in one process.
+"""torch_beside_jax.py: tests torch's CUDA tensors through TVM FFI, and JAX, in one process.
 
     tests/gpu/torch_beside_jax.py
 
-Needs torch, jax, tvm_ffi and figraph. torch's stream is the environment's; what torch captures of a
-call is replayed for other lengths in the same tensors; a call that is refused under capture leaves
-the process and the next capture as they should be.
+Needs torch, jax, tvm_ffi and figraph. TVM FFI's environment stream is set to torch's. A call that
+torch captured is replayed with other lengths in the same tensors. A call that is refused during a
+capture must harm neither the process nor the next capture.
 """
 
 import math
@@ -112,7 +112,7 @@ def refuse_under_capture(b):
 
 
 def first_call_under_capture():
-    """Its kernels are loaded while torch captures, which must not disturb it."""
+    """The call's kernels are loaded while torch captures; loading must not disturb the capture."""
     x = torch.randn(3, 2 * 1234, dtype=torch.bfloat16, device="cuda")
     out = torch.empty(3, 1234, dtype=torch.bfloat16, device="cuda")
     graph, before = torch.cuda.CUDAGraph(), ffi.counts()

@@ -1,12 +1,13 @@
-#!/usr/bin/env python3
-# torch_capture.py: segments of a step between torch's matrix products, all in one torch.cuda.graph
-# and under one staged plan, replayed for growing lengths and compared with float64.
+# !/usr/bin/env python3 torch_capture.py: puts segments of a step between torch's matrix products,
+# all in one torch.cuda.graph. It replays the graph with growing lengths, each time with one staged
+# plan, and compares the results with float64.
 #
-# A small decoder of two layers: torch does the products and the residual, the library all from RoPE
-# to attention (attn.N) and the activation (act.N). It calls the C functions by ctypes, as a serving
-# loop in Python might. Nothing is skipped: without torch or a GPU it fails.
+# The model is a small decoder of two layers. torch computes the products and the residual; the
+# library does the activation (segment act.N) and everything from RoPE to attention (segment
+# attn.N). It calls the C functions by ctypes, as a serving loop in Python might. Nothing is
+# skipped: without torch or a GPU it fails.
 #
-# Usage: tests/gpu/torch_capture.py [LIBRARY]     Exit: 0 all is right; 1 something is not
+# Usage: tests/gpu/torch_capture.py [LIBRARY]     Exit: 0 if all is right, else 1
 
 import ctypes
 import os
@@ -23,13 +24,13 @@ import binding  # noqa: E402
 ROWS, KV_LIMIT, PAGE, LAYERS = 6, 256, 16, 2
 HIDDEN, Q_HEADS, KV_HEADS, HEAD_DIM, FFN = 256, 8, 2, 64, 384
 STEPS = 60
-TOLERANCE = 0.01  # of the largest number of what is compared
+TOLERANCE = 0.01  # relative to the largest number that is compared
 
 i32, i64 = ctypes.c_int32, ctypes.c_int64
 
 
 def declared():
-    """A module of what the headers declare."""
+    """Returns a module with the declarations of the public headers."""
     paths = [os.path.join(ROOT, "include", name) for name in ("figraph.h", "figraph_unstable.h")]
     module = types.ModuleType("figraph")
     exec(binding.write_module(binding.parse(paths)), module.__dict__)
@@ -45,7 +46,7 @@ def current_stream():
 
 
 class Figraph:
-    """One engine on the GPU, for the standard step."""
+    """An engine on the GPU that runs the standard step."""
 
     def __init__(self, path):
         self.library = figraph.load(path)
@@ -82,7 +83,8 @@ class Figraph:
             raise RuntimeError(f"{name}: {self.message()}")
 
     def bind(self, name, tensor):
-        """Any strides, so that q, k and v may be views of one tensor. The status."""
+        """Binds a tensor with any strides, so that q, k and v may be views of one tensor. Returns
+        the status."""
         strides = (i64 * 4)(*tensor.stride())
         reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) + 1
         given = made(figraph.fig_binding, name=name.encode(), address=tensor.data_ptr(),
@@ -114,7 +116,7 @@ class Figraph:
 
 
 class Decoder:
-    """What torch holds: weights, the tensors that both sides see, and the caches."""
+    """Torch's part: weights, the tensors that both sides use, and the caches."""
 
     def __init__(self):
         def weight(rows, columns):
@@ -147,7 +149,7 @@ class Decoder:
             fig.set_pages(row, order[row * KV_LIMIT // PAGE:(row + 1) * KV_LIMIT // PAGE])
 
     def run(self, fig):
-        """One step on torch's current stream, whether it captures or not."""
+        """Runs one step on torch's current stream, whether it captures or not."""
         fig.append("fetch")
         self.h.copy_(self.x)
         for n, layer in enumerate(self.layers):
@@ -160,7 +162,7 @@ class Decoder:
 
 
 def turn(heads, position):
-    """RoPE of [heads][head_dim]: halves i and i + d / 2 turn together."""
+    """Applies RoPE to [heads][head_dim]: pairs of elements i and i + d / 2."""
     half = HEAD_DIM // 2
     i = torch.arange(half, dtype=torch.double, device="cuda")
     angle = position * 10000.0 ** (-2 * i / HEAD_DIM)
@@ -198,7 +200,8 @@ class Truth:
 
 
 class Steps:
-    """Rows that begin one after the other, so that their lengths differ, and grow."""
+    """Runs steps in which rows begin at different times, so that their lengths differ. Lengths
+    grow."""
 
     def __init__(self, fig, decoder):
         self.fig, self.decoder, self.truth = fig, decoder, Truth(decoder)
@@ -225,9 +228,9 @@ class Steps:
 def check_bind_is_refused_until_the_graph_is_gone(fig, decoder, graph):
     out = decoder.layers[0]["out"]
     assert fig.bind("out.0", out) == figraph.FIG_ORDER
-    assert fig.message() == "tensor out.0: a graph of the caller's holds it", fig.message()
+    assert fig.message() == "tensor out.0: a graph of yours uses it", fig.message()
     graph.reset()
-    for _ in range(5000):  # the driver lets go on a thread of its own
+    for _ in range(5000):  # the driver releases the graph on a thread of its own
         if fig.bind("out.0", out) == figraph.FIG_OK:
             return
         time.sleep(0.001)
@@ -239,13 +242,14 @@ def main():
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "../../build/libfigraph.so")
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    stream = torch.cuda.Stream()  # torch's and the engine's: one order for all
+    # torch and the engine share it, so that their work is in one order
+    stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         fig, decoder = Figraph(path), Decoder()
         decoder.bind(fig)
         torch.cuda.synchronize()
         steps = Steps(fig, decoder)
-        for _ in range(3):  # torch wants its libraries warm before a capture
+        for _ in range(3):  # torch must have initialized its libraries before a capture
             steps.next(lambda: decoder.run(fig))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):

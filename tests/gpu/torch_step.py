@@ -1,11 +1,14 @@
-"""torch_step.py: figraph.torch on a GPU: in torch's captures, on its streams, under inductor.
+"""torch_step.py: tests figraph.torch on a GPU: in torch's captures, on its streams, and compiled by
+inductor.
 
     tests/gpu/torch_step.py
 
-All of tests/python/python_torch.py as well, on the GPU. Run where torch and figraph can be
-imported.
+It also runs all of python_torch.py, python_torch_servers.py, python_torch_packed.py,
+python_torch_mistakes.py and python_torch_step.py of tests/python on the GPU. Run where torch and
+figraph can be imported.
 """
 
+import ctypes
 import os
 import sys
 import threading
@@ -15,11 +18,16 @@ sys.path.insert(0, os.path.join(HERE, "../python"))
 sys.argv[1:] = ["cuda"]
 import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402
-import python_torch as shared  # noqa: E402
+import python_torch as operators  # noqa: E402
+import python_torch_mistakes as mistakes  # noqa: E402
+import python_torch_packed as unequal  # noqa: E402
+import python_torch_servers as servers  # noqa: E402
+import python_torch_step as steps  # noqa: E402
 import torch  # noqa: E402
 from figraph import ffi  # noqa: E402
 from python_torch import (  # noqa: E402
-    DIM, KV, LENGTHS, Q, ROWS, TOKENS, Loop, copy_of, dense, paged)
+    DIM, KV, LENGTHS, Q, ROWS, TOKENS, copy_of, dense, paged)
+from python_torch_step import Loop  # noqa: E402
 from sentences import refused, run  # noqa: E402
 
 SHAPES = [  # q heads, kv heads, head_dim, dtype
@@ -30,7 +38,7 @@ SHAPES = [  # q heads, kv heads, head_dim, dtype
 
 
 class Step:
-    """Two layers under one plan, by the operators."""
+    """Runs two layers with one plan through the operators."""
 
     def __init__(self, kind, shape):
         q, kv, dim, self.dtype = shape
@@ -64,7 +72,7 @@ def captured_steps_serve_every_length():
             eager.caches = [copy_of(cache) for cache in step.caches]
             stream = torch.cuda.Stream()
             with torch.cuda.stream(stream):
-                step()  # warm, with idle rows
+                step()  # warm-up, with idle rows
             torch.cuda.synchronize()
             before = ffi.counts()
             with torch.cuda.graph(graph, stream=stream):
@@ -83,7 +91,7 @@ def captured_steps_serve_every_length():
 
 
 def a_first_call_may_be_a_captured_one():
-    """Nothing has loaded these kernels, nor may a capture be broken by it."""
+    """These kernels are not loaded yet, and loading them must not break a capture."""
     q = torch.randn(ROWS, 24, 96, device="cuda").half()
     cache = ft.Cache(*(torch.randn(ROWS, 40, 8, 96, device="cuda").half() for _ in "kv"))
     graph, made = torch.cuda.CUDAGraph(), ffi.counts().missed
@@ -96,7 +104,8 @@ def a_first_call_may_be_a_captured_one():
 
 
 def calls_go_to_torch_s_current_stream():
-    """What is behind a long wait of the stream's is not read before it."""
+    """A call on a stream that is busy for long must not read its inputs before the stream's earlier
+    work has ended."""
     x, slow = torch.zeros(4, 1 << 14, device="cuda"), torch.cuda.Stream()
     ft.silu_and_mul(x)
     torch.cuda.synchronize()
@@ -128,7 +137,7 @@ def threads_may_call_at_once():
 
 
 def compiled_steps_grow_their_caches():
-    """Under inductor with its longest list of passes, which sees that caches are written."""
+    """Compiles in max-autotune mode; inductor's passes must notice that caches are written."""
     cache, qkv = dense(), torch.randn(ROWS, Q + 2 * KV, DIM, device="cuda")
     twin = copy_of(cache)
 
@@ -148,7 +157,7 @@ def compiled_steps_grow_their_caches():
 
 def what_lies_elsewhere_is_refused():
     q, cache = torch.randn(ROWS, Q, DIM, device="cuda"), dense()
-    refused("lengths is on the CPU, q is on GPU 0",
+    refused("lengths is on cpu, q is on cuda:0",
             lambda: ft.attention(q, cache, LENGTHS.cpu()), (ValueError,))
     loop = Loop([dense() for _ in range(2)])
     refused("tensor gate_up.0 is not on the device of the others",
@@ -161,8 +170,113 @@ def what_lies_elsewhere_is_refused():
                 lambda: loop.step.act(0, loop.gate_up.to("cuda:1")), (ValueError,))
 
 
+def nodes_of(call):
+    """Returns the number of nodes of a graph into which the call is captured."""
+    graph, count = torch.cuda.CUDAGraph(keep_graph=True), ctypes.c_size_t()
+    with torch.cuda.graph(graph):
+        call()
+    raw = ctypes.c_void_p(graph.raw_cuda_graph())
+    assert ctypes.CDLL("libcuda.so.1").cuGraphGetNodes(raw, None, ctypes.byref(count)) == 0
+    return count.value
+
+
+def without_rope_a_layer_is_one_launch():
+    """Uses the page layout of servers, and rows of one new token and of several. The single launch
+    must give the same results as an append and an attention."""
+    for kv_dtype, rows, tokens in ((None, 8, 1), (None, 8, 2), ("fp8", 8, 1), (None, 1, 1),
+                                   ("fp8", 64, 2)):
+        dtype = torch.uint8 if kv_dtype else torch.bfloat16
+        made = torch.randn(rows * 64, 16, 8, 256, device="cuda")
+        pages = made.to(torch.float8_e4m3fn).view(torch.uint8) if kv_dtype else made.to(dtype)
+        table = torch.randperm(rows * 64, device="cuda").to(torch.int32).view(rows, 64)
+        scale = torch.full((), 0.5, device="cuda") if kv_dtype else None
+        lengths = torch.randint(tokens, 1025, (rows,), device="cuda", dtype=torch.int32)
+        lengths[-1] = 0 if rows > 1 else 7
+        qkv = torch.randn(rows, tokens, 48, 128, device="cuda").bfloat16()
+        if tokens == 1:
+            qkv = qkv[:, 0]
+        q, k, v = qkv.split((32, 8, 8), -2)
+        caches = [ft.Cache(*one.split(128, -1), table, scale, scale)
+                  for one in (pages, pages.clone())]
+        said = dict(kv_dtype=kv_dtype)
+        plan = ft.plan(lengths, dtype="bf16", q_heads=32, cache=caches[0], row_tokens=tokens,
+                       **said)
+        out = torch.empty_like(q).contiguous()
+        whole = lambda cache: ft.decode_attention(  # noqa: E731
+            q, k, v, cache, lengths, rope=None, plan=plan, out=out, **said)
+        before = qkv.clone()
+        whole(caches[0])
+        ft.append_kv(k, v, caches[1], lengths, plan=plan, **said)
+        parts = ft.attention(q, caches[1], lengths, plan=plan, **said)
+        torch.cuda.synchronize()
+        assert torch.equal(out, parts), (kv_dtype, rows, tokens)
+        assert torch.equal(caches[0].k, caches[1].k) and torch.equal(caches[0].v, caches[1].v)
+        assert torch.equal(qkv, before)
+        assert nodes_of(lambda: whole(caches[0])) == 1, (kv_dtype, rows, tokens)
+        at = ft.plan(lengths, dtype="bf16", q_heads=32, cache=caches[0], row_tokens=tokens,
+                     positions=lengths + 5, **said)
+        turned = lambda: ft.decode_attention(  # noqa: E731
+            q.clone(), k.clone(), v, caches[0], lengths, plan=at, out=out, **said)
+        assert nodes_of(turned) == 3, (kv_dtype, rows, tokens)  # two of them are copies
+
+
+def one_graph_serves_every_mix_of_drafts():
+    """Rows of 0 to 8 new tokens on tensor cores, over pages as servers lay them out. Each token is
+    compared with attention in which it is a row of its own, over the cache that the graph grew."""
+    rows, most, page, pages = 12, 8, 16, 40
+    generator = torch.Generator().manual_seed(9)
+    for dtype, kv_dtype, (q_heads, kv_heads, dim) in (
+        (torch.bfloat16, None, (32, 8, 128)), (torch.float16, None, (8, 8, 64)),
+        (torch.bfloat16, "fp8", (16, 4, 128)), (torch.bfloat16, None, (16, 1, 256)),
+        (torch.float32, None, (8, 4, 64)),
+    ):
+        made = torch.randn(rows * pages, page, kv_heads, 2 * dim, device="cuda")
+        kept = made.to(torch.float8_e4m3fn).view(torch.uint8) if kv_dtype else made.to(dtype)
+        table = torch.randperm(rows * pages, device="cuda").to(torch.int32).view(rows, pages)
+        scale = torch.full((), 0.5, device="cuda") if kv_dtype else None
+        cache = ft.Cache(*kept.split(dim, -1), table, scale, scale)
+        tokens = rows * most // 2
+        qkv = torch.randn(tokens, q_heads + 2 * kv_heads, dim, device="cuda").to(dtype)
+        q, k, v = qkv.split((q_heads, kv_heads, kv_heads), 1)
+        lengths = torch.zeros(rows, dtype=torch.int32, device="cuda")
+        starts, out = lengths.new_zeros(rows + 1), torch.zeros_like(q.contiguous())
+        given = dict(query_start_loc=starts, row_tokens=most, kv_dtype=kv_dtype)
+
+        def step():
+            plan = ft.plan(lengths, dtype=dtype, q_heads=q_heads, cache=cache, tokens=tokens,
+                           **given)
+            return ft.decode_attention(q, k, v, cache, lengths, rope=None, plan=plan, out=out,
+                                       with_lse=True, **given)
+
+        graph = torch.cuda.CUDAGraph()
+        step()
+        with torch.cuda.graph(graph):
+            lse = step()[1]
+        for n in range(6):
+            counts = torch.randint(0, (1, 2, 4, 9, 9, 9)[n] + 1, (rows,), generator=generator)
+            counts.clamp_(max=most)
+            while counts.sum() > tokens:
+                counts[counts.argmax()] = 0
+            own = torch.randint(most, pages * page + 1, (rows,), generator=generator)
+            lengths.copy_(own)
+            starts.copy_(torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0))))
+            graph.replay()
+            torch.cuda.synchronize()
+            of = torch.repeat_interleave(torch.arange(rows), counts)
+            if len(of) == 0:
+                continue
+            place = torch.arange(len(of)) - starts.cpu().long()[of]
+            seen = (own[of] - counts[of] + place + 1).int().cuda()
+            wanted, sums = ft.attention(q[: len(of)], cache._replace(page_table=table[of.cuda()]),
+                                        seen, kv_dtype=kv_dtype, with_lse=True)
+            tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+            torch.testing.assert_close(out[: len(of)], wanted, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(lse[: len(of)], sums, rtol=tolerance, atol=tolerance)
+
+
 def a_step_of_a_model_is_captured_once():
-    """A model's, whose rows grow on the device, beside an engine that replays the same."""
+    """Compares a model's step, whose rows grow on the device, with an engine that replays the same
+    step."""
     spec = figraph.spec("llama-3.1-8b", layers=2, kv_limit=64, batch_limit=ROWS, dtype="f16")
     shape = (ROWS * 4, 16, spec.kv_heads, spec.head_dim)
     table = torch.randperm(ROWS * 4, device="cuda").to(torch.int32).view(ROWS, 4)
@@ -181,7 +295,7 @@ def a_step_of_a_model_is_captured_once():
         step.plan()
         for n, out in enumerate(outs):
             step.attend(n, *parts(), out)
-        step.lengths.add_(1)
+        step.advance()
 
     step.capture(loop)
     graphs = figraph.capture(spec)
@@ -215,8 +329,14 @@ def a_step_of_a_model_is_captured_once():
 
 
 run([
-    *shared.CASES,
+    *operators.CASES,
+    *servers.CASES,
+    *unequal.CASES,
+    *mistakes.CASES,
+    *steps.CASES,
+    without_rope_a_layer_is_one_launch,
     captured_steps_serve_every_length,
+    one_graph_serves_every_mix_of_drafts,
     a_first_call_may_be_a_captured_one,
     calls_go_to_torch_s_current_stream,
     threads_may_call_at_once,

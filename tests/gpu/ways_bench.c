@@ -1,26 +1,27 @@
-/* ways_bench.c: what preparing all execs of a file costs beside the driver's own ways to the same.
+/* ways_bench.c: compares the time to prepare all execs of a file with the times of the driver's
+ * own ways to make them.
  *
- *     build/release/tests/gpu/ways_bench          each way in turn, over and over; CSV of the least
- *     build/release/tests/gpu/ways_bench WAY      one way, alone: prints execs, nodes and ms
+ *     build/release/tests/gpu/ways_bench          all ways in turn, repeatedly; CSV of least times
+ *     build/release/tests/gpu/ways_bench WAY      one way; prints execs, nodes and ms
  *
- * The file is llama-3.1-8b's, of 32 layers, with 198 buckets of which many share their launches.
- * "prepare" is fig_engine_prepare: lowering, params, graphs, execs and uploads. The others are
- * given everything as it was handed to the driver, nodes, params and edges, and only make graphs of
- * it, execs and uploads: "adds" adds node by node, "clone" copies the graph before and sets the
- * params of its nodes, "capture" launches on a stream that captures, one behind the other. Each
- * time is that of a process of its own which has run a step, has all kernels loaded and made no
- * other exec, since a driver is faster where it has memory of one that is gone. Of each way its
- * least time counts, since all else that a machine does only adds. Judges: at most 1.25 of the
- * fastest. */
+ * The file is llama-3.1-8b's, with 32 layers and 198 buckets, many of which share their launches.
+ * "prepare" is fig_engine_prepare: lowering, params, graphs, execs and uploads. The other ways get
+ * the nodes, params and edges that "prepare" passed to the driver, and only make graphs and execs
+ * and upload them: "adds" adds node by node, "clone" copies the last graph and sets the params of
+ * its nodes, "capture" launches on a capturing stream, one kernel after the other. Each time is
+ * measured in a separate process that has run a step, loaded all kernels and made no other exec,
+ * since a driver reuses the memory of destroyed execs and is faster then. The least time of each
+ * way counts, since other load can only add to it. "prepare" may take at most 1.25 times as long as
+ * the fastest way. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/clock.h"
+#include "engine/seam/clock.h"
 #include "engine/engine.h"
-#include "kernels/params.h"
-#include "tests/support/caller.h"
+#include "kernels/common/params.h"
+#include "tests/support/driver/caller.h"
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -35,17 +36,17 @@ enum { GRAPH_LIMIT = 1024, NODE_LIMIT = 512, EDGE_LIMIT = 2048, PARAMS_BYTES = 4
 static const char *const ways[WAYS] = {"prepare", "adds", "clone", "capture"};
 static const double share_limit = 1.25;
 
-/* ---- What was handed to the driver ----------------------------------------------------------- */
+/* ---- What the library passed to the driver --------------------------------------------------- */
 
 typedef struct node {
     fig_cu_kernel_params of;
-    fig_cu_function function; /* the kernel, as a stream takes it */
+    fig_cu_function function; /* the kernel as a CUfunction, for launches on streams */
     uint8_t *params;
-    void *pointer; /* to them */
+    void *pointer; /* the address of params, which the driver takes */
 } node;
 
 typedef struct edge {
-    size_t from, to; /* nodes */
+    size_t from, to; /* indices of nodes */
     fig_cu_edge kind;
 } edge;
 
@@ -57,7 +58,7 @@ typedef struct graph {
 
 static graph *graphs[GRAPH_LIMIT];
 static size_t graph_count;
-static fig_cuda_api driver; /* as it is */
+static fig_cuda_api driver; /* the real driver's entries */
 
 static void must(int holds, const char *what) {
     if (holds) return;
@@ -72,7 +73,8 @@ static void ok(fig_cu_result result, const char *call) {
 }
 #define CU(name, ...) ok(driver.name(__VA_ARGS__), "cu" #name)
 
-/* Handles that no driver gave: a place in the arrays above. */
+/* Handles here do not come from the driver: each is the address of an element of the arrays
+ * above. */
 static graph *graph_of(fig_cu_graph handle) {
     return (graph *)(void *)handle;
 }
@@ -143,7 +145,7 @@ static fig_cu_result upload_nothing(fig_cu_exec exec, fig_cu_stream stream) {
     return FIG_CU_SUCCESS;
 }
 
-/* All execs but those that are there, whose graphs are kept and not made, and whose kernels are
+/* Records the graphs of all execs that do not exist yet, without making them; their kernels are
  * loaded. The process never closes the engine. */
 static void keep_all(fig_engine *engine) {
     fig_cuda_api *table = fig_cuda_api_table();
@@ -158,8 +160,8 @@ static void keep_all(fig_engine *engine) {
     *table = driver;
 }
 
-/* As if those had never been prepared; what they held is not given back, so that it is not at hand
- * for those that are made in their place. */
+/* Makes the engine forget these execs, as if they had never been prepared. Does not free their
+ * memory, so that execs made later cannot reuse it. */
 static void forget_kept(fig_engine *engine, const uint8_t *is_there) {
     for (uint32_t i = 0; i < engine->graphs->exec_count; i++) {
         fig_exec *exec = &engine->execs.of[i];
@@ -183,7 +185,7 @@ static void finish(fig_cu_graph made) {
     CU(GraphUpload, exec, caller.stream);
 }
 
-/* All edges of a graph at once. */
+/* Adds all edges of a graph at once. */
 static fig_cu_graph add_all(const graph *g, fig_cu_node nodes[NODE_LIMIT]) {
     static fig_cu_node from[EDGE_LIMIT], to[EDGE_LIMIT];
     static fig_cu_edge kinds[EDGE_LIMIT];
@@ -206,7 +208,7 @@ static void make_by_adds(void) {
         finish(add_all(graphs[i], nodes));
 }
 
-/* Entries that the library does not use. */
+/* Driver entries that the library does not use. */
 static fig_cu_result (*graph_clone)(fig_cu_graph *, fig_cu_graph);
 static fig_cu_result (*find_in_clone)(fig_cu_node *, fig_cu_node, fig_cu_graph);
 static fig_cu_result (*set_params)(fig_cu_node, const fig_cu_kernel_params *);
@@ -227,7 +229,7 @@ static int are_alike(const graph *a, const graph *b) {
     return 1;
 }
 
-/* A graph of another form than the one before is added, and cloned from then on. */
+/* The first graph of each shape is made node by node, and cloned from then on. */
 static void make_by_clones(void) {
     static fig_cu_node nodes[NODE_LIMIT];
     const graph *model = NULL;
@@ -299,7 +301,7 @@ static fig_graphs *capture_file(void) {
     return made;
 }
 
-/* Open, and a step has run: an exec is made, and the driver is awake. */
+/* Opens an engine and runs a step, so that one exec exists and the driver is ready. */
 static fig_engine *open_engine(void) {
     static const int32_t one = 1;
     fig_engine *engine;

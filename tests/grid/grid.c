@@ -1,12 +1,12 @@
-/* grid.c: run every case of every section, and write down what was found.
+/* grid.c: runs every case of every section, and records the results.
  *
- * Cases are done in blocks by as many threads as there are processors. Each block that has ended is
- * a line of the results file, so a run that was stopped goes on where it was; a block with a
- * failure is done again. FIG_DEVICE=cuda runs it there, with results of its own, by fewer threads.
- * Invariant: the summary is written only where every case of the share has passed.
+ * Cases run in blocks, on as many threads as there are processors. Each finished block becomes a
+ * line of the results file, so a run that was stopped can continue from there. A block with a
+ * failure is run again. FIG_DEVICE=cuda runs on the GPU, with a results file of its own and fewer
+ * threads. Invariant: the summary is written only if every case of the share has passed.
  *
  * Usage: grid [--restart] [--jobs N] [--share N] [--section NAME] [--case N] [--list]
- *        --share N: every N-th block alone */
+ *        --share N: only every N-th block */
 #include <inttypes.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -22,22 +22,22 @@
 #include "tests/support/place.h"
 
 enum { JOB_LIMIT = 64, CUDA_JOBS = 16, PATH_LIMIT = 128 };
-static const double truth_s = 0.1; /* that comparing a case may take, about */
+static const double truth_s = 0.1; /* about how long comparing a case may take */
 
 typedef struct options {
     int restart, list;
-    int32_t jobs, section; /* -1: all */
-    int64_t one;           /* case of the section; -1: all */
+    int32_t jobs, section; /* -1: all sections */
+    int64_t one;           /* a single case of the section; -1: all cases */
     int64_t share;
     char results[PATH_LIMIT], summary[PATH_LIMIT];
 } options;
 
-/* What the threads share. */
+/* The data that the threads share. */
 typedef struct race {
     pthread_mutex_t mutex;
     ledger ledger;
     int32_t section, last_section;
-    int64_t next; /* case of the section */
+    int64_t next; /* the next case of the section */
     int64_t done_work, all_work, failures;
     double start_s;
     int terminal;
@@ -54,11 +54,12 @@ static double now_s(void) {
 static int64_t block_work(const grid_section *section, int64_t first, int64_t count) {
     int64_t work = 0;
     for (int64_t i = first; i < first + count; i++)
-        work += grid_section_work(section, i) + 1000000; /* opening an engine costs, too */
+        work += grid_section_work(section, i) + 1000000; /* opening an engine takes time too */
     return work;
 }
 
-/* 1: *block is to be done. Called under the mutex. */
+/* Sets *block to the next block that must be run. Returns 0 if there is none. The caller holds
+ * the mutex. */
 static int take_block(race *r, ledger_block *block) {
     for (; r->section <= r->last_section; r->section++, r->next = 0) {
         int64_t cases = grid_section_cases(grid_section_at(r->section));
@@ -128,7 +129,7 @@ static int32_t find_section(const char *name) {
     exit(2);
 }
 
-/* What each device has of its own. */
+/* Returns options with the defaults of the device. */
 static options default_options(void) {
     options o = {.section = -1, .one = -1, .share = 1};
     o.jobs = (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
@@ -137,7 +138,8 @@ static options default_options(void) {
         snprintf(o.summary, sizeof o.summary, "tests/grid/RESULTS.md");
         return o;
     }
-    if (o.jobs > CUDA_JOBS) o.jobs = CUDA_JOBS; /* each holds half a gigabyte of pinned memory */
+    /* each thread needs half a gigabyte of pinned memory */
+    if (o.jobs > CUDA_JOBS) o.jobs = CUDA_JOBS;
     snprintf(o.results, sizeof o.results, "build/grid/results.%s.txt", fig_place_name());
     snprintf(o.summary, sizeof o.summary, "tests/gpu/GRID.%s.md", fig_place_name());
     return o;
@@ -229,7 +231,8 @@ int main(int argc, char **argv) {
     const options o = read_options(argc, argv);
     if (o.list) return list_sections();
     if (o.one >= 0 && o.section >= 0) return run_one(&o);
-    /* Each case takes and gives back megabytes; what is kept need not be cleared for the next. */
+    /* Each case allocates and frees megabytes. Memory that the process keeps need not be cleared by
+     * the kernel for the next case. */
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     static race r;

@@ -1,10 +1,10 @@
-/* grid.h: grids of shapes, each case run through the public API on the device of place.h and
- * compared with float64.
+/* grid.h: runs grids of shapes through the public API on the device of place.h, and compares the
+ * results with float64.
  *
- * A section is a product of lists, or so many cases drawn at random; a case follows from its index
- * alone, so that any may be run again by itself. Sections are in section_*.c, their table in
- * grid_sections.c; grid.c runs them all, tests/test_grid.c some. Invariant: a case fails by its
- * report and never stops the program. */
+ * A section is a product of lists, or a number of random cases. A case depends only on its index,
+ * so it can be repeated alone. Sections are in section_*.c, and their table is in grid_sections.c.
+ * grid.c runs all of them, test_grid.c some. Invariant: a failing case is reported and never stops
+ * the program. */
 #ifndef FIG_TESTS_GRID_GRID_H
 #define FIG_TESTS_GRID_GRID_H
 
@@ -15,9 +15,9 @@
 
 enum { GRID_MEASURE_LIMIT = 24, GRID_ROW_LIMIT = 1024 };
 
-/* ---- What a case found --------------------------------------------------------------------- */
+/* ---- Results of a case -------------------------------------------------------------------- */
 
-/* The worst error of one operation in one dtype, in parts of what is tolerated. */
+/* The worst error of one operation in one dtype, as a fraction of the tolerance. */
 typedef struct grid_measure {
     char name[40]; /* "attention f16, kv e4m3" */
     double worst;
@@ -26,37 +26,38 @@ typedef struct grid_measure {
 typedef struct grid_report {
     grid_measure measures[GRID_MEASURE_LIMIT];
     int32_t measure_count;
-    char shape[320];   /* what the case is, for people */
-    char failure[640]; /* "": none; else the first */
-    double truth_s;    /* how long the comparison of a case may take, about */
+    char shape[320];   /* a description of the case */
+    char failure[640]; /* the first failure; "": none */
+    double truth_s;    /* about how long comparing the case may take */
 } grid_report;
 
 __attribute__((format(printf, 2, 3))) void grid_fail(grid_report *report, const char *format, ...);
 int grid_failed(const grid_report *report);
 void grid_measured(grid_report *report, const char *name, double share);
 
-/* `count` elements of an output against the truth of them. What is tolerated is the lesser of the
- * peer's, absolute and relative alike, and of `units` of the dtype's last place at the magnitude,
- * by which an error is judged where parts cancel out. */
+/* `count` elements of an output, and their true values. There are two tolerances, and the smaller
+ * one applies: the peer's, which is absolute and relative, and `units` units in the dtype's last
+ * place at the magnitude. The magnitude exceeds the value when terms cancel. */
 typedef struct grid_output {
-    const char *name; /* of the measure */
+    const char *name; /* the measure's name */
     const void *base;
     fig_dtype dtype;
-    int64_t first; /* element */
+    int64_t first; /* the index of the first element */
     int32_t count;
     const double *want, *magnitude; /* [count] */
     double peer, units;
 } grid_output;
 void grid_compare(grid_report *report, const grid_output *output);
-/* 1e-3 in f16 and f32, 1e-2 in bf16: what the peer's tests tolerate of either. */
+/* Returns the peer's tolerance: 1e-3 in f16 and f32, 1e-2 in bf16. */
 double grid_peer(fig_dtype dtype);
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
-/* Takes a case's index apart, one list after another; `count` becomes that of all cases. */
+/* Splits a case's index into a choice from each list. Afterwards `count` is the number of all
+ * cases. */
 typedef struct grid_cursor {
     int64_t index, count;
-    uint64_t seed; /* the case's own */
+    uint64_t seed; /* this case's seed */
 } grid_cursor;
 int32_t grid_pick(grid_cursor *cursor, const int32_t *values, int32_t count);
 #define GRID_PICK(cursor, ...)                                                                     \
@@ -65,22 +66,24 @@ int32_t grid_pick(grid_cursor *cursor, const int32_t *values, int32_t count);
 
 /* ---- Memory -------------------------------------------------------------------------------- */
 
-/* Of place.h: every byte is 0xff at first, a NaN in every float type, so a read of what nobody
- * wrote shows. */
+/* Memory from place.h. Every byte begins as 0xff, which makes a NaN in every float type, so a read
+ * of unwritten memory shows in a result. */
 typedef struct grid_array {
     uint8_t *bytes;
     size_t count;
 } grid_array;
 void grid_array_make(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype);
 void grid_array_free(grid_array *array);
-/* Numbers of mean 0 and variance 1, encoded once per dtype and drawn as stretches, since drawing
- * each would take longer than the library takes to use them. */
+/* Fills with numbers of mean 0 and variance 1. They are encoded once per dtype and then copied in
+ * stretches, since drawing each number anew would take longer than the test itself. */
 void grid_fill(const grid_array *array, fig_dtype dtype, int64_t first, int64_t count,
                fig_random *random);
-/* The same for all of an array, as it is made: what is written twice takes twice as long. */
+/* Makes an array that already holds such numbers. Writing all of its memory only once saves half
+ * the time. */
 void grid_array_noise(grid_report *report, grid_array *array, int64_t elements, fig_dtype dtype,
                       fig_random *random);
-/* The byte of an array where it is not what grid_array_noise() wrote from that random on, or -1. */
+/* Compares an array with what grid_array_noise() wrote with that generator. Returns the index of
+ * the first byte that differs; -1: none. */
 int64_t grid_array_changed(const grid_array *array, fig_dtype dtype, fig_random random);
 void grid_array_copy(grid_report *report, grid_array *array, const grid_array *of);
 void grid_store(const grid_array *array, fig_dtype dtype, int64_t index, double value);
@@ -89,7 +92,7 @@ void grid_store(const grid_array *array, fig_dtype dtype, int64_t index, double 
 
 enum { GRID_TENSOR_LIMIT = 24 };
 
-/* Sticky: after the first failure the report has it and every call returns. */
+/* The report keeps the first failure. After a failure, all of these functions return at once. */
 typedef struct grid_bench {
     grid_report *report;
     fig_program *program;
@@ -102,8 +105,8 @@ typedef struct grid_bench {
 void grid_bench_open(grid_bench *bench, grid_report *report, const fig_spec *spec);
 void grid_bench_close(grid_bench *bench);
 
-/* Records a tensor of the caller's and remembers where it lies: from element `first` of an array
- * on, all of it, with strides where they are given. */
+/* Records a bound tensor. grid_place says where it is: in an array, beginning at element `first`,
+ * with strides if they are given. */
 typedef struct grid_place {
     const grid_array *array;
     int64_t first;
@@ -119,10 +122,10 @@ void grid_bench_step(grid_bench *bench, const fig_step *step);
 
 typedef struct grid_section {
     const char *name;
-    const char *covers; /* one line */
-    int64_t count;      /* 0: what `run` makes of the cursor */
-    /* Runs the cursor's case; with report NULL says only how much work it is, in multiplications.
-     */
+    const char *covers; /* one line of text */
+    int64_t count;      /* 0: the number that the cursor gets when `run` is called */
+    /* Runs the cursor's case. Returns the case's work in multiplications. If report is NULL, only
+     * returns the work. */
     int64_t (*run)(grid_cursor *cursor, grid_report *report);
 } grid_section;
 

@@ -1,9 +1,9 @@
-/* grid_attention.c: see grid_attention.h for what it runs.
+/* grid_attention.c: see grid_attention.h.
  *
- * A row has pages of its own where that fits; a larger step's rows draw theirs from one pool, since
- * what a page holds is not what is tested there. Of a large step so many heads are compared as the
- * report has time for, drawn at random, and all of its output must be finite. Invariant: what rows
- * hold follows from the form and its seed. */
+ * Each row has its own pages if they fit into memory. In larger steps, rows draw pages from one
+ * pool, since such a step does not test the contents of pages. In a large step, as many random
+ * heads are compared as the report has time for, and the whole output must be finite. Invariant:
+ * the contents of rows depend only on the form and its seed. */
 #include "tests/grid/grid_attention.h"
 
 #include <math.h>
@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect/inspect.h"
+#include "tools/figraph/inspect/inspect_names.h"
 #include "tools/figraph/step/truth_attention.h"
 
 enum {
-    POOL_BYTES = 48 << 20, /* of K, and of V: as much as rows may have of their own */
-    TRUTH_PER_S = 25000000 /* elements of K that the truth goes through in a second, about */
+    /* the most bytes of K, or of V, for which rows have pages of their own */
+    POOL_BYTES = 48 << 20,
+    TRUTH_PER_S = 25000000 /* about how many elements of K the float64 code processes per second */
 };
 
 /* The memory of a case. */
@@ -26,11 +27,11 @@ typedef struct scene {
     fig_random random;
     grid_bench bench;
     grid_array q, out, lse, k, v, table, sinks, alibi, k_scale, v_scale, lengths;
-    grid_array *v_pool; /* where V lies: v, or k */
+    grid_array *v_pool; /* the array that holds V: v, or k if there is one pool */
     int32_t row_tokens, q_heads, kv_limit, page_tokens, sequence_pages, batch;
     int64_t pages, v_first;
-    int64_t q_strides[3], kv_strides[4]; /* of logical dims */
-    int shared;                          /* pages are drawn from a pool */
+    int64_t q_strides[3], kv_strides[4]; /* the strides of the logical dims */
+    int shared;                          /* 1: rows draw their pages from a pool */
     int32_t sequences[GRID_ROW_LIMIT];
 } scene;
 
@@ -46,7 +47,7 @@ static int32_t longest_of(const grid_attention *form) {
     return longest;
 }
 
-/* ---- Where things lie ---------------------------------------------------------------------- */
+/* ---- Addresses and strides ------------------------------------------------------------------ */
 
 static int32_t row_longest(const scene *s, int32_t row) {
     int32_t longest = 0;
@@ -81,12 +82,13 @@ static void lay_out(scene *s) {
     s->q_strides[2] = 1;
 }
 
-/* What a row holds is drawn from here, so that it is the same whatever other rows there are. */
+/* Returns the generator of a row's contents. These do not depend on other rows. */
 static fig_random row_random(const scene *s, int32_t row, int32_t part) {
     return fig_random_seed(s->form->seed * 1000003 + (uint64_t)row * 8 + (uint64_t)part);
 }
 
-/* Rows that draw their pages from one pool see all of it, in whatever order. */
+/* Makes the pool. If rows draw pages from it, they may see any token, so it is filled
+ * completely. */
 static void make_pool(scene *s, grid_array *pool, int64_t elements, fig_random *random) {
     if (s->shared) {
         grid_array_noise(s->report, pool, elements, kv_dtype_of(s->form), random);
@@ -124,9 +126,10 @@ static void scene_close(scene *s) {
         grid_array_free(arrays[i]);
 }
 
-/* ---- What it holds ------------------------------------------------------------------------- */
+/* ---- Contents ------------------------------------------------------------------------------- */
 
-/* Any order of page numbers; entries behind a row's pages are none that a cache has. */
+/* Fills the page table in random order. Entries after a row's last page are not numbers of
+ * pages. */
 static void fill_table(scene *s) {
     int32_t *table = (int32_t *)(void *)s->table.bytes;
     int32_t *order = calloc((size_t)s->pages, sizeof *order), taken = 0;
@@ -152,7 +155,7 @@ static void fill_table(scene *s) {
     free(order);
 }
 
-/* The first token that any query of any step sees. */
+/* Returns the first token that a query of any step sees. */
 static int32_t first_seen(const scene *s, int32_t row) {
     int32_t shortest = INT32_MAX;
     if (s->form->window == 0) return 0;
@@ -194,8 +197,9 @@ static void fill_tokens(scene *s, const grid_array *pool, int64_t first, int32_t
     }
 }
 
-/* Every logit becomes `offset`: q is 0 but for its element 0, and that of q and k is large. Equal
- * logits, since f32 itself cannot tell neighbours of this size apart. */
+/* Makes every logit equal `offset`: only element 0 of q is not 0, and it is large, as element 0 of
+ * k is. All logits are made equal, since f32 could not tell logits of this size apart by small
+ * differences. */
 static void offset_logits(scene *s) {
     const grid_attention *form = s->form;
     const truth_cache cache = cache_of(s, &s->k, 0);
@@ -320,7 +324,7 @@ static void scene_open(scene *s, const grid_attention *form, grid_report *report
     s->batch = form->batch_limit > 0 ? form->batch_limit : form->rows;
     s->page_tokens = form->page_size > 0 ? form->page_size : s->kv_limit;
     s->sequence_pages = (s->kv_limit + s->page_tokens - 1) / s->page_tokens;
-    for (int32_t row = 0; row < form->rows; row++) { /* shuffles as it fills */
+    for (int32_t row = 0; row < form->rows; row++) { /* shuffles while it fills the array */
         int32_t other = form->reorder ? fig_random_range(&s->random, 0, row) : row;
         s->sequences[row] = s->sequences[other];
         s->sequences[other] = row;
@@ -378,9 +382,9 @@ static void check_head(scene *s, int32_t step, int32_t row, int32_t query, int32
         .sink = form->sinks ? &sink : NULL};
     truth_attention_result want;
     truth_attention(&args, &want);
-    snprintf(name, sizeof name, "attention %s, kv %s", fig_inspect_dtype(form->dtype),
-             fig_inspect_dtype(kv_dtype_of(form)));
-    snprintf(lse_name, sizeof lse_name, "lse of %s", fig_inspect_dtype(form->dtype));
+    snprintf(name, sizeof name, "attention %s, kv %s", fig_inspect_names_dtype(form->dtype),
+             fig_inspect_names_dtype(kv_dtype_of(form)));
+    snprintf(lse_name, sizeof lse_name, "lse of %s", fig_inspect_names_dtype(form->dtype));
     grid_compare(s->report,
                  &(grid_output){name, s->out.bytes, form->dtype,
                                 (number * s->q_heads + q_head) * form->head_dim, form->head_dim,
@@ -407,12 +411,13 @@ static void check_finite(scene *s, int32_t step) {
     }
 }
 
-/* How many of a row's queries are of a step. */
+/* Returns how many of a row's queries are tokens of the step. */
 static int32_t tokens_of(const scene *s, int32_t row) {
     return s->form->uneven ? 1 + row % s->row_tokens : s->row_tokens;
 }
 
-/* All heads where there is time for it; else some, of the first and the last row among them. */
+/* Compares all heads if there is time, otherwise some of them, with those of the first and the last
+ * row. */
 static void check_step(scene *s, int32_t step) {
     const grid_attention *form = s->form;
     double left = s->report->truth_s * TRUTH_PER_S / form->step_count;
@@ -460,13 +465,13 @@ static void describe(const scene *s) {
              "attention: q %s, kv %s, rows %d x %d, longest %d, page %d, heads %d/%d x %d, %s, "
              "pool %d, packed %d, window %d, cap %g, scales %d, sinks %d, alibi %d, steps %d, "
              "device lengths %d, uneven %d, deterministic %d, seed %llu",
-             fig_inspect_dtype(form->dtype), fig_inspect_dtype(kv_dtype_of(form)), (int)form->rows,
-             (int)s->row_tokens, (int)longest_of(form), (int)form->page_size, (int)s->q_heads,
-             (int)form->kv_heads, (int)form->head_dim, form->layout == FIG_HND ? "HND" : "NHD",
-             (int)form->pool, (int)form->packed, (int)form->window, (double)form->soft_cap,
-             (int)form->scales, (int)form->sinks, (int)form->alibi, (int)form->step_count,
-             (int)form->device_lengths, (int)form->uneven, (int)form->deterministic,
-             (unsigned long long)form->seed);
+             fig_inspect_names_dtype(form->dtype), fig_inspect_names_dtype(kv_dtype_of(form)),
+             (int)form->rows, (int)s->row_tokens, (int)longest_of(form), (int)form->page_size,
+             (int)s->q_heads, (int)form->kv_heads, (int)form->head_dim,
+             form->layout == FIG_HND ? "HND" : "NHD", (int)form->pool, (int)form->packed,
+             (int)form->window, (double)form->soft_cap, (int)form->scales, (int)form->sinks,
+             (int)form->alibi, (int)form->step_count, (int)form->device_lengths, (int)form->uneven,
+             (int)form->deterministic, (unsigned long long)form->seed);
 }
 
 static void step_scene(scene *s, int32_t step) {

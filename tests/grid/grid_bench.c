@@ -1,13 +1,13 @@
-/* grid_bench.c: the lists, the memory and the engine of a case of the grid.
+/* grid_bench.c: makes the lists, the memory and the engine of a case of the grid.
  *
- * Invariant: an engine's memory is the case's own, so what a step wrote is read where it lies. */
+ * Invariant: the case owns all tensors of an engine, so results are read in place. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/numeric.h"
+#include "kernels/common/numeric.h"
 #include "tests/grid/grid.h"
-#include "tests/support/kept_kernels.h"
+#include "tests/support/driver/kept_kernels.h"
 #include "tests/support/place.h"
 
 /* ---- Lists --------------------------------------------------------------------------------- */
@@ -59,7 +59,7 @@ void grid_array_free(grid_array *array) {
     *array = (grid_array){0};
 }
 
-/* The next stretch of at most so many elements; how many they are. */
+/* Finds the next stretch of prepared numbers, of at most `limit` elements. Returns its length. */
 static int64_t draw_stretch(fig_dtype dtype, int64_t limit, fig_random *random,
                             const uint8_t **stretch) {
     int d = 0;

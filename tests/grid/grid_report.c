@@ -1,6 +1,6 @@
-/* grid_report.c: what a case of the grid found, and how it is compared.
+/* grid_report.c: keeps and compares the results of a case of the grid.
  *
- * Invariant: the first failure is kept, with the first element that was wrong. */
+ * Invariant: the first failure is kept, with its first wrong element. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -44,14 +44,15 @@ double grid_peer(fig_dtype dtype) {
     return dtype == FIG_BF16 ? 1e-2 : 1e-3;
 }
 
-/* f32's last place is far below what its sums lose: 2e-5 of the magnitude stands for a unit. */
+/* In f32, sums lose far more than a unit in the last place, so 2e-5 of the magnitude counts as a
+ * unit. */
 static double tolerance_of(const grid_output *o, double want, double magnitude) {
     double peer = o->peer + o->peer * fabs(want);
     double own = o->dtype == FIG_F32 ? 2e-5 * magnitude : truth_ulp(o->dtype, magnitude);
     return fmin(peer, o->units * own);
 }
 
-/* Stretches, so that an element's numbers are converted and judged many at a time. */
+/* Works in stretches, so that many elements are converted and compared together. */
 void grid_compare(grid_report *report, const grid_output *o) {
     double worst = 0, got[STRETCH], share[STRETCH];
     for (int32_t first = 0, count; first < o->count; first += count) {
@@ -60,7 +61,8 @@ void grid_compare(grid_report *report, const grid_output *o) {
         for (int32_t i = 0; i < count; i++) {
             const double want = o->want[first + i];
             const double tolerance = tolerance_of(o, want, fabs(o->magnitude[first + i]));
-            const double error = got[i] == want ? 0 : fabs(got[i] - want); /* infinities, too */
+            /* Equal infinities have error 0 too. */
+            const double error = got[i] == want ? 0 : fabs(got[i] - want);
             if (!(error <= tolerance)) {
                 grid_fail(report, "%s: element %lld: %.9g, want %.9g within %.3g", o->name,
                           (long long)(o->first + first + i), got[i], want, tolerance);

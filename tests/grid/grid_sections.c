@@ -1,7 +1,7 @@
-/* grid_sections.c: which grids there are, and what each covers.
+/* grid_sections.c: lists the sections, and what each covers.
  *
- * Invariant: a section's count follows from its lists; those drawn at random say how many they are.
- */
+ * Invariant: the number of a section's cases follows from its lists. Sections of random cases state
+ * the number. */
 #include "tests/grid/grid_sections.h"
 
 #include <assert.h>

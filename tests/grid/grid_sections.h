@@ -1,4 +1,5 @@
-/* grid_sections.h: what runs the cases of each section; grid_sections.c says what it covers. */
+/* grid_sections.h: declares the functions that run the cases of each section. grid_sections.c says
+ * what each covers. */
 #ifndef FIG_TESTS_GRID_GRID_SECTIONS_H
 #define FIG_TESTS_GRID_GRID_SECTIONS_H
 

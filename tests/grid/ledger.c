@@ -1,7 +1,7 @@
-/* ledger.c: see ledger.h for what it keeps.
+/* ledger.c: see ledger.h.
  *
  * A line is "block SECTION FIRST COUNT FAILED SECONDS" and, for each measure, "|NAME=WORST".
- * Invariant: the numbers of a section are those of its blocks without failure. */
+ * Invariant: a section's numbers include only blocks without a failure. */
 #include "tests/grid/ledger.h"
 
 #include <assert.h>
@@ -19,7 +19,8 @@ static uint64_t mix(uint64_t id, const char *text) {
     return id;
 }
 
-/* Changes where a section's name, count or what it covers does, or the size of a block. */
+/* Returns an id that changes if any section's name, count or description changes, or the size of a
+ * block. */
 static uint64_t grid_id(void) {
     uint64_t id = UINT64_C(1469598103934665603) + FIG_VERSION + ((uint64_t)BLOCK_CASES << 32);
     for (int32_t i = 0; i < grid_section_count(); i++) {
@@ -59,7 +60,7 @@ int ledger_has(const ledger *l, const ledger_block *block) {
     return 0;
 }
 
-/* Of a share, blocks at equal distances on the line of all sections' blocks. */
+/* The blocks of a share are at equal distances in the sequence of all sections' blocks. */
 int ledger_wants(const ledger *l, const ledger_block *block) {
     const int64_t before = l->blocks_before[block->section] + block->first / BLOCK_CASES;
     return l->share <= 1 || before % l->share == 0;
@@ -118,7 +119,7 @@ static void read_block(ledger *l, char *line) {
     keep(l, &block);
 }
 
-/* 1: the file is of this grid. */
+/* Returns 1 if the file is of this very grid. */
 static int read_file(ledger *l, FILE *file) {
     char line[LINE_LIMIT];
     uint64_t id = 0;
@@ -126,7 +127,8 @@ static int read_file(ledger *l, FILE *file) {
     if (sscanf(line, "grid %" SCNx64, &id) != 1 || id != grid_id()) return 0;
     while (fgets(line, sizeof line, file) != NULL) {
         size_t length = strlen(line);
-        if (length == 0 || line[length - 1] != '\n') break; /* the run was stopped here */
+        /* The run was stopped while it wrote this line. */
+        if (length == 0 || line[length - 1] != '\n') break;
         line[length - 1] = '\0';
         read_block(l, line);
     }
@@ -164,7 +166,7 @@ void ledger_close(ledger *l) {
 
 /* ---- Tables -------------------------------------------------------------------------------- */
 
-/* Everything that was found in one section. */
+/* Adds up all results of one section. */
 static ledger_block add_up(const ledger *l, int32_t section) {
     ledger_block sum = {.section = section};
     for (int64_t i = 0; i < l->block_count; i++) {
@@ -179,7 +181,7 @@ static ledger_block add_up(const ledger *l, int32_t section) {
     return sum;
 }
 
-/* Cases of a section that the share has. */
+/* Returns how many of a section's cases are in the share. */
 static int64_t cases_of(const ledger *l, int32_t section) {
     const int64_t all = grid_section_cases(grid_section_at(section));
     int64_t cases = 0;
@@ -245,16 +247,18 @@ int ledger_save(const ledger *l, const char *path) {
     }
     fprintf(to,
             "# What the grid found on %s\n\n"
-            "Written by tests/grid: every case, or the share said below, through the public\n"
-            "API against float64. Tolerated is the lesser of what the peer's own tests\n"
-            "allow (1e-3 absolute and relative in f16, 1e-2 in bf16) and one unit in the last\n"
-            "place at the magnitude of what was summed (fp8 appended: half a unit); 1 is all\n"
-            "of that. Of a large step the first row, the last and some drawn at random are\n"
-            "compared, and all of its output must be finite; every case runs.\n\n"
-            "Of the peer's grids not here, since this library does not do it: head_dim 512,\n"
-            "nvfp4, fp8 outputs and norms, RoPE inside attention, draft masks that are not\n"
-            "causal, prefill, gated widths that are no multiple of 8, merging under a mask.\n"
-            "Larger than a decode step may be, and cut to it: RoPE of more than 8192 tokens.\n"
+            "tests/grid wrote this page. It ran every case, or the share named below, through\n"
+            "the public API and compared the results with float64. The tolerance is the lesser\n"
+            "of two: that of the peer's own tests (1e-3 absolute and relative in f16, 1e-2 in\n"
+            "bf16), and one unit in the last place at the magnitude of what was summed (half a\n"
+            "unit for appended fp8). An error of 1 is the whole tolerance. In a large step the\n"
+            "first row, the last row and some random rows are compared, and all of the output\n"
+            "must be finite.\n\n"
+            "The peer's grids also have cases that this library does not support, which are not\n"
+            "here: head_dim 512, nvfp4, fp8 outputs and norms, RoPE inside attention, draft\n"
+            "masks that are not causal, prefill, gated widths that are not multiples of 8, and\n"
+            "merging under a mask. Cases of RoPE with more than 8192 tokens, which is more than\n"
+            "a decode step may have, are cut to 8192.\n"
             "\n",
             fig_place_name());
     if (l->share > 1) fprintf(to, "One block of %" PRId64 " in turn.\n\n", l->share);

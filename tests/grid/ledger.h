@@ -1,7 +1,7 @@
-/* ledger.h: which blocks of cases have been done, and what they found, in a file.
+/* ledger.h: records in a file which blocks of cases were run, and with what results.
  *
- * Owns the file's form: a first line that says which grid it is of, then a line per block.
- * Invariant: a line is written whole or read as none, and lines of another grid are thrown away. */
+ * Owns the file's form: a first line that identifies the grid, then a line per block. Invariant: an
+ * incomplete line is ignored, and the lines of another grid are dropped. */
 #ifndef FIG_TESTS_GRID_LEDGER_H
 #define FIG_TESTS_GRID_LEDGER_H
 
@@ -9,7 +9,8 @@
 
 #include "tests/grid/grid.h"
 
-/* The longest block takes two minutes of one thread: as much as stopping a run can lose. */
+/* A run that is stopped loses its current blocks. The longest block takes two minutes on one
+ * thread. */
 enum { BLOCK_CASES = 8, LEDGER_SECTION_LIMIT = 64 };
 
 typedef struct ledger_block {
@@ -24,22 +25,24 @@ typedef struct ledger {
     FILE *file;
     ledger_block *blocks;
     int64_t block_count, block_capacity;
-    int64_t share;                               /* of how many blocks one is done; 1: all are */
-    int64_t blocks_before[LEDGER_SECTION_LIMIT]; /* of all sections before each */
+    int64_t share; /* every share-th block is run; 1: all blocks */
+    /* how many blocks all earlier sections have together */
+    int64_t blocks_before[LEDGER_SECTION_LIMIT];
 } ledger;
 
-/* Not 0, with a line on stderr: the file cannot be read or written. */
+/* If the file cannot be read or written, prints a line on stderr and returns a value other than
+ * 0. */
 int ledger_open(ledger *l, const char *path, int64_t share);
 void ledger_close(ledger *l);
-/* 1: it was done, and nothing in it failed. */
+/* Returns 1 if the block was already run without a failure. */
 int ledger_has(const ledger *l, const ledger_block *block);
 void ledger_add(ledger *l, const ledger_block *block);
-/* 1: it is of the share that is done; blocks are counted through all sections. */
+/* Returns 1 if the block belongs to the share. Blocks are numbered through all sections. */
 int ledger_wants(const ledger *l, const ledger_block *block);
-/* Takes over what a case found. */
+/* Adds a case's results to the block. */
 void ledger_merge(ledger_block *block, const grid_report *report);
 
-/* Sections and measures as tables. Returns 1 where every case of the share has passed. */
+/* Prints tables of sections and measures. Returns 1 if every case of the share has passed. */
 int ledger_print(const ledger *l, FILE *to);
 int ledger_save(const ledger *l, const char *path);
 

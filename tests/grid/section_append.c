@@ -1,28 +1,28 @@
-/* section_append.c: appending to caches: the grids of the peer's page tests, of its fused RoPE and
- * append with fp8, and ours of every layout.
+/* section_append.c: tests appending to caches. Runs the grids of the peer's page tests and of its
+ * fused RoPE and append with fp8, and a grid of our own over every layout.
  *
- * Invariant: after a step every byte of K and V is what it should be: the step's tokens within half
- * a unit of what they were (bit for bit where the dtype is the same), and all else as before. */
+ * Invariant: after a step, every byte of K and V is right. The step's tokens are right to within
+ * half a unit (bit for bit if the dtypes are equal), and all other bytes are unchanged. */
 #include "tests/grid/grid_sections.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "graphs/inspect/inspect.h"
+#include "tools/figraph/inspect/inspect_names.h"
 #include "tools/figraph/step/truth.h"
 
 enum { EXTRA_PAGES = 3 };
 
 typedef struct append_form {
-    fig_dtype dtype, kv_dtype; /* kv_dtype 0: dtype */
+    fig_dtype dtype, kv_dtype; /* kv_dtype 0: equal to dtype */
     int32_t rows, row_tokens, page_size, kv_heads, head_dim;
-    int32_t q_heads, rotary_dim; /* 0: no RoPE before it */
+    int32_t q_heads, rotary_dim; /* 0: no RoPE before the append */
     fig_kv_layout layout;
-    int32_t pairs, packed; /* K and V in one pool; k and v in one array */
-    int32_t scales;        /* 0: none, 1: per tensor, 2: per head */
-    int32_t uneven;        /* 1: of a row's tokens only some, its last ones, are of the step */
-    int32_t steps;         /* each a row_tokens longer than the one before, while below `lengths` */
+    int32_t pairs, packed; /* 1: K and V share a pool; 1: k and v share an array */
+    int32_t scales;        /* 0: none; 1: per tensor; 2: per head */
+    int32_t uneven;        /* 1: only some of a row's tokens, its last ones, belong to the step */
+    int32_t steps;         /* in each step, rows grow by row_tokens, up to `lengths` */
     int32_t lengths[GRID_ROW_LIMIT];
 } append_form;
 
@@ -40,7 +40,7 @@ typedef struct scene {
     fig_random random;
     side sides[2];
     grid_array q, kv_rows[2], pools[2], before[2], table;
-    int32_t now[GRID_ROW_LIMIT]; /* lengths of the step */
+    int32_t now[GRID_ROW_LIMIT]; /* the lengths in the current step */
     int32_t kv_limit, sequence_pages, pages;
     int64_t row_strides[3], kv_strides[4];
     fig_dtype kv_dtype;
@@ -91,7 +91,8 @@ static void make_memory(scene *s) {
     }
     if (grid_failed(s->report)) return;
     int32_t *table = (int32_t *)(void *)s->table.bytes;
-    for (int32_t i = 0; i < form->rows * s->sequence_pages; i++) { /* shuffles as it fills */
+    /* shuffles while it fills the array */
+    for (int32_t i = 0; i < form->rows * s->sequence_pages; i++) {
         int32_t j = fig_random_range(&s->random, 0, i);
         table[i] = table[j];
         table[j] = i + EXTRA_PAGES;
@@ -179,7 +180,8 @@ static double greatest_of(fig_dtype dtype) {
     return dtype == FIG_E4M3 ? 448 : dtype == FIG_E5M2 ? 57344 : INFINITY;
 }
 
-/* One head of one token, which then counts as it is among the bytes before. */
+/* Checks one head of one token, and copies it to `before`, so that it counts as unchanged from then
+ * on. */
 static void check_head(scene *s, int i, int64_t number, int64_t at, int32_t head) {
     const append_form *form = s->form;
     const side *x = &s->sides[i];
@@ -195,8 +197,8 @@ static void check_head(scene *s, int i, int64_t number, int64_t at, int32_t head
         double greatest = exact ? INFINITY : greatest_of(s->kv_dtype);
         want[c] = fmax(-greatest, fmin(greatest, value));
     }
-    snprintf(name, sizeof name, "append %s to %s", fig_inspect_dtype(form->dtype),
-             fig_inspect_dtype(s->kv_dtype));
+    snprintf(name, sizeof name, "append %s to %s", fig_inspect_names_dtype(form->dtype),
+             fig_inspect_names_dtype(s->kv_dtype));
     grid_compare(s->report,
                  &(grid_output){name, x->cache->bytes, s->kv_dtype, to, form->head_dim, want, want,
                                 exact ? 0 : 0.25, exact ? 0 : 0.5 + 0x1p-20});
@@ -269,10 +271,11 @@ static int64_t run(const append_form *form, grid_report *report) {
     snprintf(report->shape, sizeof report->shape,
              "append: %s to %s, %d x %d rows, page %d, %d heads of %d, %s, pairs %d, packed %d, "
              "scales %d, steps %d, uneven %d, rope of %d",
-             fig_inspect_dtype(form->dtype), fig_inspect_dtype(s.kv_dtype), (int)form->rows,
-             (int)form->row_tokens, (int)form->page_size, (int)form->kv_heads, (int)form->head_dim,
-             form->layout == FIG_HND ? "HND" : "NHD", (int)form->pairs, (int)form->packed,
-             (int)form->scales, (int)form->steps, (int)form->uneven, (int)form->rotary_dim);
+             fig_inspect_names_dtype(form->dtype), fig_inspect_names_dtype(s.kv_dtype),
+             (int)form->rows, (int)form->row_tokens, (int)form->page_size, (int)form->kv_heads,
+             (int)form->head_dim, form->layout == FIG_HND ? "HND" : "NHD", (int)form->pairs,
+             (int)form->packed, (int)form->scales, (int)form->steps, (int)form->uneven,
+             (int)form->rotary_dim);
     lay_out(&s);
     make_memory(&s);
     const fig_spec spec = {.size = sizeof spec,
@@ -327,8 +330,8 @@ int64_t grid_run_append(grid_cursor *cursor, grid_report *report) {
     return run(&form, report);
 }
 
-/* The peer's: 45, 8, 25 and 22 tokens to pages of 16; here token by token, rows idle till theirs.
- */
+/* The peer's case appends 45, 8, 25 and 22 tokens to pages of 16. Here they are appended one by
+ * one, and a row is idle before its turn. */
 int64_t grid_run_prefill_append(grid_cursor *cursor, grid_report *report) {
     append_form form = {.steps = 45, .kv_heads = 32, .head_dim = 128, .page_size = 16};
     form.dtype = (fig_dtype)GRID_PICK(cursor, FIG_F16, FIG_BF16);
@@ -340,7 +343,8 @@ int64_t grid_run_prefill_append(grid_cursor *cursor, grid_report *report) {
     return run(&form, report);
 }
 
-/* Heads and dims of the peer's grouped and multi-head tuples: q heads, kv heads, turned, not. */
+/* Each tuple is a case of the peer, grouped or multi-head: q heads, kv heads, rotated dims, other
+ * dims. */
 int64_t grid_run_rope_append(grid_cursor *cursor, grid_report *report) {
     static const int32_t tuples[9][4] = {{32, 8, 64, 64},  {64, 16, 128, 128}, {24, 6, 32, 96},
                                          {32, 8, 128, 0},  {64, 8, 128, 0},    {64, 8, 64, 0},
@@ -356,7 +360,8 @@ int64_t grid_run_rope_append(grid_cursor *cursor, grid_report *report) {
     form.rotary_dim = tuple[2];
     form.head_dim = tuple[2] + tuple[3];
     const int32_t tokens = GRID_PICK(cursor, 1, 19, 128, 199, 899, 2047);
-    form.rows = tokens > GRID_ROW_LIMIT ? GRID_ROW_LIMIT : tokens; /* 2047 as 1024 rows of 2 */
+    /* 2047 tokens are run as 1024 rows of 2 */
+    form.rows = tokens > GRID_ROW_LIMIT ? GRID_ROW_LIMIT : tokens;
     if (tokens > GRID_ROW_LIMIT) form.row_tokens = 2;
     for (int32_t row = 0; row < form.rows; row++)
         form.lengths[row] = form.row_tokens + row * 7 % 40;

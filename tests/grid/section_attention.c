@@ -1,7 +1,8 @@
-/* section_attention.c: the grids of the peer's decode attention tests, in every dtype.
+/* section_attention.c: runs the grids of the peer's decode attention tests, in every dtype.
  *
- * What a list says is what the peer's test says, with bf16 beside its f16; what is ours alone is in
- * section_random.c. Invariant: lists are picked in one order, so a case's index stays its own. */
+ * The lists are those of the peer's tests, except that bf16 is added to the peer's f16.
+ * section_random.c has cases that only we test. Invariant: choices from lists are made in a fixed
+ * order, so a case keeps its index. */
 #include "tests/grid/grid_sections.h"
 
 #include <string.h>
@@ -32,7 +33,7 @@ int64_t grid_run_batch_decode(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* The same with rows of all lengths up to it, every fifth of them idle. */
+/* Runs the same cases with rows of various lengths up to the given one. Every fifth row is idle. */
 int64_t grid_run_ragged_decode(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.kv_heads = 4, .reorder = 1};
     form.dtype = pick_dtype(cursor);
@@ -49,7 +50,8 @@ int64_t grid_run_ragged_decode(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* Plan a page, replay; plan more, replay the same exec; then the whole length, then one token. */
+/* Replays one exec with several plans: one token, then one, two and three pages, then the whole
+ * length, then one token again. */
 int64_t grid_run_replan(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.kv_heads = 4, .step_count = 6};
     form.dtype = pick_dtype(cursor);
@@ -108,7 +110,7 @@ int64_t grid_run_layouts(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* Bit for bit the same, whatever neighbours there are. */
+/* A row's bits must be the same whatever rows are beside it. */
 int64_t grid_run_invariance(grid_cursor *cursor, grid_report *report) {
     enum { FIRST = 4, BITS = FIRST * 32 * 256 * 2 };
     static _Thread_local uint8_t alone[BITS], among[BITS];
@@ -163,7 +165,7 @@ int64_t grid_run_fp8_batch(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* The peer's window_left counts the tokens before the query's own. */
+/* The peer's window_left is the number of tokens before the query's own. */
 int64_t grid_run_window_single(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.rows = 1};
     form.dtype = pick_dtype(cursor);
@@ -207,7 +209,8 @@ int64_t grid_run_alibi(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* The peer has one token a row; here also more. A group of 4 heads over 8 is not one. */
+/* The peer skips 4 q heads over 8 kv heads. Here, 8 q heads over 8 kv heads take that case's
+ * place. */
 int64_t grid_run_strided(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.packed = 1};
     form.dtype = pick_dtype(cursor);
@@ -244,7 +247,8 @@ int64_t grid_run_tuples(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* The peer's mixes of lengths, with one query a row where it has several. */
+/* Takes one of the peer's mixtures of lengths. Rows have one query each where the peer's have
+ * several. */
 static void mix_lengths(grid_attention *form, int32_t mix) {
     static const struct {
         int32_t count, length, more, longer;
@@ -278,7 +282,8 @@ int64_t grid_run_mixes(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* Rows of several queries, as the peer's mixes have them: 5000 tokens of 3 and 766 of 2. */
+/* Two of the peer's mixtures have rows with several queries: 5000 tokens with 3 queries, and 766
+ * with 2. */
 int64_t grid_run_mixed_queries(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.pool = GRID_PAIRS};
     form.dtype = pick_dtype(cursor);
@@ -294,8 +299,8 @@ int64_t grid_run_mixed_queries(grid_cursor *cursor, grid_report *report) {
     return finish(&form, cursor, report);
 }
 
-/* Logits far below what 16 bits hold; the greatest is subtracted before anything is exponentiated.
- */
+/* Logits are up to 55000 in magnitude, where exp overflows, so the greatest logit must be
+ * subtracted first. */
 int64_t grid_run_extreme_logits(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.kv_heads = 2, .page_size = 16};
     form.dtype = pick_dtype(cursor);

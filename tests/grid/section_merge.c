@@ -1,6 +1,7 @@
-/* section_merge.c: states joined: alone, and as attention over a shared prefix and what follows it.
+/* section_merge.c: tests merging of attention results: alone, and for attention over a shared
+ * prefix and over the tokens after it.
  *
- * Invariant: what is joined is compared with attention over all tokens at once. */
+ * Invariant: the merged result is compared with attention over all tokens at once. */
 #include "tests/grid/grid_sections.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect/inspect.h"
+#include "tools/figraph/inspect/inspect_names.h"
 #include "tools/figraph/step/truth_attention.h"
 
 enum { TRUTH_PER_S = 4000000 };
@@ -18,7 +19,7 @@ typedef struct merge_form {
     int32_t rows, heads, head_dim;
 } merge_form;
 
-/* The states of both sides, and what became of them. */
+/* The results of both sides, and the merged result. */
 typedef struct states {
     grid_array out[2], lse[2], joined, joined_lse;
 } states;
@@ -93,7 +94,7 @@ static void check_join(const states *s, const merge_form *form, grid_report *rep
     truth_merge_result want;
     char name[40];
     truth_merge_states(&args, &want);
-    snprintf(name, sizeof name, "merge_states %s", fig_inspect_dtype(form->dtype));
+    snprintf(name, sizeof name, "merge_states %s", fig_inspect_names_dtype(form->dtype));
     grid_compare(report, &(grid_output){name, s->joined.bytes, form->dtype, at * form->head_dim,
                                         form->head_dim, want.out, want.magnitude,
                                         grid_peer(form->dtype), 1});
@@ -113,11 +114,12 @@ int64_t grid_run_merge(grid_cursor *cursor, grid_report *report) {
     if (report == NULL) return work;
     fig_random random = fig_random_seed((uint64_t)count);
     snprintf(report->shape, sizeof report->shape, "merge_states: %s, %d rows, %d heads of %d",
-             fig_inspect_dtype(form.dtype), (int)form.rows, (int)form.heads, (int)form.head_dim);
+             fig_inspect_names_dtype(form.dtype), (int)form.rows, (int)form.heads,
+             (int)form.head_dim);
     states_make(&s, &form, report);
     for (int i = 0; i < 2 && !grid_failed(report); i++) {
         grid_fill(&s.out[i], form.dtype, 0, count * form.head_dim, &random);
-        for (int64_t at = 0; at < count; at++) /* empty sides, and both, among them */
+        for (int64_t at = 0; at < count; at++) /* at some places one side is empty, or both are */
             grid_store(&s.lse[i], FIG_F32, at,
                        fig_random_range(&random, 0, 7) == 0
                            ? -INFINITY
@@ -138,10 +140,11 @@ int64_t grid_run_merge(grid_cursor *cursor, grid_report *report) {
 typedef struct prefix_scene {
     merge_form form;
     grid_report *report;
-    int32_t page_size, shared, unique; /* tokens; shared: whole pages */
+    int32_t page_size, shared, unique; /* in tokens; shared: a multiple of the page size */
     int32_t shared_pages, unique_pages, row_pages;
     int64_t pages;
-    grid_array q, k, v, tables[2], all; /* tables of each side, and of all tokens */
+    /* tables: those of the two sides; all: the table of all tokens */
+    grid_array q, k, v, tables[2], all;
     states states;
 } prefix_scene;
 
@@ -204,7 +207,7 @@ static void bind(grid_bench *bench, const char *name, const grid_array *array) {
         grid_fail(bench->report, "bind: %s", fig_message());
 }
 
-/* One engine, whose table and outputs are bound anew between its two steps. */
+/* Uses one engine. Between its two steps, the table and the outputs are bound to other memory. */
 static void attend(prefix_scene *p) {
     grid_bench bench;
     int32_t lengths[GRID_ROW_LIMIT];
@@ -268,7 +271,7 @@ static void check_head(prefix_scene *p, int32_t row, int32_t head) {
                                        .head_dim = form->head_dim,
                                        .sm_scale = (double)(float)(1 / sqrt(form->head_dim))};
     truth_attention(&args, &want);
-    snprintf(name, sizeof name, "shared prefix %s", fig_inspect_dtype(form->dtype));
+    snprintf(name, sizeof name, "shared prefix %s", fig_inspect_names_dtype(form->dtype));
     grid_compare(p->report, &(grid_output){name, p->states.joined.bytes, form->dtype,
                                            ((int64_t)row * form->heads + head) * form->head_dim,
                                            form->head_dim, want.out, want.magnitude,
@@ -289,7 +292,7 @@ int64_t grid_run_shared_prefix(grid_cursor *cursor, grid_report *report) {
     if (report == NULL) return work;
     snprintf(report->shape, sizeof report->shape,
              "shared prefix: %s, %d rows, %d + %d tokens, page %d, %d heads of %d",
-             fig_inspect_dtype(p.form.dtype), (int)p.form.rows, (int)p.shared, (int)p.unique,
+             fig_inspect_names_dtype(p.form.dtype), (int)p.form.rows, (int)p.shared, (int)p.unique,
              (int)p.page_size, (int)p.form.heads, (int)p.form.head_dim);
     make_prefix(&p);
     if (!grid_failed(report)) attend(&p);

@@ -1,8 +1,9 @@
-/* section_random.c: attention cases drawn at random, where the peer's grids do not reach.
+/* section_random.c: runs random attention cases that the peer's grids do not cover.
  *
- * Every dtype, head_dim and group; rows of all lengths and of none, in any order; lengths one off a
- * tile, a page, the window and the bucket; cases whose pages hold something else behind their
- * tokens; lengths that only the device knows. Invariant: a case follows from its index. */
+ * They have every dtype, head_dim and group; rows of any length and in any order, and idle rows;
+ * lengths one off a multiple of the tile, the page, the window and the bucket; pages with other
+ * data after their tokens; and lengths that only the device knows. Invariant: a case depends only
+ * on its index. */
 #include "tests/grid/grid_attention.h"
 #include "tests/grid/grid_sections.h"
 
@@ -37,7 +38,8 @@ static void draw_form(grid_attention *form, fig_random *random) {
         form->scales = ONE_OF(random, GRID_UNSCALED, GRID_PER_TENSOR, GRID_PER_HEAD);
 }
 
-/* One off a multiple of what things are cut by, or anything; not below the row's queries. */
+/* Draws 0, any length, or a length that differs by at most one from a multiple of some size. A
+ * length other than 0 is at least the row's number of queries. */
 static int32_t draw_length(const grid_attention *form, int32_t limit, fig_random *random) {
     const int32_t unit = ONE_OF(random, 16, 64, 128, 512, form->window, form->page_size, limit);
     int32_t length = fig_random_range(random, 1, limit);
@@ -67,7 +69,8 @@ int64_t grid_run_random(grid_cursor *cursor, grid_report *report) {
     return grid_attention_work(&form);
 }
 
-/* A bucket's cap, one token less in all, and one row as long as all of it. */
+/* In turn: lengths that fill a bucket, lengths with one token less in all, one row that is as long
+ * as the limit while others are idle, and idle rows alone. */
 int64_t grid_run_bucket_edges(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.kv_heads = 2, .group = 4, .head_dim = 64, .page_size = 16};
     form.dtype = (fig_dtype)GRID_PICK(cursor, FIG_F16, FIG_BF16, FIG_F32);

@@ -1,9 +1,9 @@
-/* section_rope.c: the grids of the peer's RoPE tests: packed segments, positions per row, a cache
- * of cosines, partial and llama3 frequencies, in place or not.
+/* section_rope.c: runs the grids of FlashInfer's RoPE tests: packed segments, positions per row,
+ * a table of cosines and sines, partial and llama3 frequencies, in place and not.
  *
- * A decode step has at most 1024 rows of 8 queries; of a larger one (the peer's go up to 989 x 204
- * tokens) the first 8192 are run. Invariant: q and k are views of one packed array, so strides are
- * always the caller's. */
+ * A decode step has at most 1024 rows of 8 queries. Some of FlashInfer's cases are larger, up to
+ * 989 x 204 tokens; only their first 8192 tokens are run. Invariant: q and k are views of one
+ * packed array, so their strides are never the default. */
 #include "tests/grid/grid_sections.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect/inspect.h"
+#include "tools/figraph/inspect/inspect_names.h"
 #include "include/figraph_rope.h"
 #include "planner/rope_spec.h"
 #include "tools/figraph/step/truth.h"
@@ -22,9 +22,9 @@ typedef enum source { STEP, POSITIONS_32, POSITIONS_64, PACKED } source;
 
 typedef struct rope_form {
     fig_dtype dtype;
-    int32_t sequences, length, offset; /* each sequence stands at offset, offset + 1, ... */
+    int32_t sequences, length, offset; /* token t of every sequence has position offset + t */
     int32_t q_heads, k_heads, head_dim, in_place, norms;
-    int32_t cos_sin_rows; /* 0: computed */
+    int32_t cos_sin_rows; /* 0: cosines and sines are computed */
     source source;
     fig_rope_spec rope;
     const fig_rope_table *table; /* NULL: none */
@@ -34,12 +34,12 @@ typedef struct scene {
     const rope_form *form;
     grid_report *report;
     grid_bench bench;
-    fig_random random, noise; /* noise: from where packed was drawn */
+    fig_random random, noise; /* noise: the generator that filled `packed` */
     grid_array packed, before, q_out, k_out, positions, indptr, offsets, cos_sin, q_norm, k_norm;
     int64_t tokens, strides[3];
     int32_t rows, multiple;
-    fig_rope_spec rope; /* resolved */
-    double *turns;      /* [length][rotary_dim / 2][2], the truth's; NaN: not made yet */
+    fig_rope_spec rope; /* with defaults filled in */
+    double *turns;      /* [length][rotary_dim / 2][2], in float64; NaN: not computed yet */
 } scene;
 
 static int64_t position_of(const scene *s, int64_t token) {
@@ -83,7 +83,8 @@ static void make_turns(scene *s) {
         s->turns[i] = NAN;
 }
 
-/* What was turned in place is compared with what it was before; else the input is it still. */
+/* Makes all arrays. If `packed` is rotated in place, keeps a copy to compare with; other inputs do
+ * not change. */
 static void make_memory(scene *s) {
     const rope_form *form = s->form;
     const fig_dtype positions = form->source == POSITIONS_64 ? FIG_I64 : FIG_I32;
@@ -160,8 +161,8 @@ static void record(scene *s) {
 
 /* ---- Truth --------------------------------------------------------------------------------- */
 
-/* A rotated pair keeps its length, by which the error of either is judged; what does not turn is
- * judged by itself. */
+/* RoPE keeps the length of a pair, so an element's error is measured relative to its pair's length.
+ * The error of an element that does not rotate is relative to that element. */
 static void magnitudes(const scene *s, const double *want, double *magnitude) {
     const int32_t half = s->rope.rotary_dim / 2;
     for (int32_t i = 0; i < half; i++) {
@@ -173,7 +174,7 @@ static void magnitudes(const scene *s, const double *want, double *magnitude) {
         magnitude[i] = fabs(want[i]);
 }
 
-/* Positions of a case are few and its heads many, so each position's cosines and sines are made
+/* A case has few positions and many heads, so each position's cosines and sines are computed only
  * once. */
 static const double *turns_of(scene *s, const truth_rope_args *args) {
     double *turns = s->turns + (args->position - s->form->offset) * (int64_t)s->rope.rotary_dim;
@@ -196,7 +197,7 @@ static void check_head(scene *s, int64_t token, int32_t head) {
                             .table = form->table,
                             .row = token,
                             .position = position_of(s, token),
-                            .head = head, /* k's heads follow q's */
+                            .head = head, /* k's heads come after q's */
                             .head_dim = form->head_dim,
                             .cos_sin = form->cos_sin_rows == 0
                                            ? NULL
@@ -208,7 +209,7 @@ static void check_head(scene *s, int64_t token, int32_t head) {
     args.turns = turns_of(s, &args);
     truth_rope(&args, want);
     magnitudes(s, want, magnitude);
-    snprintf(name, sizeof name, "rope %s%s%s", fig_inspect_dtype(form->dtype),
+    snprintf(name, sizeof name, "rope %s%s%s", fig_inspect_names_dtype(form->dtype),
              form->norms ? ", normalised" : "", form->table != NULL ? ", table" : "");
     const grid_array *out = is_k ? &s->k_out : &s->q_out;
     grid_compare(s->report,
@@ -231,8 +232,8 @@ static void check(scene *s) {
     }
 }
 
-/* v, behind q and k in each packed row, is nobody's to write; nor are they where there is an out.
- */
+/* Checks that v, which follows q and k in each packed row, is unchanged. If there are separate
+ * outputs, q and k must be unchanged too. */
 static void check_unchanged(scene *s) {
     const rope_form *form = s->form;
     const size_t item = s->packed.count / (size_t)(s->rows * s->multiple * s->strides[0]);
@@ -260,7 +261,7 @@ static void describe(const scene *s) {
              "rope: %s, %d x %d tokens from %d, heads %d and %d x %d, rotary %d, %s, theta %g, "
              "scale %g, llama3 %g, table's factor %g, source %d, in place %d, cos_sin rows %d, "
              "norms %d",
-             fig_inspect_dtype(form->dtype), (int)form->sequences, (int)form->length,
+             fig_inspect_names_dtype(form->dtype), (int)form->sequences, (int)form->length,
              (int)form->offset, (int)form->q_heads, (int)form->k_heads, (int)form->head_dim,
              (int)s->rope.rotary_dim, s->rope.interleaved ? "interleaved" : "NeoX",
              (double)s->rope.theta, (double)s->rope.scale, (double)s->rope.llama3_factor,
@@ -268,7 +269,8 @@ static void describe(const scene *s) {
              (int)form->cos_sin_rows, (int)form->norms);
 }
 
-/* The step's positions are of rows: one token each, then. */
+/* A form with source STEP has at most 1024 tokens, one in each row: a step gives each row one
+ * position. */
 static int64_t run(const rope_form *form, grid_report *report) {
     scene s = {.form = form, .report = report, .random = fig_random_seed(5)};
     int64_t tokens = (int64_t)form->sequences * form->length;
@@ -367,7 +369,7 @@ int64_t grid_run_rope_cache(grid_cursor *cursor, grid_report *report) {
     return run(&form, report);
 }
 
-/* qwen3's: each head normalised first; positions are the step's. */
+/* As in qwen3, each head is normalised before RoPE. The positions are those of the step. */
 int64_t grid_run_rope_norm(grid_cursor *cursor, grid_report *report) {
     rope_form form = {.norms = 1, .length = 1, .source = STEP};
     form.dtype = (fig_dtype)GRID_PICK(cursor, FIG_F16, FIG_BF16, FIG_F32);
@@ -383,7 +385,8 @@ int64_t grid_run_rope_norm(grid_cursor *cursor, grid_report *report) {
 
 enum { LINEAR = FIG_ROPE_LONGROPE + 1, LONGROPE_SHORT };
 
-/* As models' files say them; linear is the rope's own scale and needs no table. */
+/* Gives the form one of the kinds of RoPE scaling that the config files of models name. Linear
+ * scaling sets the rope's own scale; every other kind needs a table. */
 static void scale(grid_report *report, rope_form *form, int32_t kind, fig_rope_table *table) {
     float factors[TRUTH_HEAD_DIM_LIMIT / 2];
     fig_rope_scaling scaling = {.size = sizeof scaling,

@@ -1,8 +1,8 @@
-/* section_rows.c: the grids of the peer's tests of what works row by row: gated activations and
+/* section_rows.c: runs the grids of the peer's tests of row operations: gated activations and
  * norms.
  *
- * Widths that are no multiple of 8 are the norms' alone. Invariant: rows are cut into as few plan
- * rows as a step may have, so that a tensor's multiple is always in play. */
+ * Only norms have widths that are not multiples of 8. Invariant: a step has as few plan rows as
+ * possible, so that a tensor's multiple always matters. */
 #include "tests/grid/grid_sections.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect/inspect.h"
+#include "tools/figraph/inspect/inspect_names.h"
 #include "tools/figraph/step/truth.h"
 
 enum { TRUTH_PER_S = 4000000 };
@@ -71,13 +71,13 @@ static void record_norm(scene *s) {
     }
 }
 
-/* Noise ends before the limits of swiglu_limited begin. */
+/* Makes some inputs larger, since the noise alone stays below the limits of swiglu_limited. */
 static void reach_limits(scene *s) {
     for (int64_t i = 0; i < s->tokens * s->strides[0]; i += 13)
         grid_store(&s->in, s->form->dtype, i, 8 * fig_random_normal(&s->random));
 }
 
-/* Of what a case has no use for there is nothing. */
+/* Makes only the arrays that the case uses. */
 static void make_memory(scene *s) {
     const rows_form *form = s->form;
     const int64_t elements = s->tokens * form->width, residual = form->residual ? elements : 0;
@@ -113,7 +113,7 @@ static void scene_close(scene *s) {
 
 static void compare(scene *s, const char *what, const grid_array *out, int64_t first) {
     char name[40];
-    snprintf(name, sizeof name, "%s %s", what, fig_inspect_dtype(s->form->dtype));
+    snprintf(name, sizeof name, "%s %s", what, fig_inspect_names_dtype(s->form->dtype));
     grid_compare(s->report, &(grid_output){name, out->bytes, s->form->dtype, first, s->form->width,
                                            s->want, s->magnitude, grid_peer(s->form->dtype), 1});
 }
@@ -126,7 +126,8 @@ static void check_gated(scene *s, int64_t row) {
                                    .row = row,
                                    .width = s->form->width};
     truth_gated(&args, s->want);
-    /* Where gelu all but cancels, its error is that of erf or tanh near -1, times gate and up. */
+    /* Where gelu nearly cancels to 0, its error is that of erf or tanh near -1, times gate and
+     * up. */
     const int cancels = s->form->activation == FIG_GELU || s->form->activation == FIG_GELU_TANH;
     for (int32_t i = 0; i < s->form->width; i++) {
         int64_t at = row * s->strides[0] + i;
@@ -147,7 +148,7 @@ static void check_sum(scene *s, int64_t row) {
     compare(s, "residual", &s->residual, row * s->form->width);
 }
 
-/* Of the sum as it was rounded, which check_sum has found right. */
+/* Checks the norm of the rounded sum, after check_sum() has checked that sum. */
 static void check_norm(scene *s, int64_t row) {
     const rows_form *form = s->form;
     if (form->residual) check_sum(s, row);
@@ -201,9 +202,9 @@ static int64_t run(const rows_form *form, grid_report *report) {
     snprintf(report->shape, sizeof report->shape,
              "rows: %s, %d x %d rows of %d, activation %d, residual %d, in place %d, strided %d, "
              "weight offset %g",
-             fig_inspect_dtype(form->dtype), (int)form->rows, (int)form->multiple, (int)form->width,
-             (int)form->activation, (int)form->residual, (int)form->in_place, (int)form->strided,
-             (double)form->weight_offset);
+             fig_inspect_names_dtype(form->dtype), (int)form->rows, (int)form->multiple,
+             (int)form->width, (int)form->activation, (int)form->residual, (int)form->in_place,
+             (int)form->strided, (double)form->weight_offset);
     make_memory(&s);
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = form->dtype,
@@ -255,7 +256,7 @@ int64_t grid_run_norms(grid_cursor *cursor, grid_report *report) {
     return run(&form, report);
 }
 
-/* Heads as rows: each of a token's is normalised by itself. */
+/* Each head is a row that is normalised separately. */
 int64_t grid_run_head_norms(grid_cursor *cursor, grid_report *report) {
     rows_form form = {.activation = -1};
     form.dtype = pick_dtype(cursor);

@@ -1,6 +1,7 @@
-/* abi_tvm.c: what ffi/tvm.h declares lies in memory as the headers of tvm-ffi and DLPack have it.
+/* abi_tvm.c: checks that the declarations in ffi/tvm.h have the same layout as those in tvm-ffi's
+ * and DLPack's own headers.
  *
- * Compiled, not run, against those of the package that a test installs. */
+ * test_jax.sh only compiles it, with the headers of the package that it installs. */
 #include "ffi/tvm.h"
 
 #include <tvm/ffi/c_api.h>

@@ -1,7 +1,8 @@
-/* abi_xla.c: what ffi/xla.h declares lies in memory as XLA's own header has it.
+/* abi_xla.c: checks that the declarations in ffi/xla.h have the same layout as those in XLA's own
+ * header.
  *
- * Compiled, not run, against the header of every jaxlib that a test installs; names that changed
- * with API 0.4 are those of the header at hand. */
+ * test_jax.sh only compiles it, with the header of every jaxlib that it installs. For names that
+ * changed with API 0.4, it uses the names of the installed header. */
 #include "ffi/xla.h"
 
 #include <xla/ffi/api/c_api.h>

@@ -1,5 +1,4 @@
-"""cases.py: what the tests of both interfaces share: references in float64, beside what
-tests/support/sentences.py has.
+"""cases.py: float64 references for the tests of both interfaces (XLA and TVM FFI).
 """
 
 import os
@@ -23,7 +22,8 @@ def silu_and_mul(x):
 
 
 def llama31(frequency, factor, low, high, context):
-    """Waves longer than context / low are divided by factor, shorter than context / high kept."""
+    """Divides frequencies whose wavelength is above context / low by `factor`, and keeps those
+    whose wavelength is below context / high."""
     turns = context * frequency / (2 * np.pi)
     share = np.clip((turns - low) / (high - low), 0, 1)
     return frequency * ((1 - share) / factor + share)
@@ -47,7 +47,7 @@ def rope(x, positions, theta=1e4, scale=1.0, rotary_dim=None, interleave=False, 
 
 
 def attention(q, k, v, sm_scale=None, soft_cap=0.0, window=0, alibi=None):
-    """q: [q_heads][dim], k and v: [tokens][kv_heads][dim]; out and lse in base 2."""
+    """q: [q_heads][dim], k and v: [tokens][kv_heads][dim]; returns out, and lse in base 2."""
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
     group = q.shape[0] // k.shape[1]
     if k.shape[0] == 0:

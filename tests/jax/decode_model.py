@@ -1,7 +1,7 @@
-"""decode_model.py: a small model of figraph.jax.DecodeStep, and what it gives in float64.
+"""decode_model.py: a small model for figraph.jax.DecodeStep, and its results in float64.
 
-Layers of attention between two matrix products, without norms and gates, which are none of the
-library's. Needs jax, figraph and the folder's cases.py.
+Each layer is attention between two matrix products; there are no norms and gates. Needs jax,
+figraph and this folder's cases.py.
 """
 
 import cases
@@ -14,7 +14,7 @@ Q, KV, DIM, WIDTH = 8, 4, 64, 32
 
 
 def weights(layers, seed=7):
-    """A dict of each layer, like that of a checkpoint."""
+    """Returns a dict of weights for each layer, as in a checkpoint."""
     own = np.random.default_rng(seed)
     return [
         dict(
@@ -26,13 +26,14 @@ def weights(layers, seed=7):
 
 
 def split(qkv):
-    """In a share of the heads as in all of them, one of four is of k and one of v."""
+    """Half of the heads are for q, a quarter for k and a quarter for v. This holds for all heads
+    and for a rank's share of them."""
     parts = qkv.shape[1] // 4
     return qkv[:, : 2 * parts], qkv[:, 2 * parts : 3 * parts], qkv[:, 3 * parts :]
 
 
 def shared(params, ranks):
-    """The same weights with each rank's heads of q, k and v side by side."""
+    """Returns the same weights with each rank's heads of q, k and v side by side."""
     order = []
     for rank in range(ranks):
         for first, count in ((0, Q), (Q, KV), (Q + KV, KV)):
@@ -42,7 +43,8 @@ def shared(params, ranks):
 
 
 class Model:
-    """Knows how often it was traced. axis: of a mesh that shares its heads; options: of attend."""
+    """Counts how often it is traced. axis: the mesh axis over which the heads are divided; options:
+    for attend()."""
 
     def __init__(self, axis=None, dtype=jnp.float32, **options):
         self.traces, self.axis, self.dtype, self.options = 0, axis, dtype, options
@@ -52,7 +54,7 @@ class Model:
         for n, layer in enumerate(params):
             with jax.default_matmul_precision("highest"):
                 qkv = jnp.einsum("rw,whd->rhd", x, layer["qkv"]).astype(self.dtype)
-                q, k, v = split(qkv)  # slices, as models have them
+                q, k, v = split(qkv)  # q, k and v are slices, as in real models
                 out, state = state.attend(n, q, k, v, **self.options)
                 part = jnp.einsum("rhd,hdw->rw", out.astype(x.dtype), layer["out"])
             x = x + (part if self.axis is None else jax.lax.psum(part, self.axis))
@@ -60,11 +62,12 @@ class Model:
 
 
 class Truth:
-    """The same in float64, a row at a time, over all tokens that were."""
+    """Computes the same model in float64, one row at a time, over all earlier tokens."""
 
     def __init__(self, params, rows):
         self.params = params
-        self.held = [[([], []) for _ in params] for _ in range(rows)]  # [row][layer] of k and v
+        # [row][layer]: lists of k and of v
+        self.held = [[([], []) for _ in params] for _ in range(rows)]
 
     def step(self, x, length, turned=True):
         x = x.astype(np.float64)
@@ -81,7 +84,7 @@ class Truth:
 
 
 def begun(layers, rows, tokens, dtype=jnp.float32, **options):
-    """A state in which every row is about to get its first token. Pages lie in no order."""
+    """Returns the state before the first token of every row. Pages are in a random order."""
     state = fj.State.empty(layers, rows, tokens, kv_heads=KV, head_dim=DIM, dtype=dtype, **options)
     table = state.caches[0].page_table
     if table is not None:

@@ -1,7 +1,7 @@
-"""tvm_functions.py: every function of libfigraph_ffi.so, called from Python through libtvm_ffi.
+"""tvm_functions.py: calls every TVM FFI function of libfigraph_ffi.so from Python.
 
-Run where figraph and tvm_ffi can be imported. Arrays are numpy's, on the CPU, and torch's too where
-there is torch. JAX is not needed here.
+Run where figraph and tvm_ffi can be imported. It uses arrays of numpy on the CPU, and tensors of
+torch if torch is installed. It does not need JAX.
 """
 
 import resource
@@ -129,7 +129,7 @@ def rope_takes_strides_and_its_own_memory():
 
 
 def one_row_may_have_any_strides():
-    """The stride of a dim of one says nothing, and callers fill in what they like."""
+    """The stride of a dim of extent 1 has no meaning, so callers may pass any number."""
     wide = normal(1, 16, 64)
     q, k = wide[:, ::2], wide[:, 1::8]
     expected = cases.rope(q, [7]), cases.rope(k, [7])
@@ -159,7 +159,7 @@ def rope_refuses_what_it_cannot_turn():
     floats = index[0].astype(np.float32)
     refused("indptr is float32", lambda: call(index=(floats, index[1])), (TypeError,))
     refused("side by side", lambda: call(q=normal(3, 4, 128)[..., ::2]), (ValueError,))
-    refused("lies on", lambda: call(outs=(q, q)), (ValueError,))
+    refused("overlaps", lambda: call(outs=(q, q)), (ValueError,))
 
 
 def run(q, k, v, layout=0, window_left=-1, alibi=None, soft_cap=0.0, lse=True, tmp=np.uint8):
@@ -252,7 +252,7 @@ def run_refuses_too_little_scratch():
 
 
 def paged(rows=5, pages=40, page=16, width=6, heads=(16, 4), dim=64, layout=0):
-    """Caches, a page table whose rows share no page, and lengths, one of which cannot be."""
+    """Returns caches, a page table without shared pages, and lengths, one of which is invalid."""
     shape = (pages, page, heads[1], dim)
     k, v = normal(*shape), normal(*shape)
     table = numbers.permutation(pages)[: rows * width].reshape(rows, width).astype(np.int32)
@@ -284,7 +284,7 @@ def a_batch_reads_its_pages():
 
 
 def many_calls_make_few_runners():
-    """At other addresses, of other rows and lengths, from four threads."""
+    """Calls from four threads, each with other addresses, rows and lengths."""
     q, k, v = normal(16, 64), normal(512, 4, 64), normal(512, 4, 64)
     for tokens in (1, 2, 3, 5, 9, 17, 33, 65, 129, 257):
         run(q, k[:tokens], v[:tokens])
@@ -307,7 +307,8 @@ def many_calls_make_few_runners():
 
 
 def a_hundred_thousand_calls_keep_nothing():
-    """Other addresses and rows each time. The limit is what one array of each call would be."""
+    """Calls with other addresses and numbers of rows each time. Memory may grow by less than one
+    array per call would take."""
     pool, silu = normal(4096, 16), module.silu_and_mul
     arrays = [t(pool[i : i + 1 + i % 7]) for i in range(0, 4000, 8)]
     outs = [t(np.empty((1 + i % 7, 8), np.float32)) for i in range(0, 4000, 8)]

@@ -1,9 +1,10 @@
 #!/bin/sh
-# empty_system.sh: a wheel under 40 MB installs into a system that has Python, no compiler and no
-# GPU, and the lines of README.md plan, capture and replay there, as its programs do.
+# empty_system.sh: tests that a wheel under 40 MB installs into a system with Python but without a
+# compiler or GPU. The Python example of README.md must run there, and the programs must plan,
+# capture and replay.
 #
-# By hand and as root, since it changes its root; `make test` installs the wheel into an empty
-# environment of this system instead. own_system.sh makes such a system where debootstrap cannot.
+# Run it by hand and as root, since it uses chroot; `make test` installs the wheel into an empty
+# virtual environment instead. If debootstrap cannot make such a system, use own_system.sh.
 #
 #     debootstrap --variant=minbase --include=python3-venv bookworm ROOT
 #     tests/python/empty_system.sh build/release/wheel/figraph-*.whl ROOT
@@ -15,7 +16,8 @@ mkdir -p "$inside"
 cp "$wheel" "$inside"
 awk '/^import figraph$/ { inside = 1 } /^```$/ { inside = 0 } inside' README.md \
     > "$inside/readme.py"
-mountpoint -q "$system/proc" || { # without it no program finds a library that lies beside it
+# without /proc, programs cannot find the libraries in their own folder
+mountpoint -q "$system/proc" || {
     mount -t proc proc "$system/proc"
     trap 'umount "$system/proc"' EXIT
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
-# own_system.sh: an empty system, made of what this one's own packages hold: a shell, the C library
-# and Python with all they depend on, and nothing else.
+# own_system.sh: makes an empty system from the packages that are installed here: a shell, the C
+# library and Python, with everything that they depend on.
 #
-# For empty_system.sh, where no mirror can be reached that debootstrap would take such a system
-# from. As root. Invariant: every file in it, but for the users' list, is one that a package names.
+# empty_system.sh can use the result if debootstrap can reach no mirror. Run it as root. Invariant:
+# every file in the new system belongs to a package, except the lists of users and groups.
 #
 #     tests/python/own_system.sh ROOT
 set -eu
@@ -12,7 +12,8 @@ rm -rf "$system"
 mkdir -p "$system/etc" "$system/dev" "$system/proc" "$system/root"
 mkdir -m 1777 "$system/tmp"
 
-# Packages that are installed, of those named and all that they depend on; any alternative will do.
+# Prints the named packages and all packages that they depend on, as far as they are installed. Of
+# alternative dependencies, it takes every installed one.
 closure() {
     dpkg-query -W -f '${Package}\t${db:Status-Status}\t${Pre-Depends}, ${Depends}\n' |
         awk -F '\t' -v names="$*" '
@@ -33,7 +34,7 @@ closure() {
             }'
 }
 
-for name in bin lib lib64 sbin; do # where /usr has them, no package need name these
+for name in bin lib lib64 sbin; do # if these are links into /usr, packages may not list them
     if [ -L /$name ]; then cp -P /$name "$system/$name" && mkdir -p "$system/usr/$name"; fi
 done
 cp /etc/passwd /etc/group "$system/etc"
@@ -41,7 +42,7 @@ mknod -m 666 "$system/dev/null" c 1 3
 closure base-files coreutils dash python3 python3-venv > "$system/tmp/packages"
 # shellcheck disable=SC2046 # names are words
 dpkg-query -L $(cat "$system/tmp/packages") | grep '^/[^.]' |
-    while read -r path; do # images of containers leave manuals and the like out
+    while read -r path; do # container images lack manuals and similar files that packages list
         if [ -L "$path" ] || [ -f "$path" ]; then echo "${path#/}"; fi
     done > "$system/tmp/files"
 tar -c -C / --no-recursion -T "$system/tmp/files" | tar -x -C "$system" --keep-directory-symlink

@@ -1,7 +1,7 @@
-"""python_arrays.py: an engine of figraph's works in arrays of numpy and JAX as they lie, and in
-what torch's and CuPy's protocols describe.
+"""python_arrays.py: tests that an Engine works in place on arrays of numpy and JAX, and on arrays
+that follow the protocols of torch and CuPy.
 
-Run where numpy, ml_dtypes, JAX and figraph can be imported. Numbers are compared with float64.
+Run where numpy, ml_dtypes, JAX and figraph can be imported. Results are compared with float64.
 """
 
 import os
@@ -35,7 +35,8 @@ def normal(*shape, dtype=np.float16):
 
 
 def zeros(dtype=np.float16, layout="nhd"):
-    """An array for each tensor; q, k and v are views of one, as a fused product writes them."""
+    """Returns an array for each tensor; q, k and v are views of one array, as a fused product
+    writes them."""
     page = (KV, PAGE) if layout == "hnd" else (PAGE, KV)
     qkv = normal(ROWS, Q + 2 * KV, DIM, dtype=dtype)
     return {
@@ -59,7 +60,7 @@ def opened(made, held):
 
 
 def compared(engine, held, tolerance, steps=3):
-    """Runs steps, and compares what they leave with float64; gives all that is in the caches."""
+    """Runs steps, compares their results with float64, and returns the contents of the caches."""
     keys, values = np.zeros((0, ROWS, KV, DIM)), np.zeros((0, ROWS, KV, DIM))
     for length in range(1, steps + 1):
         for name in ("q.0", "k.0", "v.0"):
@@ -130,14 +131,14 @@ def jax_s_arrays_come_by_dlpack():
 
 
 class OnGpu:
-    """What CuPy and numba say of an array, and no memory."""
+    """Has the array interface of CuPy and numba, but no memory."""
 
     __cuda_array_interface__ = {"version": 3, "data": (1 << 20, False), "shape": (ROWS, WIDTH),
                                 "typestr": "<f2", "strides": None}
 
 
 class OfTorch:
-    """A tensor on a GPU as torch hands it over, played by one of numpy's."""
+    """A numpy array that pretends to be a GPU tensor of torch."""
 
     def __init__(self, array, device):
         self.array, self.device = array, device
@@ -171,7 +172,7 @@ def memory_of_a_gpu_is_told_from_the_host_s():
     assert place.is_on("cuda") and not place.is_on("host") and place.strides == (WIDTH, 1)
     tensor = OfTorch(np.zeros((ROWS, WIDTH), np.float16), (2, 0))
     refused("not memory", lambda: engine.bind("act.0", tensor), errors.Invalid)
-    assert tensor.stream == 1, "a GPU's work is to be ordered before what comes"
+    assert tensor.stream == 1, "a GPU's work must be ordered before what comes"
     pinned = OfTorch(np.zeros((ROWS, WIDTH), np.float16), (3, 0))
     engine.bind("act.0", pinned)
     assert pinned.stream is None
@@ -202,7 +203,48 @@ def what_does_not_fit_is_refused_in_words():
     engine.bind("act.0", more)
 
 
+def integers_are_of_any_type_and_nothing_else_is_one():
+    made = graphs()
+    engine = opened(made, zeros())
+    wide = 1 << 32
+    for kind in (np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64, object):
+        assert made.plan(np.array([5, 7], kind)) == made.plan([5, 7]), kind
+        engine.step(np.array([1, 1], kind), sequences=np.array([1, 0], kind))
+        engine.set_pages(np.int64(0), np.array([2, 0], kind))
+        engine.wait()
+    engine.step([np.int32(1), np.uint8(1)], bucket=np.int64(0), horizon=np.int16(1))
+    engine.step(np.array([1, 9, 1, 9], np.int32)[::2])
+    engine.wait()
+    for kind in (np.float32, np.float64, np.bool_):
+        for call in (made.plan, engine.step, lambda x: engine.set_pages(0, x),
+                     lambda x: engine.step([1, 1], sequences=x)):
+            refused("it must be an integer", lambda: call(np.array([1, 1], kind)), (TypeError,))
+    for number in (np.float32(1), np.bool_(True)):
+        refused("kv_lengths[1] is ", lambda: engine.step([1, number]), (TypeError,))
+        refused("sequence is ", lambda: engine.set_pages(number, [1]), (TypeError,))
+    for kind in (np.uint32, np.int64, np.uint64, object):
+        numbers = np.array([1, wide - 1], kind)
+        for field, call in (("kv_lengths[1]", made.plan), ("kv_lengths[1]", engine.step),
+                            ("pages[1]", lambda x: engine.set_pages(0, x)),
+                            ("positions[1]", lambda x: engine.step([1, 1], positions=x))):
+            refused(f"{field} is {wide - 1}, limit", lambda: call(numbers), (OverflowError,))
+    refused("kv_lengths[0] is [1, 1]", lambda: made.plan(np.ones((2, 2), np.int32)), (TypeError,))
+    refused("kv_lengths[0] is [1, 1]", lambda: engine.step(np.ones((2, 2), np.int32)),
+            (TypeError,))
+    refused("must be a list of integers", lambda: made.plan(np.int32(5)), (TypeError,))
+    refused("it must be an integer", lambda: engine.step(jnp.ones(2)), (TypeError,))
+
+
+def elements_are_numbers():
+    engine = figraph.Engine(graphs(), device="host")
+    for kind in (object, "U1", "M8[s]", "m8[s]"):
+        refused("they must be numbers", lambda: engine.bind("act.0", np.zeros((2, 32), kind)),
+                (ValueError,))
+
+
 CASES = [
+    integers_are_of_any_type_and_nothing_else_is_one,
+    elements_are_numbers,
     numpy_s_arrays_are_read_and_written_as_they_lie,
     a_cache_may_have_its_heads_first,
     k_and_v_may_share_one_pool,

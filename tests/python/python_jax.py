@@ -1,4 +1,4 @@
-"""python_jax.py: figraph.jax, called by JAX on the CPU, against references in float64.
+"""python_jax.py: compares figraph.jax on the CPU with float64 references.
 
 Run where jax and figraph can be imported.
 """
@@ -41,13 +41,13 @@ def dense(rows=ROWS):
 
 
 def paged():
-    """Pages of 8 tokens, three of each row, in no order."""
+    """Returns pages of 8 tokens, three for each row, in random order."""
     table = np.random.default_rng(1).permutation(3 * ROWS).astype(np.int32).reshape(ROWS, 3)
     return fj.Cache(normal(3 * ROWS, 8, KV, DIM), normal(3 * ROWS, 8, KV, DIM), table)
 
 
 def tokens_of(cache, row):
-    """Keys and values of a row, one token behind the other."""
+    """Returns the keys and values of a row in order."""
     if cache.page_table is None:
         return [np.asarray(x[row]) for x in (cache.k, cache.v)]
     pages = np.asarray(cache.page_table)[row]
@@ -136,7 +136,7 @@ def layers_share_a_plan_and_grow_their_caches():
         for made in (cache_of_fused, cache_of_parts, cache_alone):
             close(tokens_of(made, 0)[0][LENGTHS[0] - 1], turned[0], 1e-5)
             close(tokens_of(made, 1)[1][LENGTHS[1] - 1], v[1], 0)
-            close(tokens_of(made, 2)[0], tokens_of(cache, 2)[0], 0)  # an idle row
+            close(tokens_of(made, 2)[0], tokens_of(cache, 2)[0], 0)  # row 2 is idle
         close(parts[0], expected(cases.rope(q, LENGTHS - 1), cache_of_parts, 0)[0], 1e-4)
 
 
@@ -165,7 +165,8 @@ def one_compiled_function_serves_every_length_in_place():
 
 
 def attributes_are_numbers_of_one_type():
-    """JAX finds 7 and 7.0 equal, and would run the program of one for the other."""
+    """JAX treats 7 and 7.0 as equal, so a program that was compiled for one also runs for the
+    other."""
     q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
 
     def step(theta, window):
@@ -185,7 +186,8 @@ def attributes_are_numbers_of_one_type():
 
 
 def calls_of(jaxpr):
-    """Each custom call's name and its attributes with their types, also of inner functions."""
+    """Lists the name of each custom call, including those in inner functions, and its attributes
+    with their types."""
     found = []
     for equation in jaxpr.eqns:
         if equation.primitive.name == "ffi_call":
@@ -224,7 +226,7 @@ def what_is_wrong_is_refused_while_jax_traces():
     refused("k is [3, 4, 64], it must be [3, any, 32]",
             lambda: trace(fj.apply_rope, q[..., :32], k, LENGTHS), (ValueError,))
     refused("lengths is [2], it must be [3]", lambda: trace(fj.attention, q, cache, LENGTHS[:2]))
-    refused("cache.k is [2, 24, 4, 64], it must be [3, 24, 4, 64]",
+    refused("cache.k is [2, 24, 4, 64], its dim 0 must be at least 3",
             lambda: trace(fj.attention, q, dense(2), LENGTHS), (ValueError,))
     half = fj.Cache(cache.k, cache.v[:, :5])
     refused("cache.v is [3, 5, 4, 64]", lambda: trace(fj.attention, q, half, LENGTHS))
@@ -239,6 +241,15 @@ def what_is_wrong_is_refused_while_jax_traces():
         scaled = cache._replace(k_scale=scales[0], v_scale=scales[1])
         refused(words, lambda: trace(fj.attention, q, scaled, LENGTHS))
     refused("layout is \"nkd\"", lambda: fj.attention(q, cache, LENGTHS, layout="nkd"))
+    wide = (1 << 32) + 16
+    for field, call in (
+        ("window", lambda: fj.attention(q, cache, LENGTHS, logits=fj.Logits(window=wide))),
+        ("window", lambda: fj.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache, window=wide)),
+        ("q_heads", lambda: fj.plan(LENGTHS, dtype=q.dtype, q_heads=wide, cache=cache)),
+        ("rotary_dim", lambda: fj.apply_rope(q, k, LENGTHS, fj.Rope(rotary_dim=wide))),
+        ("llama3_context", lambda: fj.apply_rope(q, k, LENGTHS, fj.Rope(llama3_context=wide))),
+    ):
+        refused(f"{field} is {wide}, limit", call, (OverflowError,))
     refused("alibi is [3], it must be [8]",
             lambda: fj.attention(q, cache, LENGTHS, alibi=normal(3)), (ValueError,))
     refused("dtype is int32", lambda: fj.plan(LENGTHS, dtype="int32", q_heads=Q, cache=cache))
@@ -274,7 +285,7 @@ def what_is_exported_runs_where_figraph_is_imported():
 
 
 def recorded_programs_run_by_what_is_in_them():
-    """One layer of the tutorial: its activation, and RoPE, append and attention over pages."""
+    """Runs one layer of the tutorial: its activation, and RoPE, append and attention over pages."""
     file = fj.load(FILE)
     assert file == fj.load(FILE) and file.segments == ["act.0", "attn.0"]
     x = normal(3, 128, dtype=np.float16)
@@ -297,7 +308,8 @@ def recorded_programs_run_by_what_is_in_them():
 
 
 def an_exported_program_says_which_file_is_missing():
-    """It names files by what is in them, so the process that loads it may have them anywhere."""
+    """An exported program identifies files by a hash of their contents, so the process that loads
+    it may have them anywhere."""
     file, x = fj.load(FILE), normal(3, 128, dtype=np.float16)
     act = jax.ShapeDtypeStruct((3, 64), jnp.float16)
     made = exported(lambda x: fj.program(file, [act], x, rows=3, segment="act.0")[0][0], x)
@@ -341,9 +353,9 @@ def help_is_a_tutorial_whose_every_line_is_run():
         assert inspect.getdoc(getattr(fj, name)), name
 
 
-def what_readme_shows_is_what_happens():
-    with open(os.path.join(HERE, "../../README.md"), encoding="utf-8") as readme:
-        shown = readme.read().split("```python\nimport figraph.jax as fj\n")[1].split("```")[0]
+def what_the_documents_show_is_what_happens():
+    with open(os.path.join(HERE, "../../docs/jax-tvm.md"), encoding="utf-8") as page:
+        shown = page.read().split("```python\nimport figraph.jax as fj\n")[1].split("```")[0]
     names = dict(fj=fj, functools=functools, jax=jax)
     exec(shown, names)
     caches = [fj.Cache(*map(jnp.asarray, dense()[:2])) for _ in range(2)]
@@ -355,7 +367,74 @@ def what_readme_shows_is_what_happens():
         close(grown[n].k, alone[n].cache.k, 0)
 
 
+def without_rope_one_call_appends_and_attends():
+    """Tests rows of one token and of three."""
+    for kind in (dense, paged):
+        for middle in ((), (3,)):
+            q, k, v = (normal(ROWS, *middle, n, DIM) for n in (Q, KV, KV))
+            cache, tokens = kind(), middle[0] if middle else 1
+            made = fj.plan(LENGTHS, dtype="float32", q_heads=Q, cache=cache, row_tokens=tokens)
+            for plan in (None, made):
+                grown = fj.append_kv(k, v, cache, LENGTHS, plan=plan)
+                parts = fj.attention(q, grown, LENGTHS, plan=plan, with_lse=True)
+                fused = jax.jit(functools.partial(fj.decode_attention, rope=None, with_lse=True))(
+                    q, k, v, cache, LENGTHS, plan=plan)
+                assert (fused.out == parts.out).all() and (fused.lse == parts.lse).all()
+                assert fused.out.shape == q.shape and fused.lse.shape == q.shape[:-1]
+                # without a plan, append_kv writes the tokens of a short row that fit; the fused
+                # call writes none
+                if plan is not None or not middle:
+                    assert (fused.cache.k == grown.k).all() and (fused.cache.v == grown.v).all()
+            keys, values = tokens_of(grown, 0)
+            for n in range(tokens):
+                seen = 25 - tokens + n
+                out = parts.out[0, n] if middle else parts.out[0]
+                close(out, cases.attention((q[0, n] if middle else q[0]), keys[:seen],
+                                           values[:seen])[0], 1e-5)
+
+
+def positions_and_a_table_take_the_place_of_lengths():
+    q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
+    at = np.array([100, 7, 3], np.int32)
+    angle = np.arange(128)[:, None] * 5e5 ** (-np.arange(0, DIM, 2) / DIM)
+    table = np.concatenate((np.cos(angle), np.sin(angle)), 1).astype(np.float32)
+    cache = paged()
+    turned = fj.apply_rope(q, k, at, fj.Rope(theta=5e5))
+    wanted = fj.attention(turned[0], fj.append_kv(turned[1], v, cache, LENGTHS), LENGTHS).out
+    for given in (dict(rope=fj.Rope(theta=5e5), positions=at),
+                  dict(positions=at, cos_sin_cache=table)):
+        close(fj.decode_attention(q, k, v, cache, LENGTHS, **given).out, wanted, 1e-3)
+    plan = fj.plan(LENGTHS, dtype="float32", q_heads=Q, cache=cache, positions=at)
+    under = fj.decode_attention(q, k, v, cache, LENGTHS, rope=fj.Rope(theta=5e5), plan=plan)
+    close(under.out, wanted, 1e-3)
+    for words, given in (
+        ("positions is given, but rope is None", dict(rope=None, positions=at)),
+        ("cos_sin_cache is given, but rope is None", dict(rope=None, cos_sin_cache=table)),
+        ("cos_sin_cache is given without positions", dict(cos_sin_cache=table)),
+        ("rope.theta is 5.0", dict(rope=fj.Rope(theta=5.0), positions=at, cos_sin_cache=table)),
+        ("positions is [2], it must be [3] like q", dict(positions=at[:2])),
+    ):
+        refused(words, lambda: fj.decode_attention(q, k, v, cache, LENGTHS, **given))
+
+
+def a_table_may_have_more_rows_and_scales_no_dim():
+    q, cache = normal(2, Q, DIM), paged()
+    cut = cache._replace(page_table=cache.page_table[:2])
+    assert (fj.attention(q, cache, LENGTHS[:2]).out == fj.attention(q, cut, LENGTHS[:2]).out).all()
+    half = jnp.asarray(q, jnp.float16)
+    narrow = [jnp.asarray(x, jnp.float8_e4m3fn) for x in cache[:2]]
+    outs = [fj.attention(half, fj.Cache(*narrow, cache.page_table, *2 * [scale]), LENGTHS[:2]).out
+            for scale in (jnp.float32(0.5), jnp.full(1, 0.5, jnp.float32))]
+    assert (outs[0] == outs[1]).all()
+    same = [fj.attention(q[:1], cache, LENGTHS[:1], deterministic=True).out[0],
+            fj.attention(q, cache, LENGTHS[:2], deterministic=True).out[0]]
+    assert (same[0] == same[1]).all()
+
+
 run([
+    without_rope_one_call_appends_and_attends,
+    positions_and_a_table_take_the_place_of_lengths,
+    a_table_may_have_more_rows_and_scales_no_dim,
     activations_and_rope_are_right_and_mapped,
     attention_is_right_over_dense_caches_and_pages,
     logits_and_what_is_per_head_are_as_asked,
@@ -369,5 +448,5 @@ run([
     recorded_programs_run_by_what_is_in_them,
     an_exported_program_says_which_file_is_missing,
     help_is_a_tutorial_whose_every_line_is_run,
-    what_readme_shows_is_what_happens,
+    what_the_documents_show_is_what_happens,
 ])

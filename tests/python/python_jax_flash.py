@@ -1,8 +1,10 @@
-"""python_jax_flash.py: figraph.jax.flash_attention on the CPU, against float64, mask by mask.
+"""python_jax_flash.py: compares figraph.jax.flash_attention on the CPU with float64, for each kind
+of mask.
 
 Run where jax and figraph can be imported.
 """
 
+import functools
 import os
 import sys
 
@@ -25,10 +27,12 @@ MASK = numbers.random((*BATCH, 1, 1, TOKENS)) < 0.4
 HEADS = numbers.random((*BATCH, Q, 1, TOKENS)) < 0.4
 IDS = numbers.integers(0, 3, (*BATCH, 1)), numbers.integers(0, 3, (*BATCH, TOKENS))
 EVERY = np.ones((*BATCH, Q, TOKENS), bool)
+SEVERAL = numbers.standard_normal((*BATCH, 5, Q, DIM)).astype(np.float32)
 
 
 def expected(seen, scale=None):
-    """Each head of each row over the keys that it sees; seen: [..., heads, tokens]."""
+    """Computes each head of each row over the keys that it sees. seen: the mask [..., heads,
+    tokens]."""
     out = np.zeros(QUERY.shape)
     for at in np.ndindex(*BATCH, Q):
         *row, head = at
@@ -85,13 +89,153 @@ def types_and_scale_are_as_asked():
     close(fj.flash_attention(QUERY, KEY, VALUE, scale=0.3), expected(EVERY, 0.3), 1e-5)
 
 
+def by_ends(query, ends, window=0, scale=None, soft_cap=0.0):
+    """Computes each query token over its first keys. ends: [..., tokens]."""
+    out = np.zeros(query.shape)
+    for at in np.ndindex(*query.shape[:-2]):
+        *row, _ = at
+        keys, values = (x[tuple(row)][: ends[at]] for x in (KEY, VALUE))
+        out[at] = cases.attention(query[at], keys, values, window=window, sm_scale=scale,
+                                  soft_cap=soft_cap)[0]
+    return out
+
+
+def tokens_are_the_last_of_their_sequence():
+    """For counts that are a multiple of a row's, and others."""
+    for tokens in (2, 5, 8, 16, 19, 20):
+        query = numbers.standard_normal((*BATCH, tokens, Q, DIM)).astype(np.float32)
+        for lengths in (None, LENGTHS):
+            of = np.full(BATCH, TOKENS, np.int32) if lengths is None else lengths
+            own = of[..., None] - np.arange(tokens - 1, -1, -1)
+            own = np.where(of[..., None] < tokens, 0, own)  # then the sequence has no such tokens
+            for window in (0, 3):
+                out = fj.flash_attention(query, KEY, VALUE, causal=True, lengths=lengths,
+                                         window=window)
+                close(out, by_ends(query, own, window), 1e-5)
+            every = np.broadcast_to(of[..., None], own.shape)
+            close(fj.flash_attention(query, KEY, VALUE, lengths=lengths), by_ends(query, every),
+                  1e-5)
+    mapped = jax.vmap(functools.partial(fj.flash_attention, causal=True))(query, KEY, VALUE)
+    close(mapped, by_ends(query, np.broadcast_to(np.arange(1, 21), (*BATCH, 20))), 1e-5)
+    close(fj.flash_attention(query, KEY, VALUE, scale=0.3),
+          by_ends(query, np.full((*BATCH, 20), 20), scale=0.3), 1e-5)
+
+
+def prompts_of_more_rows_than_a_call_has_are_right():
+    """1300 rows of one token, and 1100 of several."""
+    for shape, causal in (((2, 650), False), ((11, 797), True)):
+        query, key, value = (numbers.standard_normal((*shape, 1, DIM)).astype(np.float32)
+                             for _ in "qkv")
+        out = fj.flash_attention(query, key, value, causal=causal)
+        wanted = jax.nn.dot_product_attention(query, key, value, is_causal=causal)
+        close(out, np.asarray(wanted, np.float64), 1e-4)
+
+
+def gradients_are_those_of_plain_attention():
+    def plain(query, key, value, seen):
+        logits = jnp.einsum("...qhd,...khd->...hqk", query, jnp.repeat(key, Q // KV, -2)) / 8
+        weights = jax.nn.softmax(logits, where=seen, axis=-1)
+        return jnp.einsum("...hqk,...khd->...qhd", weights, jnp.repeat(value, Q // KV, -2))
+
+    causal = np.tri(5, TOKENS, TOKENS - 5, dtype=bool)
+    several = np.ones((5, TOKENS), bool)
+    for query, options, seen in (
+        (SEVERAL, dict(causal=True), causal),
+        (SEVERAL, dict(causal=True, window=3), causal & ~np.tri(5, TOKENS, TOKENS - 8, dtype=bool)),
+        (SEVERAL, dict(), several),
+        (QUERY, dict(), np.ones((1, TOKENS), bool)),
+        (QUERY, dict(mask=MASK | (np.arange(TOKENS) == 0)), MASK | (np.arange(TOKENS) == 0)),
+        (QUERY, dict(segment_ids=(IDS[1][..., :1], IDS[1])),
+         (IDS[1][..., :1] == IDS[1])[..., None, None, :]),
+    ):
+        def total(attend, *arrays):
+            return (attend(*arrays) * jnp.cos(jnp.arange(DIM))).sum()
+
+        mine = jax.grad(functools.partial(
+            total, functools.partial(fj.flash_attention, **options)), (0, 1, 2))
+        theirs = jax.grad(functools.partial(
+            total, functools.partial(plain, seen=jnp.asarray(seen))), (0, 1, 2))
+        for a, b in zip(mine(query, KEY, VALUE), theirs(query, KEY, VALUE)):
+            close(a, np.asarray(b, np.float64), 1e-4)
+    mapped = jax.vmap(jax.grad(lambda q: fj.flash_attention(q, KEY[0, 0], VALUE[0, 0]).sum()))
+    assert mapped(QUERY[0]).shape == QUERY[0].shape
+
+
+class Mask:
+    """A mask as tokamax passes it."""
+
+    def __init__(self, **given):
+        for name in ("bool_mask", "q_start", "q_end", "k_start", "k_end"):
+            setattr(self, name, given.get(name))
+        self.is_causal = given.get("is_causal", False)
+
+
+def tokamax_gets_its_masks():
+    """They begin at the first key, whatever the number of query tokens."""
+    attend = jax.jit(fj.tokamax_attention, static_argnames="mask")
+    tokens, every = np.arange(5), np.full((*BATCH, 5), TOKENS)
+    k_end, q_end = LENGTHS[..., None, None], np.array([[5, 0, 3], [1, 2, 4]])[..., None, None]
+    until = lambda ends: np.where(tokens < q_end[..., 0], ends, 0)  # noqa: E731
+    for mask, ends in (
+        (None, every), (Mask(), every), (Mask(is_causal=True), every * 0 + tokens + 1),
+        (Mask(k_end=k_end), np.broadcast_to(LENGTHS[..., None], every.shape)),
+        (Mask(k_end=k_end, is_causal=True), np.minimum(LENGTHS[..., None], tokens + 1)),
+        (Mask(q_end=q_end), until(every)), (Mask(q_end=q_end, is_causal=True), until(tokens + 1)),
+        (Mask(k_end=tokens[None] + 3), every * 0 + tokens + 3),
+    ):
+        out = attend(SEVERAL, KEY, VALUE, mask=mask)
+        close(out, by_ends(SEVERAL, ends), 1e-5)
+    out = fj.tokamax_attention(SEVERAL, KEY, VALUE, logits_scale=0.3, logits_soft_cap=2.0)
+    close(out, by_ends(SEVERAL, every, scale=0.3, soft_cap=2.0), 1e-5)
+    long = np.concatenate(5 * [SEVERAL], 2)  # more query tokens than keys
+    close(attend(long, KEY, VALUE, mask=Mask(is_causal=True)),
+          by_ends(long, np.broadcast_to(np.minimum(np.arange(1, 26), 20), (*BATCH, 25))), 1e-5)
+    whole = functools.partial(fj.tokamax_attention, mask=Mask(is_causal=True))
+    mine = jax.grad(lambda k: (whole(SEVERAL, k, VALUE) ** 2).sum())(KEY)
+    theirs = jax.grad(lambda k: (jax.nn.dot_product_attention(
+        *(x.reshape(6, *x.shape[2:]) for x in (SEVERAL, k, VALUE)),
+        mask=np.tri(5, TOKENS, dtype=bool)[None, None]) ** 2).sum())(KEY)
+    close(mine, np.asarray(theirs, np.float64), 1e-4)
+
+
+def what_tokamax_must_do_itself_is_told_by_name():
+    attend = fj.tokamax_attention
+    for words, options in (
+        ("mask.bool_mask is given", dict(mask=Mask(bool_mask=MASK))),
+        ("mask.k_start is given", dict(mask=Mask(k_start=np.zeros(5)))),
+        ("mask.q_start is given", dict(mask=Mask(q_start=np.zeros(5)))),
+        ("mask.k_end is [2, 3, 4, 5], with bounds of each head",
+         dict(mask=Mask(k_end=np.ones((*BATCH, Q, 5), np.int32)))),
+        ("mask.q_end is [1, 20], with bounds of each key",
+         dict(mask=Mask(q_end=np.ones((1, TOKENS), np.int32)))),
+        ("has no bias", dict(bias=MASK)),
+        ("has no dropout_mask", dict(dropout_mask=MASK)),
+        ("has no dropout_rate", dict(dropout_rate=0.5)),
+        ("has no return_residuals", dict(return_residuals=True)),
+    ):
+        refused(words, lambda: attend(SEVERAL, KEY, VALUE, **options), (NotImplementedError,))
+    refused("head_dim is 32", lambda: attend(*(x[..., :32] for x in (SEVERAL, KEY, VALUE))),
+            (NotImplementedError,))
+    refused("logits_soft_cap is", lambda: jax.jit(attend)(SEVERAL, KEY, VALUE, logits_soft_cap=2.0),
+            (NotImplementedError, ValueError, TypeError))
+    refused("q is int8, it must be", lambda: attend(SEVERAL.astype(np.int8), KEY, VALUE),
+            (NotImplementedError,))
+    refused("v [2, 3, 20, 2, 32]", lambda: attend(SEVERAL, KEY, VALUE[..., :32]),
+            (NotImplementedError,))
+
+
 def what_it_cannot_do_is_refused():
     flash = fj.flash_attention
     refused("has no dropout", lambda: flash(QUERY, KEY, VALUE, dropout_rate=0.1),
             (NotImplementedError,))
     flash(QUERY, KEY, VALUE, dropout_rate=0.1, deterministic=True)
-    refused("query is [2, 3, 20, 2, 64]: figraph decodes", lambda: flash(KEY, KEY, VALUE),
-            (NotImplementedError,))
+    for words, options in (("mask is given, and query has 5 tokens", dict(mask=MASK)),
+                           ("segment_ids is given, and query has 5 tokens", dict(segment_ids=IDS)),
+                           ("window is 3 without causal", dict(window=3))):
+        refused(words, lambda: flash(SEVERAL, KEY, VALUE, **options), (NotImplementedError,))
+    refused("query is [64], it must be", lambda: flash(QUERY[0, 0, 0, 0], KEY, VALUE))
+    refused("key is [2, 3, 20, 2, 64], it must be [3, any, any, 64]",
+            lambda: flash(SEVERAL[0], KEY, VALUE))
     refused("mask is float32", lambda: flash(QUERY, KEY, VALUE, MASK.astype(np.float32)),
             (TypeError,))
     refused("mask is [2, 3, 1, 1, 19], it must be [2, 3, 1, 1, 20]",
@@ -104,7 +248,6 @@ def what_it_cannot_do_is_refused():
             lambda: flash(QUERY, KEY, VALUE[..., :32]), (ValueError,))
     refused("key is float16", lambda: flash(QUERY, KEY.astype(np.float16), VALUE), (TypeError,))
     refused("window is 2.5", lambda: flash(QUERY, KEY, VALUE, window=2.5), (TypeError,))
-    refused("", lambda: jax.grad(lambda q: flash(q, KEY, VALUE).sum())(QUERY), (Exception,))
 
 
 run([
@@ -112,5 +255,10 @@ run([
     windows_segments_and_causal_do_too,
     batches_may_have_any_dims_and_be_mapped,
     types_and_scale_are_as_asked,
+    tokens_are_the_last_of_their_sequence,
+    prompts_of_more_rows_than_a_call_has_are_right,
+    gradients_are_those_of_plain_attention,
+    tokamax_gets_its_masks,
+    what_tokamax_must_do_itself_is_told_by_name,
     what_it_cannot_do_is_refused,
 ])

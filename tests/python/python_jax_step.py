@@ -1,12 +1,13 @@
-"""python_jax_step.py: whole decode steps of figraph.jax on the CPU, against references in float64.
+"""python_jax_step.py: compares whole decode steps of figraph.jax on the CPU with float64
+references.
 
-Run where jax and figraph can be imported. Four devices are four of the CPU.
+Run where jax and figraph can be imported. JAX's four devices are all the CPU.
 """
 
 import os
 import sys
 
-HASTE = "--xla_backend_optimization_level=0"  # compiling is what takes the time
+HASTE = "--xla_backend_optimization_level=0"  # compiling takes most of the test's time
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4 " + HASTE
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
@@ -46,7 +47,7 @@ def one_trace_serves_lengths_from_1_to_the_cap():
         after = ffi.counts()
         assert model.traces == 1 and len(step.buckets) == 1
         assert state.cap == TOKENS and (np.asarray(state.lengths) == TOKENS + 1).all()
-        # A plan and two layers a step, and none but these was made anew.
+        # Each step makes three calls: a plan and two layers. There are at most two new runners.
         assert after.eager - before.eager == 3 * TOKENS
         assert after.missed - before.missed <= 2
 
@@ -87,7 +88,7 @@ def lengths_past_the_cap_raise_where_that_is_checked():
     refused(f"lengths[1] is {TOKENS + 1}, its cache holds {TOKENS} tokens",
             lambda: checked(PARAMS, state, INPUTS[1]), (figraph.errors.TooLarge,))
     out, _ = plain(PARAMS, state.serving(lengths), INPUTS[1])
-    close(out[1], INPUTS[1, 1], 0)  # an idle row, which attention gives zeros
+    close(out[1], INPUTS[1, 1], 0)  # row 1 is idle, so attention returns zeros for it
     refused("needs lengths that are known",
             lambda: jax.jit(checked)(PARAMS, begun(), INPUTS[0]), (TypeError,))
 
@@ -105,7 +106,7 @@ def idle_rows_stay_idle_and_others_do_not_see_them():
 
 
 def positions_may_be_given_and_rope_left_out():
-    """Where all stand at one place nothing turns against anything else."""
+    """If all tokens have the same position, RoPE does not change the logits."""
     places = np.full(ROWS, 7, np.int32)
     for options in (dict(rope=None), dict(positions=places)):
         step, truth, state = fj.DecodeStep(Model(**options)), Truth(PARAMS, ROWS), begun()
@@ -203,17 +204,17 @@ def what_xla_does_is_explained():
 
 
 def why_a_gpu_captures_nothing_is_read_from_flags():
-    """What a GPU does with each of these, tests/gpu/jax_decode.py asks one."""
+    """tests/gpu/jax_decode.py tests how XLA launches on a GPU with these flags."""
     kept = os.environ["XLA_FLAGS"]
     command_buffer, least = "--xla_gpu_enable_command_buffer=", "--xla_gpu_graph_min_graph_size="
     for flags, calls, others, words in (
         (command_buffer, 9, (), f"XLA_FLAGS has {command_buffer}, without CUSTOM_CALL"),
         (command_buffer + "FUSION,CUBLAS", 9, (), "without CUSTOM_CALL"),
         (command_buffer + "-CUSTOM_CALL", 9, (), "without CUSTOM_CALL"),
-        (command_buffer + " " + command_buffer + "custom_call", 9, (), "no run of 5 commands"),
-        (command_buffer + "+COLLECTIVES", 3, (), "a graph has at least 5 commands, and 3 calls"),
-        (least + "1000", 9, (), "a graph has at least 1000 commands, and 9 calls"),
-        (least + "2", 9, ("theirs",), "calls of others may lack the trait: theirs"),
+        (command_buffer + " " + command_buffer + "custom_call", 9, (), "never 5 commands in a row"),
+        (command_buffer + "+COLLECTIVES", 3, (), "at least 5 commands, and figraph makes only 3"),
+        (least + "1000", 9, (), "at least 1000 commands, and figraph makes only 9"),
+        (least + "2", 9, ("theirs",), "other custom calls may lack the trait: theirs"),
         ("", 0, (), "no call of figraph's"),
     ):
         os.environ["XLA_FLAGS"] = flags
@@ -227,6 +228,7 @@ def models_that_give_something_else_are_told():
     refused("the model gave tuple", lambda: lost(PARAMS, begun(), INPUTS[0]), (TypeError,))
     refused('layout is "dhn"', lambda: begun(layout="dhn"), (ValueError,))
     refused("tokens is 16, it must be a multiple of 5", lambda: begun(pages=6, page_size=5))
+    refused("caches is empty", lambda: fj.State([], jnp.zeros(2, jnp.int32)), (ValueError,))
 
 
 run([

@@ -1,25 +1,25 @@
-"""python_package.py: what figraph, the Python package, promises, without any array library.
+"""python_package.py: tests the Python package figraph without any array library.
 
-    tests/python/python_package.py FIGRAPH     the program, for what both make
+    tests/python/python_package.py FIGRAPH     the program with which results are compared
 
-Run where the package can be imported; each example of its documentation is run too.
+Run where the package can be imported. It also runs each example of the package's documentation.
 """
 
 import array
 import ctypes
 import dataclasses
 import doctest
-import gc
 import importlib
 import inspect
+import json
 import os
+import pathlib
 import pydoc
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import weakref
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../support"))
@@ -31,8 +31,8 @@ PROGRAM = os.path.abspath(sys.argv[1])
 FOLDER = tempfile.TemporaryDirectory()
 os.chdir(FOLDER.name)
 MODULES = [figraph] + [importlib.import_module("figraph." + name) for name in (
-    "arrays", "engine", "errors", "forms", "graphs", "native", "program", "runs", "specs",
-    "stats", "streams")]
+    "arrays", "engine", "errors", "forms", "graphs", "integers", "keywords", "native", "program",
+    "prompts", "runs", "specs", "stats", "streams")]
 TUTORIAL = figraph.capture("tutorial", traits="host")
 
 
@@ -74,14 +74,14 @@ def each_status_is_a_class_that_is_named_after_it():
     for name, status in known.items():
         told = native.library.fig_status_name(status)
         if told != name.encode():
-            continue  # a number of another kind
+            continue  # this constant is not a status
         error = errors.of(status, "a sentence")
         assert type(error) is errors.CLASSES[status] and str(error) == "a sentence"
         short = {"FIG_NOMEM": "NoMemory", "FIG_IO": "Io"}.get(
             name, "".join(word.title() for word in name.split("_")[1:]))
         assert type(error).__name__ == short, name
         assert error.retryable == bool(native.library.fig_status_is_retryable(status))
-    assert len(errors.CLASSES) == 15
+    assert len(errors.CLASSES) == 16
 
 
 def what_is_refused_carries_the_library_s_sentence():
@@ -102,8 +102,8 @@ def what_is_refused_carries_the_library_s_sentence():
         refused(f"rows is {rows}", lambda: engine.step(rows * (1,)), errors.TooLarge)
     refused("513", lambda: engine.step([513]), errors.TooLarge)
     refused("positions has 1 of 2", lambda: engine.step([1, 1], positions=[3]), errors.Invalid)
-    refused("every core is beside it", engine.bind_thread, errors.Unsupported)
-    refused("horison", lambda: engine.step([1], horison=2), TypeError)
+    refused("names no node to bind", engine.bind_thread, errors.Unsupported)
+    refused("has no dispatch", lambda: engine.stage([1], dispatch=2), TypeError)
     refused("q.9", lambda: engine.bind("q.9", size=4), errors.Invalid)
     refused("__dlpack__", lambda: engine.bind("q.0", "a string"), TypeError)
     engine.close()
@@ -147,7 +147,9 @@ def dataclasses_have_the_fields_that_the_headers_have():
         (figraph.Memory, abi.fig_memory_info, {"size"}),
         (figraph.Traits, abi.fig_traits, {"size"}),
         (figraph.Progress, abi.fig_progress, {"size", "fault"}),
-        (figraph.Plan, abi.fig_plan_report, {"size", "worker_capacity"}),
+        (figraph.Plan, abi.fig_plan_report,
+         {"size", "worker_capacity", "strip_worker_tiles", "strip_worker_pieces",
+          "strip_worker_capacity"}),
         (figraph.Tensor, abi.fig_tensor_info, {"size", "rank"}),
     ]
     for ours, theirs, left_out in pairs:
@@ -191,7 +193,8 @@ def the_package_and_the_program_make_the_same_file():
 
 
 def what_waits_lets_other_threads_run():
-    """A wait for steps, each some hundred milliseconds of the engine's thread, and for a slot."""
+    """Waits for steps and for a slot. Each step takes the engine's thread some hundred
+    milliseconds."""
     graphs = figraph.capture("llama-3.1-8b", layers=1, batch_limit=16, kv_limit=8192,
                              buckets=[(16, 8192)], traits="host")
     engine = figraph.Engine(graphs, device="host", slots=2, busy_us=60_000_000)
@@ -226,9 +229,20 @@ def lengths_come_in_any_form():
     for wrong in ("1", None, 1.5):
         refused("", lambda: engine.step([1, wrong]), TypeError)
     refused("kv_lengths[0] is -1", lambda: engine.step([-1]), errors.Invalid)
-    engine.step([1, True])  # what was refused left nothing behind
+    engine.step([1, 1])  # the refused calls had no effect
     engine.wait()
     assert engine.progress().completed == 7
+
+
+def a_fork_reads_the_pages_of_its_source():
+    engine = opened()
+    engine.set_pages(0, [3, 5])
+    engine.set_pages(1, [0, 6])
+    engine.fork(0, 1, 31)
+    table = array.array("i", engine.read("page_table", 4 * 2 * 32)).tolist()
+    assert (table[:2], table[32:34]) == ([3, 5], [3, 6]), table
+    refused("entry 2 of sequence 0 was never set", lambda: engine.fork(0, 1, 48), errors.Invalid)
+    refused("source and target are both 1", lambda: engine.fork(1, 1, 16), errors.Invalid)
 
 
 def what_few_steps_have_is_forgotten_by_the_next():
@@ -250,6 +264,38 @@ def what_few_steps_have_is_forgotten_by_the_next():
     assert stats.host.count == 4 and stats.host.percentile(100) >= stats.host.percentile(50) > 0
 
 
+def packed_rows_have_queries_of_their_own():
+    graphs = figraph.capture("tutorial", traits="host", row_tokens=4, query_limit=20)
+    assert graphs.spec.query_limit == 20
+    assert graphs.tensors["q.0"].dims[0] == -3 and graphs.tensors["q.0"].multiple == 1
+    plan = graphs.plan([9, 9, 9], queries=[4, 0, 2])
+    assert plan.tiles == graphs.plan([9, 0, 9]).tiles
+    engine = figraph.Engine(graphs, device="host")
+    engine.bind_rest(pages=8)
+    for row in range(3):
+        engine.set_pages(row, [row])
+    row_bytes = 2 * 4 * 64  # the preset has 4 kv heads with head_dim 64
+    for token in range(6):  # v is 2 for even tokens and 1 for odd ones
+        value = array.array("H", 4 * 64 * [0x3C00 if token % 2 else 0x4000])
+        engine.write("v.0", value, offset=token * row_bytes)
+    engine.step([4, 9, 2], queries=[4, 0, 2])
+    engine.wait()
+    out = array.array("H", engine.read("out.0", 2 * 16 * 64 * 20))
+    heads = 16 * 64
+    assert out[0] == 0x4000 and out[4 * heads] == 0x4000  # first tokens see only themselves
+    assert out[6 * heads] == 0  # nothing was written behind the last token
+    engine.step([4, 4, 4])  # without `queries`, each row has row_tokens queries
+    engine.wait()
+    refused("query_counts[0]", lambda: engine.step([9], queries=[5]), errors.Invalid)
+    refused("queries has 2 of 1 rows", lambda: engine.step([9], queries=[1, 1]))
+    refused("query_limit", lambda: TUTORIAL.plan([9], queries=[1]), errors.Invalid)
+    device = figraph.capture("tutorial", traits="host", row_tokens=4, query_limit=20,
+                             reads=["lengths", "query_starts"])
+    assert device.tensors["query_starts"].dims == (device.spec.batch_limit + 1,)
+    refused("reads is ('query_starts',)",
+            lambda: figraph.capture("tutorial", traits="host", reads=["query_starts"]), ValueError)
+
+
 def segments_are_appended_in_place_of_a_launch():
     engine = opened()
     engine.set_pages(0, [0])
@@ -266,34 +312,8 @@ def segments_are_appended_in_place_of_a_launch():
     refused("attn.7", lambda: engine.append("attn.7", bucket=bucket), errors.Invalid)
 
 
-class Block(ctypes.Structure):
-    """Memory that says where it lies, as numpy's does, and that can be watched."""
-
-    _fields_ = [("numbers", ctypes.c_uint16 * (8 * 64 + 8))]
-
-    @property
-    def __array_interface__(self):
-        address = -(-ctypes.addressof(self) // 16) * 16
-        return {"version": 3, "data": (address, False), "shape": (8, 64), "typestr": "<f2"}
-
-
-def a_bound_array_lives_until_no_step_can_use_it():
-    engine = opened()
-    block = Block()
-    watched = weakref.ref(block)
-    engine.bind("act.0", block)
-    del block
-    engine.step([1])
-    engine.bind("act.0", size=8 * 64 * 2)
-    gc.collect()
-    assert watched() is not None
-    engine.wait()
-    gc.collect()
-    assert watched() is None
-
-
 def recorded_call(name):
-    """Graphs of a program that has one call."""
+    """Returns the graphs of a program that consists of one call."""
     program = ctypes.POINTER(abi.fig_program)()
     native.must(native.library.fig_program_create(program, abi.options(abi.fig_spec, dtype=2)))
     info = abi.options(abi.fig_tensor_info, name=b"x", role=abi.FIG_ROLE_BOUND, dtype=abi.FIG_F32,
@@ -350,6 +370,112 @@ engine.step(8 * [4096])
     assert done.returncode == 0 and not done.stderr, done
 
 
+def a_keyword_that_is_not_known_is_named_beside_what_is_meant():
+    engine = opened()
+    for words, call in (
+        ("a step has no horison: did you mean horizon?", lambda: engine.step([1], horison=2)),
+        ("a step has no horison: did you mean horizon?", lambda: engine.stage((1,), horison=2)),
+        ("a spec has no kv_limits: did you mean kv_limit?",
+         lambda: figraph.spec("tutorial", kv_limits=3)),
+        ("a spec has no traids: it has dtype, kv_dtype, ",
+         lambda: figraph.plan("tutorial", [1], traids="h200")),
+        ("a spec has no bucket", lambda: figraph.capture("tutorial", bucket=[(1, 1)])),
+        ("whose traits and fields are fixed", lambda: figraph.plan(TUTORIAL, [1], traits="h200")),
+        ("whose traits and fields are fixed", lambda: figraph.plan(TUTORIAL, [1], window=3)),
+    ):
+        refused(words, call, (TypeError,))
+
+
+CONFIG = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 64,
+          "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
+          "head_dim": 64, "hidden_act": "silu", "max_position_embeddings": 40000,
+          "rope_theta": 10000.0}
+
+
+class BrainFloat:
+    """A dtype that prints like torch's."""
+
+    def __str__(self):
+        return "torch.bfloat16"
+
+
+class Config:
+    """A configuration like those of transformers; some values may not be JSON."""
+
+    def __init__(self, **changes):
+        self.contents = {**CONFIG, "torch_dtype": BrainFloat(), **changes}
+
+    def to_dict(self):
+        return self.contents
+
+
+def a_model_may_be_a_configuration_in_memory():
+    os.makedirs("in_memory", exist_ok=True)
+    with open("in_memory/config.json", "w", encoding="utf-8") as file:
+        json.dump({**CONFIG, "torch_dtype": "bfloat16"}, file)
+    wanted = figraph.spec("in_memory", batch_limit=4)
+    assert figraph.spec(Config(), batch_limit=4) == wanted and wanted.dtype == "bf16"
+    assert figraph.capture(Config(), traits="h200", kv_limit=64).spec.kv_heads == 2
+
+    class Lean(Config):
+        def to_diff_dict(self):  # returns the fields that it would save
+            return super().to_dict()
+
+        def to_dict(self):
+            raise AssertionError("more than it would save")
+
+    assert figraph.spec(Lean(), batch_limit=4) == wanted
+    bare = Config()
+    del bare.contents["torch_dtype"]  # a configuration that was written by hand may lack it
+    for name in ("bf16", "bfloat16", BrainFloat()):
+        assert figraph.spec(bare, batch_limit=4, dtype=name) == wanted
+    refused("dtype is missing", lambda: figraph.spec(bare), (errors.Error,))
+    refused('dtype is "f7"', lambda: figraph.spec(bare, dtype="f7"), (ValueError,))
+    refused("Config: ", lambda: figraph.spec(Config(model_type="parrot")), (errors.Error,))
+    refused("it must be the name of a preset", lambda: figraph.spec(7), (TypeError,))
+
+
+def what_looks_like_a_path_is_one():
+    for path in ("nofile.json", "no/such/folder", pathlib.Path("nofile"), b"no\xff.json"):
+        refused("no", lambda: figraph.plan(path, [1]), errors.Io)
+    refused("preset nofile is unknown", lambda: figraph.plan("nofile", [1]), errors.Invalid)
+
+
+def a_dtype_goes_by_the_names_that_others_have():
+    for name in ("bf16", "bfloat16", "torch.bfloat16", BrainFloat()):
+        assert figraph.spec("tutorial", dtype=name).dtype == "bf16", name
+        assert figraph.Spec(dtype=name).dtype == "bf16"
+    assert figraph.spec("tutorial", kv_dtype="float8_e4m3fn").kv_dtype == "e4m3"
+    refused('kv_dtype is "int8"', lambda: figraph.capture("tutorial", kv_dtype="int8"), ValueError)
+
+
+def text_of_any_bytes_is_told_and_taken():
+    for path in (b"none/\xff.fig", "none/\udcff.fig", "a" + "\u00e9" * 300):
+        refused("", lambda: figraph.load(path), errors.Io)
+        refused("", lambda: TUTORIAL.save(path), errors.Io)
+    TUTORIAL.save(b"odd\xff.fig")
+    assert figraph.load("odd\udcff.fig").content_id == TUTORIAL.content_id
+    engine = opened()
+    for words, call in (
+        ("the path 'a\\x00b' has a NUL", lambda: TUTORIAL.save("a\0b")),
+        ("has a NUL", lambda: figraph.load(b"a\0b")),
+        ("has a NUL", lambda: figraph.spec("model\0/config.json")),
+        ("model is 'tutorial\\x00'", lambda: figraph.spec("tutorial\0")),
+        ("traits is 'h200\\x00'", lambda: figraph.capture("tutorial", traits="h200\0")),
+        ("name is 'v.0\\x00'", lambda: engine.write("v.0\0", b"abcd")),
+        ("name is 'v.0\\x00'", lambda: engine.read("v.0\0", 4)),
+        ("table is 'page_table\\x00'",
+         lambda: engine.set_pages(0, [0], table="page_table\0")),
+        ("table is 'page_table\\x00'",
+         lambda: engine.fork(0, 1, 16, table="page_table\0")),
+        ("segment is 'act.0\\x00'", lambda: engine.append("act.0\0", bucket=1)),
+    ):
+        refused(words, call, (ValueError,))
+    assert not os.path.exists("a")
+    long = native.sentence("x\u00e9".encode()[:-1])
+    assert long == "x\\xc3" and long.encode()
+
+
 def the_program_answers_in_python_s_own_words():
     TUTORIAL.save("run.fig")
     assert figraph.run("verify", "run.fig")["sound"] is True
@@ -358,6 +484,15 @@ def the_program_answers_in_python_s_own_words():
     with open("run.fig", "r+b") as file:
         file.truncate(100)
     refused("run.fig", lambda: figraph.run("verify", "run.fig"), errors.Error)
+    for words in (["--help"], ["verify", "--help"], ["--version"]):
+        text = subprocess.run([PROGRAM, *words], capture_output=True, text=True).stdout
+        assert text and figraph.run(*words) == text, words
+        done = subprocess.run([sys.executable, "-m", "figraph", *words], capture_output=True,
+                              text=True)
+        assert (done.returncode, done.stdout) == (0, text), done
+    done = subprocess.run([sys.executable, "-m", "figraph", "verify", "none.fig"],
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and "none.fig" in done.stderr, done
 
 
 CASES = [
@@ -371,11 +506,17 @@ CASES = [
     the_package_and_the_program_make_the_same_file,
     what_waits_lets_other_threads_run,
     lengths_come_in_any_form,
+    a_fork_reads_the_pages_of_its_source,
     what_few_steps_have_is_forgotten_by_the_next,
+    packed_rows_have_queries_of_their_own,
     segments_are_appended_in_place_of_a_launch,
-    a_bound_array_lives_until_no_step_can_use_it,
     a_callback_does_a_call_s_work_and_its_exception_is_the_cause,
     a_process_may_end_with_steps_in_flight,
+    a_keyword_that_is_not_known_is_named_beside_what_is_meant,
+    a_model_may_be_a_configuration_in_memory,
+    what_looks_like_a_path_is_one,
+    a_dtype_goes_by_the_names_that_others_have,
+    text_of_any_bytes_is_told_and_taken,
     the_program_answers_in_python_s_own_words,
 ]
 run(CASES)

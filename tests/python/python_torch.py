@@ -1,20 +1,17 @@
-"""python_torch.py: figraph.torch, called eagerly and compiled on the CPU, against float64.
+"""python_torch.py: compares figraph.torch, called eagerly and compiled on the CPU, with float64.
 
     tests/python/python_torch.py [DEVICE]
 
-Run where torch and figraph can be imported; what only a GPU has is tests/gpu/torch_step.py's.
+Run where torch and figraph can be imported. tests/gpu/torch_step.py has the tests that need a GPU.
 """
 
 import doctest
-import importlib.util
 import os
 import sys
-import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
 import cases  # noqa: E402
-import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402
 import torch  # noqa: E402
 from figraph import ffi  # noqa: E402
@@ -23,7 +20,7 @@ from sentences import refused, run  # noqa: E402
 ROWS, TOKENS, Q, KV, DIM = 3, 24, 8, 4, 64
 DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 LENGTHS = torch.tensor([24, 1, 25], dtype=torch.int32, device=DEVICE)
-SEEN = [24, 1, 0]  # of those a cache has
+SEEN = [24, 1, 0]  # the number of tokens that each row sees
 torch.manual_seed(5)
 
 
@@ -45,7 +42,7 @@ def dense(rows=ROWS, dtype=torch.float32):
 
 
 def paged():
-    """Pages of 8 tokens, three of each row, in no order."""
+    """Returns pages of 8 tokens, three for each row, in random order."""
     order = torch.randperm(3 * ROWS, generator=torch.Generator().manual_seed(1))
     table = order.to(torch.int32).reshape(ROWS, 3).to(DEVICE)
     return ft.Cache(normal(3 * ROWS, 8, KV, DIM), normal(3 * ROWS, 8, KV, DIM), table)
@@ -56,7 +53,7 @@ def copy_of(cache):
 
 
 def tokens_of(cache, row):
-    """Keys and values of a row, one token behind the other."""
+    """Returns the keys and values of a row in order."""
     if cache.page_table is None:
         return [numpy(x[row]) for x in (cache.k, cache.v)]
     pages = cache.page_table[row].long()
@@ -82,7 +79,7 @@ def activations_and_rope_are_right():
     at = torch.tensor([0, 7, 999], device=DEVICE)
     for positions in (at, at.int()):
         qkv = normal(ROWS, Q + 2 * KV, DIM)
-        q, k = qkv[:, :Q], qkv[:, Q : Q + KV]  # views
+        q, k = qkv[:, :Q], qkv[:, Q : Q + KV]  # q and k are views
         for got, one in zip(ft.apply_rope(q, k, positions), (q, k)):
             close(got, cases.rope(numpy(one), at.cpu()), 1e-4)
     rope = ft.Rope(theta=5e5, rotary_dim=32, interleaved=True)
@@ -107,7 +104,7 @@ def norms_are_right_and_add_in_place():
 
 
 def attention_is_right_over_dense_caches_and_pages():
-    q = normal(ROWS, Q + 2, DIM)[:, 1:-1]  # a view
+    q = normal(ROWS, Q + 2, DIM)[:, 1:-1]  # q is a view
     for cache in (dense(), paged()):
         for plan in (None, ft.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache)):
             out, lse = ft.attention(q, cache, LENGTHS, plan=plan, with_lse=True)
@@ -152,7 +149,8 @@ def caches_may_be_of_8_bits_with_scales():
 
 
 def layers_share_a_plan_and_grow_their_caches():
-    """The fused call, its parts under one plan, and an append that makes its own."""
+    """Compares three ways: the fused call; its parts with one plan; and an append that makes its
+    own plan."""
     for kind in (dense, paged):
         qkv = normal(ROWS, Q + 2 * KV, DIM)
         was = kind()
@@ -171,32 +169,41 @@ def layers_share_a_plan_and_grow_their_caches():
         for cache in caches:
             close(torch.from_numpy(tokens_of(cache, 0)[0][23]), keys[0], 1e-5)
             close(torch.from_numpy(tokens_of(cache, 1)[1][0]), values[1], 0)
-            assert (tokens_of(cache, 2)[0] == tokens_of(was, 2)[0]).all()  # an idle row
+            assert (tokens_of(cache, 2)[0] == tokens_of(was, 2)[0]).all()  # row 2 is idle
         close(parts[0], expected(torch.from_numpy(queries), caches[1], 0)[0], 1e-4)
         assert not fused[2].any()
 
 
 def arguments(cache, **changes):
-    """Of the operators, for opcheck."""
+    """Returns the operators' arguments, for opcheck."""
     q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
-    held = (*cache[:2], LENGTHS, *cache[2:], 0)
+    held = (*cache[:2], LENGTHS, *cache[2:], 0, None, None, 0)
     plan = ft.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache)
-    asked = (*plan, None, None, 0, 0.0, 0.125, True)
+    asked = (*plan, None, None, 0, 0.0, 0.125, False)
     angles = (DIM, False, 1.0, 1e4, 0.0, 0.0, 0.0, 0)
+    turns, outs = (*angles, False, None, None), (normal(ROWS, Q, DIM), normal(ROWS, Q))
+    rows = (normal(ROWS, DIM), normal(ROWS, DIM), normal(DIM), 1e-6, 0.0)
     ops = torch.ops.figraph
     return {
         ops.silu_and_mul: (normal(ROWS, 2 * DIM),),
-        ops.rms_norm: (normal(ROWS, DIM), normal(ROWS, DIM), normal(DIM), 1e-6, 0.0),
-        ops.apply_rope: (q, k, LENGTHS, *angles),
+        ops.silu_and_mul_out: (normal(ROWS, 2 * DIM), normal(ROWS, DIM)),
+        ops.rms_norm: rows,
+        ops.rms_norm_out: (*rows, normal(ROWS, DIM)),
+        ops.apply_rope: (q, k, LENGTHS, None, *angles),
+        ops.apply_rope_out: (q, k, LENGTHS, None, *angles, outs[0], v.clone()),
         ops.append_kv: (k, v, *held, plan.plan),
-        ops.plan: (LENGTHS, q.dtype, Q, KV, DIM, 0, TOKENS, q.dtype, 0),
-        ops.attention: (q, *held, *asked),
-        ops.decode_attention: (q, k, v, *held, *asked, *angles),
+        ops.write_kv: (k, v, *cache[:2], LENGTHS, *cache[3:], 0, None),
+        ops.plan: (LENGTHS, q.dtype, Q, KV, DIM, 0, TOKENS, q.dtype, 0, 1, False, LENGTHS,
+                   None, 0),
+        ops.attention: (q, *held, *asked, True),
+        ops.attention_out: (q, *held, *asked, *outs),
+        ops.decode_attention: (q, k, v, *held, *asked, *turns, True),
+        ops.decode_attention_out: (q, k, v, *held, *asked, *turns, *outs),
     }
 
 
 def each_operator_is_what_its_schema_says():
-    """A plan has bytes that nobody reads or writes, so only its form can be compared."""
+    """Some bytes of a plan are never read or written, so only its shape can be compared."""
     for cache in (dense(), paged()):
         for op, given in arguments(cache).items():
             whole = ("test_schema", "test_autograd_registration", "test_faketensor",
@@ -229,7 +236,7 @@ def a_compiled_step_is_the_eager_one():
 
 
 def what_is_wrong_is_refused_before_anything_runs():
-    """In words, where shapes alone are known too."""
+    """Checks the messages, for real tensors and for tensors of which only the shapes are known."""
     q, cache, x, scale = normal(ROWS, Q, DIM), dense(), normal(2, 7), normal(KV)
     k = normal(ROWS, KV, DIM)
     half = ft.Cache(cache.k, cache.v[:, :5])
@@ -247,11 +254,11 @@ def what_is_wrong_is_refused_before_anything_runs():
          LENGTHS),
         ("k is float16, it must be float32", TypeError, ft.apply_rope, q, k.half(), LENGTHS),
         ("positions is [2], it must be [3]", ValueError, ft.apply_rope, q, k, LENGTHS[:2]),
-        ("q is [8, 64], it must be [any, any, any]", ValueError, ft.attention, q[0], cache,
+        ("q is [8, 64], it must be [rows, heads, head_dim]", ValueError, ft.attention, q[0], cache,
          LENGTHS),
         ("lengths is [2], it must be [3]", ValueError, ft.attention, q, cache, LENGTHS[:2]),
         ("lengths is int64", TypeError, ft.attention, q, cache, LENGTHS.long()),
-        ("cache.k is [2, 24, 4, 64], it must be [3, 24, 4, 64]", ValueError, ft.attention, q,
+        ("cache.k is [2, 24, 4, 64], its dim 0 must be at least 3", ValueError, ft.attention, q,
          dense(2), LENGTHS),
         ("cache.v is [3, 5, 4, 64]", ValueError, ft.attention, q, half, LENGTHS),
         ("cache.v is float16", TypeError, ft.attention, q, mixed, LENGTHS),
@@ -291,6 +298,15 @@ def what_is_wrong_is_refused_before_anything_runs():
                           (ft.Logits(soft_cap=float("inf")), "logits.soft_cap is inf"),
                           (ft.Logits(window=-1), "logits.window is -1")):
         refused(words, lambda: ft.attention(q, cache, LENGTHS, logits=logits), (ValueError,))
+    wide = (1 << 32) + 16
+    for field, call in (
+        ("window", lambda: ft.attention(q, cache, LENGTHS, logits=ft.Logits(window=wide))),
+        ("window", lambda: ft.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache, window=wide)),
+        ("q_heads", lambda: ft.plan(LENGTHS, dtype=q.dtype, q_heads=wide, cache=cache)),
+        ("rotary_dim", lambda: ft.apply_rope(q, k, LENGTHS, ft.Rope(rotary_dim=wide))),
+        ("llama3_context", lambda: ft.apply_rope(q, k, LENGTHS, ft.Rope(llama3_context=wide))),
+    ):
+        refused(f"{field} is {wide}, limit", call, (OverflowError,))
     for residual, words in (
         (q[0], "residual is [8, 64], it must be [3, 8, 64]"),
         (q.half(), "residual is float16"),
@@ -301,7 +317,7 @@ def what_is_wrong_is_refused_before_anything_runs():
         refused(words, lambda: ft.rms_norm(*meta[:2], residual=meta[2]))
     given = arguments(cache)[torch.ops.figraph.attention]
     refused("plan and scratch: one is given, the other is not",
-            lambda: torch.ops.figraph.attention(*given[:9], None, *given[10:]), (ValueError,))
+            lambda: torch.ops.figraph.attention(*given[:12], None, *given[13:]), (ValueError,))
     compiled = torch.compile(ft.attention, fullgraph=True, backend="eager")
     refused("lengths is [2], it must be [3]", lambda: compiled(q, cache, LENGTHS[:2]))
 
@@ -323,217 +339,30 @@ def help_is_a_tutorial_that_holds():
         assert getattr(ft, name).__doc__, name
 
 
-# ---- DecodeStep ----------------------------------------------------------------------------------
-
-LAYERS = 2
-SPEC = figraph.Spec(dtype="f32", q_heads=Q, kv_heads=KV, head_dim=DIM, ffn_width=32, batch_limit=8,
-                    kv_limit=64, layers=LAYERS, window=9, window_layers=(1,),
-                    rope=figraph.Rope(theta=5e5))
-
-
-class Loop:
-    """Two layers without products: what one gives, the next takes."""
-
-    def __init__(self, caches, **options):
-        self.step = ft.DecodeStep(SPEC, caches, rows=ROWS, **options)
-        self.qkv = [normal(ROWS, Q + 2 * KV, DIM) for _ in range(LAYERS)]
-        self.gate_up = normal(ROWS, 64)
-        self.acts = [normal(ROWS, 32) for _ in range(LAYERS)]
-        self.outs = [normal(ROWS, Q, DIM) for _ in range(LAYERS)]
-
-    def __call__(self):
-        self.step.plan()
-        for n, qkv in enumerate(self.qkv):
-            self.acts[n].copy_(self.step.act(n, self.gate_up))
-            q, k, v = qkv.clone().split((Q, KV, KV), 1)
-            self.step.attend(n, q, k, v, self.outs[n])
-
-    def expected(self, caches, lengths):
-        """By the operators, which are compared with float64 above."""
-        for n, qkv in enumerate(self.qkv):
-            q, k, v = qkv.clone().split((Q, KV, KV), 1)
-            window = 9 if n in SPEC.window_layers else 0
-            yield ft.decode_attention(q, k, v, caches[n], lengths, rope=ft.Rope(theta=5e5),
-                                      logits=ft.Logits(window=window))
-
-
-def a_step_is_its_layers_for_every_length():
-    for kind in (dense, paged):
-        caches = [kind() for _ in range(LAYERS)]
-        if caches[0].page_table is not None:
-            caches[1] = caches[1]._replace(page_table=caches[0].page_table)
-        twins = [copy_of(cache) for cache in caches]
-        loop = Loop(caches)
-        loop.step.capture(loop)
-        for n in range(LAYERS):  # idle rows append nothing
-            assert torch.equal(caches[n].k, twins[n].k)
-        for lengths in ([24, 1, 25], [24, 1, 5], [7, 0], torch.tensor([1, 2, 3]), None):
-            loop.step(lengths)
-            if isinstance(lengths, list) and len(lengths) == 2:
-                assert loop.step.lengths.tolist() == [7, 0, 0]
-            for n, out in enumerate(loop.expected(twins, loop.step.lengths)):
-                close(loop.outs[n], numpy(out), 1e-5)
-                close(caches[n].k, numpy(twins[n].k), 1e-5)
-                close(loop.acts[n], cases.silu_and_mul(numpy(loop.gate_up)), 1e-5)
-        assert loop.step.lengths.tolist() == [1, 2, 3]
-
-
-def a_step_may_count_its_own_lengths():
-    caches, twins = [dense() for _ in range(LAYERS)], None
-    loop = Loop(caches)
-    loop.step.capture(lambda: (loop(), loop.step.lengths.add_(loop.step.lengths > 0)))
-    twins = [copy_of(cache) for cache in caches]
-    loop.step.lengths.copy_(torch.tensor([1, 5, 0]))
-    for grown in range(4):
-        loop.step()
-        lengths = torch.tensor([1 + grown, 5 + grown, 0], dtype=torch.int32, device=DEVICE)
-        for n, out in enumerate(loop.expected(twins, lengths)):
-            close(loop.outs[n], numpy(out), 1e-5)
-    assert loop.step.lengths.tolist() == [5, 9, 0]
-
-
-def positions_may_be_given_apart():
-    caches = [dense() for _ in range(LAYERS)]
-    loop, plain = Loop(caches, positions=True), Loop([copy_of(cache) for cache in caches])
-    plain.qkv, plain.gate_up = loop.qkv, loop.gate_up
-    for one in (loop, plain):
-        one.step.capture(one)
-    loop.step.positions.copy_(torch.tensor([3, 4, 5]) - 1)
-    loop.step([3, 4, 5])
-    plain.step([3, 4, 5])
-    close(loop.outs[0], numpy(plain.outs[0]), 1e-6)
-    loop.step.positions.add_(7)
-    loop.step([3, 4, 5])
-    assert not torch.allclose(loop.outs[0], plain.outs[0])
-
-
-def a_step_refuses_what_it_cannot_hold():
-    caches = [dense() for _ in range(LAYERS)]
-    loop = Loop(caches, check=True)
-    refused("no loop was captured", lambda: loop.step([1]), (figraph.errors.Order,))
-    loop.step.capture(loop)
-    was = [out.clone() for out in loop.outs]
-    for lengths, row in (([24, 25], 1), (torch.tensor([-1, 1, 1]), 0)):
-        words = f"row {row} has length {int(lengths[row])}, its cache holds {TOKENS}"
-        refused(words, lambda: loop.step(lengths), (figraph.errors.TooLarge,))
-    loop.step.lengths.fill_(25)
-    refused("row 0 has length 25", loop.step, (ValueError,))
-    assert all(torch.equal(a, b) for a, b in zip(was, loop.outs))
-    refused("lengths is [4], the step has 3 rows", lambda: loop.step([1, 1, 1, 1]))
-    refused("tensor q.0: the array has dtype f16",
-            lambda: loop.step.attend(0, *(x.half() for x in loop.qkv[0].split((Q, KV, KV), 1))))
-    refused("tensor act.0 is not on the device of the others",
-            lambda: loop.step.act(0, loop.gate_up, loop.acts[0].to("meta")))
-    refused("the program has no tensor gate_up.2", lambda: loop.step.act(2, loop.gate_up))
-    refused("shape [2, 64]", lambda: loop.step.act(0, loop.gate_up[:2]))
-    refused("the program has no tensor q_norm.0",
-            lambda: Loop(caches, weights={"q_norm.0": normal(DIM)}))
-
-
-def what_readme_shows_is_what_happens():
-    with open(os.path.join(HERE, "../../README.md"), encoding="utf-8") as readme:
-        shown = readme.read().split("```python\nimport figraph.torch as ft\n")[1].split("```")[0]
-    names = dict(ft=ft)
-    exec(shown, names)
-
-    class Layer:
-        """Products by weights of one, of heads that all are what a row holds."""
-
-        def qkv(self, x):
-            return [x.view(ROWS, 1, DIM).repeat(1, heads, 1) for heads in (Q, KV, KV)]
-
-        def output(self, out):
-            return out.mean(1)
-
-        def gate_up(self, x):
-            return x.repeat(1, 64 // DIM)
-
-        def down(self, act):
-            return act.sum(1, keepdim=True).expand(ROWS, DIM)
-
-    hidden, caches = normal(ROWS, DIM), [dense() for _ in range(LAYERS)]
-    was, twins = hidden.clone(), [copy_of(cache) for cache in caches]
-    step = names["captured"](SPEC, caches, [Layer()] * LAYERS, hidden)
-    hidden.copy_(was)
-    step([5, 1, 24])
-    for n, cache in enumerate(twins):
-        window = 9 if n in SPEC.window_layers else 0
-        out = ft.decode_attention(*Layer().qkv(was), cache, step.lengths,
-                                  rope=ft.Rope(theta=5e5), logits=ft.Logits(window=window))
-        was = was + out.mean(1)
-        was = was + Layer().down(ft.silu_and_mul(was))
-    close(hidden, numpy(was), 1e-4)
-    refused("row 0 has length 25", lambda: step([25]))
-
-
-def stand_in_for_vllm():
-    """As much of vLLM's modules as the sketch names; what FlashAttention would do, it says."""
-
-    class Backend:
-        pass
-
-    class Builder:
-        def build(self, common_prefix_len, common, fast_build=False):
-            return types.SimpleNamespace(seq_lens=common.seq_lens, use_cascade=False,
-                                         block_table=common.block_table_tensor)
-
-    class Impl:
-        def __init__(self, num_heads, *rest, sinks=None):
-            self.num_heads, self.alibi_slopes, self.sinks = num_heads, None, sinks
-
-        def forward(self, *rest):
-            return "FlashAttention's"
-
-    registered = {}
-    modules = {
-        "backend": dict(AttentionCGSupport=types.SimpleNamespace(UNIFORM_SINGLE_TOKEN_DECODE=1)),
-        "backends.flash_attn": dict(FlashAttentionBackend=Backend, FlashAttentionImpl=Impl,
-                                    FlashAttentionMetadataBuilder=Builder),
-        "backends.registry": dict(
-            AttentionBackendEnum=types.SimpleNamespace(CUSTOM="CUSTOM"),
-            register_backend=lambda name, path: registered.update({name: path})),
-        "backends": {},
-    }
-    for name, contents in modules.items():
-        module = sys.modules["vllm.v1.attention." + name] = types.ModuleType(name)
-        vars(module).update(contents)
-    flash = sys.modules["vllm.v1.attention.backends.flash_attn"]
-    sys.modules["vllm.v1.attention.backends"].flash_attn = flash
-    for name in ("vllm", "vllm.v1", "vllm.v1.attention"):
-        sys.modules[name] = types.ModuleType(name)
-    return registered
-
-
-def the_sketch_for_vllm_attends_where_it_is_to():
-    registered = stand_in_for_vllm()
-    path = os.path.join(HERE, "../../examples/vllm_backend.py")
-    found = importlib.util.spec_from_file_location("vllm_backend", path)
-    sketch = importlib.util.module_from_spec(found)
-    sys.modules["vllm_backend"] = sketch
-    found.loader.exec_module(sketch)
-    sketch.register()
-    assert registered == {"CUSTOM": "vllm_backend.FigraphBackend"}
-    assert not sketch.FigraphBackend.supports_kv_cache_dtype("fp8")
-    cache, q = paged(), normal(ROWS + 2, Q, DIM)  # vLLM pads rows
-    common = types.SimpleNamespace(seq_lens=LENGTHS, block_table_tensor=cache.page_table,
-                                   max_query_len=1)
-    impl = sketch.FigraphBackend.get_impl_cls()(Q, DIM, 0.125, KV, sliding_window=9)
-    builder = sketch.FigraphBackend.get_builder_cls()()
-    made, out = builder.build(0, common), torch.zeros_like(q)
-    both = torch.stack(cache[:2])
-    assert impl.forward(None, q, None, None, both, made, out) is out
-    for row in range(ROWS):
-        close(out[row], expected(q, cache, row, sm_scale=0.125, window=9)[0], 1e-5)
-    assert not out[ROWS:].any() and list(made.figraph_plans.by_window) == [9]
-    common.max_query_len = 5
-    prompts = builder.build(0, common)
-    assert impl.forward(None, q, None, None, both, prompts, out) == "FlashAttention's"
+def operators_take_keys_and_values_of_one_pool():
+    """FlashInfer and vLLM keep K and V in one array: [pages, 2, tokens, heads, head_dim]."""
+    for kind, layout in ((paged, "nhd"), (paged, "hnd"), (dense, "nhd"), (dense, "hnd")):
+        apart = kind()
+        if layout == "hnd":
+            swapped = (x.transpose(1, 2).contiguous() for x in apart[:2])
+            apart = ft.Cache(*swapped, apart.page_table)
+        pool = torch.stack(apart[:2], 1)
+        together = ft.Cache(pool[:, 0], pool[:, 1], apart.page_table)
+        q, k, v = normal(ROWS, Q + 2 * KV, DIM).split((Q, KV, KV), 1)
+        plan = ft.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=together, layout=layout)
+        for lent in (None, plan):
+            outs = []
+            for cache in (apart, together):
+                given = dict(plan=lent, layout=layout)
+                ft.append_kv(k, v, cache, LENGTHS, **given)
+                outs.append(ft.attention(q, cache, LENGTHS, **given))
+                outs.append(ft.decode_attention(q.clone(), k.clone(), v, cache, LENGTHS, **given))
+            assert torch.equal(outs[0], outs[2]) and torch.equal(outs[1], outs[3])
+            assert torch.equal(apart.k, together.k) and torch.equal(apart.v, together.v)
 
 
 CASES = [
     norms_are_right_and_add_in_place,
-    the_sketch_for_vllm_attends_where_it_is_to,
-    what_readme_shows_is_what_happens,
     activations_and_rope_are_right,
     attention_is_right_over_dense_caches_and_pages,
     logits_and_what_is_per_head_are_as_asked,
@@ -544,10 +373,7 @@ CASES = [
     what_is_wrong_is_refused_before_anything_runs,
     eager_calls_make_no_more_runners,
     help_is_a_tutorial_that_holds,
-    a_step_is_its_layers_for_every_length,
-    a_step_may_count_its_own_lengths,
-    positions_may_be_given_apart,
-    a_step_refuses_what_it_cannot_hold,
+    operators_take_keys_and_values_of_one_pool,
 ]
 if __name__ == "__main__":
     run(CASES)

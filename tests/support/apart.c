@@ -1,13 +1,15 @@
-/* apart.c: the standard step as three operations a layer, as files hold it that were made before it
- * was one, and as who needs something between them records it. */
+/* apart.c: records the standard step with RoPE, append and attention as three nodes per layer. Old
+ * files hold such steps. A caller that puts its own work between the three nodes records them
+ * too. */
 #include "tests/support/apart.h"
 
-#include "graphs/decode_step.h"
+#include "graphs/record/decode_step.h"
 
 static void record_attention(fig_program *program, const fig_decode_attention_op *op) {
-    fig_rope(program,
-             FIG_OPTIONS(fig_rope_op, .q = op->q, .k = op->k, .q_norm = op->q_norm,
-                         .k_norm = op->k_norm, .rope = op->rope, .rope_table = op->rope_table));
+    if (!op->plain)
+        fig_rope(program,
+                 FIG_OPTIONS(fig_rope_op, .q = op->q, .k = op->k, .q_norm = op->q_norm,
+                             .k_norm = op->k_norm, .rope = op->rope, .rope_table = op->rope_table));
     fig_append_kv(program,
                   FIG_OPTIONS(fig_append_kv_op, .k = op->k, .v = op->v, .cache = op->cache));
     fig_attention(program,

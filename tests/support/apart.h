@@ -1,6 +1,6 @@
-/* apart.h: the standard step with RoPE, append and attention as nodes of their own.
+/* apart.h: the standard step with RoPE, append and attention as separate nodes.
  *
- * Invariant: its tensors are those of fig_program_decode_step, in their order. */
+ * Invariant: it has the tensors of fig_program_decode_step, in the same order. */
 #ifndef FIG_TESTS_SUPPORT_APART_H
 #define FIG_TESTS_SUPPORT_APART_H
 

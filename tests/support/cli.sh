@@ -1,10 +1,10 @@
 #!/bin/sh
-# cli.sh: what the tests of command lines share: running figraph, or what FIGRAPH names, and saying
-# how a check went.
+# cli.sh: shared by the tests of command lines. Runs figraph (or the program in FIGRAPH) and reports
+# each check.
 #
-# Sourced by tests/test_*.sh. Owns $scratch, which goes when the test ends, and the counts that its
-# last line tells. Invariant: after `run` the output is in $scratch/out and err, the exit code in
-# $code.
+# Sourced by test_*.sh. Owns $scratch, which is removed when the test ends, and the counts in
+# the test's last line. Invariant: after `run`, $scratch/out and $scratch/err hold the output, and
+# $code the exit code.
 set -u
 LC_ALL=C
 export LC_ALL
@@ -18,7 +18,7 @@ failed=0
 words=
 code=0
 
-verdict() { # 0: it holds; what was to hold
+verdict() { # STATUS, EXPECTATION: counts a pass if STATUS is 0
     if [ "$1" -eq 0 ]; then
         passed=$((passed + 1))
         return
@@ -36,35 +36,36 @@ run() {
 }
 ends() { # CODE
     [ "$code" -eq "$1" ]
-    verdict $? "the exit code is to be $1"
+    verdict $? "the exit code must be $1"
 }
 prints() { # TEXT
     grep -qF -e "$1" "$scratch/out"
-    verdict $? "stdout is to hold \"$1\""
+    verdict $? "stdout must hold \"$1\""
 }
 fits() { # COLUMNS
     LC_ALL=C.UTF-8 awk -v most="$1" 'length > most { long = 1 } END { exit long }' "$scratch/out"
-    verdict $? "no line is to be wider than $1 columns"
+    verdict $? "no line must be wider than $1 columns"
 }
 quiet() {
     [ ! -s "$scratch/err" ]
-    verdict $? "stderr is to be empty"
+    verdict $? "stderr must be empty"
 }
 says() {
     [ "$(wc -l < "$scratch/err")" -eq 1 ] && grep -q "^$name: " "$scratch/err"
-    verdict $? "stderr is to be one line that begins with $name:"
+    verdict $? "stderr must be one line that begins with $name:"
     for word; do
         grep -qF -e "$word" "$scratch/err"
-        verdict $? "the sentence is to hold \"$word\""
+        verdict $? "the sentence must hold \"$word\""
     done
 }
-refused() { # WORD...: bad usage, said in one line, and nothing on stdout
+refused() { # WORD...: bad usage is reported in one line with these words; stdout stays empty
     ends 2
     [ ! -s "$scratch/out" ]
-    verdict $? "stdout is to be empty"
+    verdict $? "stdout must be empty"
     says "$@"
 }
-# Expressions over the JSON that was printed, named j. One program reads them all.
+# Evaluates Python expressions in which `j` is the printed JSON. One Python process evaluates all of
+# them.
 json() {
     python3 -c 'import json, sys
 j = json.load(open(sys.argv[1]))
@@ -73,18 +74,18 @@ for expression in sys.argv[2:]:
         holds = bool(eval(expression))
     except Exception:
         holds = False
-    print(int(not holds), "the JSON is to have " + expression)' "$scratch/out" "$@" \
+    print(int(not holds), "the JSON must have " + expression)' "$scratch/out" "$@" \
         > "$scratch/json" 2>&1
-    verdict $? 'stdout is to be JSON'
+    verdict $? 'stdout must be JSON'
     while read -r holds sentence; do
         verdict "$holds" "$sentence"
     done < "$scratch/json"
 }
 lacks() { # TEXT
     ! grep -qF -e "$1" "$scratch/out"
-    verdict $? "stdout is not to hold \"$1\""
+    verdict $? "stdout must not hold \"$1\""
 }
-# The tutorial as a config.json.
+# Writes the tutorial's config.json.
 write_config() {
     cat > "$scratch/config.json" << 'END'
 {"model_type": "llama", "hidden_size": 1024, "intermediate_size": 64, "num_hidden_layers": 1,
@@ -94,7 +95,7 @@ write_config() {
 END
 }
 
-# A small model of two kinds of layers.
+# Writes the config of a small model with two kinds of layers.
 write_gemma() {
     cat > "$scratch/gemma.json" << 'END'
 {"model_type": "gemma2", "hidden_size": 512, "intermediate_size": 128, "num_hidden_layers": 2,

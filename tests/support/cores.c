@@ -1,4 +1,4 @@
-/* cores.c: see cores.h for what it is for. */
+/* cores.c: see cores.h. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "tests/support/cores.h"
 

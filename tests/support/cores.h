@@ -1,8 +1,9 @@
-/* cores.h: two cores of this machine for a test to be bound to, and what the kernel says of that.
+/* cores.h: chooses two cores of this machine for a test, and asks the system where a thread may
+ * run.
  *
- * From set_up to tear_down hwloc takes any machine that it is told of for this one, so that what it
- * binds is bound. Invariant: a test begins on a thread that may run on both cores and no others,
- * and the process is as it was after it. */
+ * Between set_up and tear_down, hwloc believes that the machine is as the test describes it, so
+ * that binding works. Invariant: a test begins on a thread that may run on exactly the two cores.
+ * tear_down undoes everything. */
 #ifndef FIG_TESTS_SUPPORT_CORES_H
 #define FIG_TESTS_SUPPORT_CORES_H
 
@@ -15,14 +16,16 @@ typedef struct fig_cores {
 int fig_cores_set_up(void **state);
 int fig_cores_tear_down(void **state);
 
-/* Those of a test that was set up so; skips it where the process may run on one core alone. */
+/* Returns the two cores of a test. Skips the test if the process may run on only one core. */
 fig_cores fig_cores_of(void **state);
 
-/* Makes this the machine that hwloc finds, until tear_down: a format for the two cores' numbers. */
+/* Makes hwloc find the machine `synthetic` until tear_down. This format string has a place for each
+ * of the two cores' numbers. */
 __attribute__((format(printf, 2, 0))) void fig_cores_pretend(const fig_cores *cores,
                                                              const char *synthetic);
 
-/* Fails unless the calling thread may run on these and no others; second: -1: there is none. */
+/* Fails unless the calling thread may run on exactly these cores. second: -1 if there is only one
+ * core. */
 void fig_cores_check(int first, int second);
 
 #endif

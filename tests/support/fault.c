@@ -1,8 +1,8 @@
-/* fault.c: the gates before functions that can fail.
+/* fault.c: gates in front of functions that can fail.
  *
- * The linker sends every call of a gated function to __wrap_<name>, and __real_<name> to the
- * function itself. A failing close or fclose closes all the same, as on Linux, so that a test of
- * its failure leaks nothing. Invariant: a disarmed gate only passes on. */
+ * The linker turns each call of a gated function into a call of __wrap_<name>; __real_<name> is the
+ * function itself. A gated close or fclose still closes when it fails, as on Linux, so that a test
+ * of the failure leaks nothing. Invariant: a disarmed gate only passes calls on. */
 #include "tests/support/fault.h"
 
 #include <assert.h>
@@ -22,13 +22,14 @@
 
 #include <hwloc.h>
 
-/* Declares what the linker defines and opens the definition of what it calls. */
+/* Declares both of the linker's names and begins the definition of the gate. */
 #define GATE(type, name, arguments)                                                                \
     type __real_##name arguments;                                                                  \
     type __wrap_##name arguments;                                                                  \
     type __wrap_##name arguments
 
-/* FAIL_WITH(ENOMEM, NULL) leaves a gate where it is its call that fails. */
+/* FAIL_WITH(ENOMEM, NULL) sets errno and returns from the gate if this is the call that must
+ * fail. */
 #define FAIL_WITH(code, value)                                                                     \
     do {                                                                                           \
         if (fault_is_due()) {                                                                      \
@@ -37,10 +38,11 @@
         }                                                                                          \
     } while (0)
 
-static _Thread_local int64_t fault_due; /* calls until the one that fails; 0: none will */
+/* Which of the coming calls fails, counted from 1; 0: none. */
+static _Thread_local int64_t fault_due;
 static _Thread_local int64_t fault_seen;
 static _Thread_local int fault_armed, fault_kills;
-static _Thread_local uint64_t fault_bytes; /* asked for while armed */
+static _Thread_local uint64_t fault_bytes; /* the bytes that were requested while armed */
 static _Thread_local size_t fault_most_bytes;
 
 static void count_bytes(size_t bytes) {
@@ -129,8 +131,8 @@ GATE(void *, mmap, (void *address, size_t bytes, int access, int flags, int file
 
 /* ---- hwloc ----------------------------------------------------------------------------------- */
 
-/* What hwloc allocates inside a call, through these same gates where it is linked in, is its own
- * affair: it does not survive every want of memory. */
+/* If hwloc is linked statically, it allocates through these gates too. Within hwloc's functions
+ * nothing is made to fail, since hwloc does not survive every failed allocation. */
 #define SHIELD(type, name, arguments)                                                              \
     const int armed = fault_armed;                                                                 \
     fault_armed = 0;                                                                               \
@@ -143,7 +145,7 @@ GATE(int, hwloc_topology_init, (hwloc_topology_t * topology)) {
     SHIELD(int, hwloc_topology_init, (topology));
 }
 
-/* Never fails: a library that knows no such components has none to leave out. */
+/* Never fails: if the library lacks these components, there is nothing to exclude. */
 GATE(int, hwloc_topology_set_components,
      (hwloc_topology_t topology, unsigned long flags, const char *name)) {
     SHIELD(int, hwloc_topology_set_components, (topology, flags, name));
@@ -185,7 +187,8 @@ int __wrap_openat(int directory, const char *path, int flags, ...);
 int __wrap_openat(int directory, const char *path, int flags, ...) {
     va_list list;
     va_start(list, flags);
-    /* O_TMPFILE has no single bit, and takes a mode as O_CREAT does. */
+    /* O_TMPFILE consists of several bits, of which O_WRONLY is always set with it here. Like
+     * O_CREAT, it takes a mode. */
     const mode_t mode = flags & O_WRONLY ? va_arg(list, mode_t) : 0;
     va_end(list);
     FAIL_WITH(EMFILE, -1);
@@ -343,7 +346,7 @@ GATE(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_condattr
 
 /* ---- Checked forms --------------------------------------------------------------------------- */
 
-/* Where a system's compiler checks sizes by default, calls arrive under these names of glibc's. */
+/* If the system's compiler adds checks of sizes by default, calls use these names of glibc. */
 #define CHECKED(type, name, arguments)                                                             \
     type __wrap_##name arguments;                                                                  \
     type __wrap_##name arguments

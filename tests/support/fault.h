@@ -1,8 +1,9 @@
-/* fault.h: make the n-th call to memory, files or threads fail.
+/* fault.h: makes the n-th call to memory, files or threads fail.
  *
- * A test binary is linked with each gated function wrapped (GATES in the Makefile): calls of the
- * library and of the test pass through fault.c, those of other libraries do not. Nothing fails
- * unless armed. Invariant: only calls of the thread that armed are counted or failed.
+ * A test binary is linked so that each gated function is wrapped (GATES in the Makefile). Calls
+ * from the library and from the test pass through fault.c; calls from other libraries do not.
+ * Nothing fails unless a thread arms the gates. Invariant: only that thread's calls are counted and
+ * can fail.
  *
  *     for (int64_t n = 1;; n++) {
  *         fig_fault_arm(n);
@@ -16,29 +17,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How far a loop over all points of failure goes at once. Other variants fail at each; under tsan
- * a step is ten times as slow, and what threads share is the same at most points. */
+/* The stride of a loop over all points of failure. Other builds try every point. tsan skips most
+ * points, because a step is ten times as slow there, and threads share memory in the same way at
+ * most points. */
 #ifdef __SANITIZE_THREAD__
 enum { FIG_FAULT_STRIDE = 7 };
 #else
 enum { FIG_FAULT_STRIDE = 1 };
 #endif
 
-/* From here on the n-th gated call of this thread fails, once; 0: none does, calls are counted. */
+/* From this call on, the n-th gated call of this thread fails, once. 0: calls are counted and none
+ * fails. */
 void fig_fault_arm(int64_t n);
 
-/* The same, but where the n-th call would begin the process ends as by kill -9. */
+/* Does the same, except that the n-th call ends the process as kill -9 would. */
 void fig_fault_arm_kill(int64_t n);
 
-/* Nothing fails any more. Returns the gated calls seen since arm: fewer than its n means that none
- * failed. Call it before an assertion, since what reports one may allocate. */
+/* Disarms the gates. Returns the number of gated calls since fig_fault_arm(). If this is less than
+ * n, none failed. Call it before an assertion, since reporting a failed assertion may allocate. */
 int64_t fig_fault_disarm(void);
 
-/* Bytes that this thread asked memory for between arm and disarm, whatever was given back. */
+/* Returns the bytes that this thread requested between arming and disarming, including those that
+ * it freed again. */
 uint64_t fig_fault_bytes(void);
 
-/* From here on read, write, pread and pwrite of this thread move at most `bytes` at a time, as they
- * may at any time; 0: as many as asked. */
+/* From this call on, this thread's read, write, pread and pwrite move at most `bytes` bytes at a
+ * time, which POSIX permits. 0: no limit. */
 void fig_fault_shorten(size_t bytes);
 
 #endif

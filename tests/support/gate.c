@@ -1,4 +1,4 @@
-/* gate.c: see gate.h for what it is for. */
+/* gate.c: see gate.h. */
 #include "tests/support/gate.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ fig_graphs *fig_gate_graphs(void) {
     return graphs;
 }
 
-/* ---- An engine with all of it bound -------------------------------------------------------- */
+/* ---- An engine with all tensors bound ------------------------------------------------------ */
 
 fig_status fig_gate_bind(fig_engine *engine, const char *name, void *address, size_t bytes) {
     return fig_engine_bind(

@@ -1,4 +1,4 @@
-/* hang.c: an alarm for what hangs, and pauses for what is to be late. */
+/* hang.c: ends a test that hangs, and pauses in tests where something must come late. */
 #include "tests/support/hang.h"
 
 #include <time.h>

@@ -1,9 +1,9 @@
-/* place.c: see place.h for what it is for.
+/* place.c: see place.h.
  *
- * A pinned block costs the driver far more than a test's use of it, so freed ones are kept by the
- * size that they were rounded up to. FIG_PLACE=exact keeps none and rounds nothing, so that
- * compute-sanitizer sees each block's own end. Invariant: `held` guards the blocks and the one
- * device, which takes one thread at a time. */
+ * The driver takes much longer to allocate a pinned block than a test uses the block. So sizes are
+ * rounded up, and freed blocks are kept for reuse, by rounded size. With FIG_PLACE=exact no block
+ * is kept or rounded, so that compute-sanitizer sees the exact end of each. Invariant: `held`
+ * guards the blocks and the single device, which only one thread may use at a time. */
 #include "include/figraph_unstable.h"
 #include "tests/support/place.h"
 
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/device.h"
-#include "kernels/families.h"
+#include "engine/seam/device.h"
+#include "kernels/table/families.h"
 
 enum {
     ALIGNMENT = 64,
-    CLASS_COUNT = 48, /* powers of two */
-    CLASS_LEAST = 12, /* a page: a smaller block takes no less */
-    GUARD = 64,       /* bytes behind a block at least, and watched at most */
+    CLASS_COUNT = 48, /* sizes are rounded to powers of two */
+    CLASS_LEAST = 12, /* 4096 bytes, the least size */
+    GUARD = 64,       /* watched bytes after the end of each block */
     GUARD_BYTE = 0xa5,
     POISON_BYTE = 0xff,
     CASES_LEAST = 24
@@ -31,12 +31,12 @@ static const int64_t launch_limit_us = 60000000;
 typedef struct place_block {
     struct place_block *next;
     fig_block memory;
-    size_t bytes;     /* asked for */
-    int32_t of_class; /* -1: exact, never kept */
+    size_t bytes;     /* the bytes that were requested */
+    int32_t of_class; /* -1: the block has the exact size and is not kept */
 } place_block;
 
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
-static fig_dev *dev; /* opened when first needed, never closed: it ends with the program */
+static fig_dev *dev; /* opened at the first use and never closed */
 static fig_dev_stream *stream;
 static place_block *used, *kept[FIG_MEMORY_PINNED + 1][CLASS_COUNT];
 static int host_holds;
@@ -73,7 +73,7 @@ const char *fig_place_name(void) {
     return is_plain() ? "cuda.plain" : "cuda.hopper";
 }
 
-/* Outlives whoever asks for it. */
+/* Static, since it must outlive the engines that were opened with it. */
 static const fig_test_options plain_kernels = {.size = sizeof plain_kernels, .plain_kernels = 1};
 
 fig_engine_options fig_place_options(void) {
@@ -87,7 +87,7 @@ fig_status fig_place_open(fig_engine **engine, const fig_graphs *graphs) {
     return fig_engine_open(engine, graphs, &options);
 }
 
-/* Said once by each test that says it, however many engines it opens. */
+/* Prints the reason once per test, however many engines the test opens. */
 fig_engine_options fig_place_host_only(const char *why) {
     static const char *last;
     if (fig_place_device() != FIG_DEVICE_HOST && why != last) printf("host only: %s\n", why);
@@ -132,7 +132,7 @@ static fig_status open_device(void) {
     return status;
 }
 
-/* A launch that does not end is left to the program's end, with all that it holds. */
+/* Waits for the launch. If it does not end, leaks everything that it uses. */
 static fig_status run_graph(const fig_dev_graph *graph) {
     fig_dev_exec *exec;
     fig_status status = fig_device_cuda.exec_create(dev, &exec, graph);
@@ -272,7 +272,7 @@ void fig_place_lend(fig_engine_options *options) {
     options->release = take_back;
 }
 
-/* ---- Memory of the test's ------------------------------------------------------------------ */
+/* ---- The test's memory --------------------------------------------------------------------- */
 
 void *fig_place_allocate_as_is(size_t bytes) {
     void *address = NULL;

@@ -1,50 +1,55 @@
-/* place.h: the device that tests run on, and where the memory lies that they give to it.
+/* place.h: chooses the device that tests run on, and allocates the memory that they pass to it.
  *
- * FIG_DEVICE is "host", the default, or "cuda"; there FIG_IMAGE is "hopper", the default, or
- * "plain". On cuda memory is pinned and mapped, so that an address is the test's and the GPU's, and
- * what a kernel left is read where it lies once the test has waited. Invariant: whatever an engine
- * or a kernel is given an address of was allocated here, with not a byte more than was asked for
- * that nobody watches. */
+ * FIG_DEVICE is "host", the default, or "cuda". On cuda, FIG_IMAGE is "hopper", the default, or
+ * "plain". Memory on cuda is pinned and mapped: host and GPU use the same addresses, and after a
+ * wait a test reads a kernel's results in place. Invariant: every address that an engine or a
+ * kernel gets was allocated here, and bytes after the end of each block are watched. */
 #ifndef FIG_TESTS_SUPPORT_PLACE_H
 #define FIG_TESTS_SUPPORT_PLACE_H
 
 #include <stddef.h>
 
 #include "include/figraph.h"
-#include "kernels/table.h"
+#include "kernels/table/table.h"
 
-/* Exits the program where the environment says what no device is. */
+/* Ends the program if the environment names an unknown device. */
 fig_device fig_place_device(void);
-const char *fig_place_name(void); /* "host", "cuda.hopper", "cuda.plain" */
+const char *fig_place_name(void); /* "host", "cuda.hopper" or "cuda.plain" */
 
-/* What an engine is opened with; a test adds what it needs. */
+/* Returns options for an engine. A test may add to them. */
 fig_engine_options fig_place_options(void);
-fig_status fig_place_open(fig_engine **engine, const fig_graphs *graphs); /* with those */
-/* cuda: the engine's memory is lent to it, of blocks that are kept for the next, since the driver
- * stops the GPU where it takes one back. */
+/* Opens an engine with fig_place_options(). */
+fig_status fig_place_open(fig_engine **engine, const fig_graphs *graphs);
+/* On cuda, lends the engine memory from blocks that are kept for reuse, since the driver stops the
+ * GPU whenever it frees a block. */
 void fig_place_lend(fig_engine_options *options);
-/* Those of a test that is about the host, wherever others run: its reason is printed there. */
+/* Returns options for a test that concerns the host alone, whatever device other tests use. Prints
+ * the reason. */
 fig_engine_options fig_place_host_only(const char *why);
-/* From here on the whole program runs on the host, wherever others run. */
+/* From this call on, the whole program runs on the host, whatever device other programs use. */
 void fig_place_host_program(const char *why);
-/* Between the two as well: a test whose driver is a fake has no memory of a real GPU. */
+/* Between hold and release, tests run on the host. This is for a test with a fake driver, which has
+ * no memory of a real GPU. Pairs may be nested. */
 void fig_place_hold_host(void);
 void fig_place_release_host(void);
-/* What graphs are lowered for: NULL, the host, or the machine of the GPU's kind. */
+/* Returns the machine to lower for: NULL for the host, or a machine like the GPU. */
 const fig_traits *fig_place_traits(void);
 
-/* How many of so many random cases to try: all, or an n-th of them, but 24 at least, where
- * FIG_CASE_SHARE is n, as under a tool that makes each take a hundred times as long. */
+/* Returns how many of `all` random cases to try. That is all of them unless FIG_CASE_SHARE is n;
+ * then it is every n-th, but at least 24. This is for tools that slow a case down a hundred
+ * times. */
 int fig_place_cases(int all);
 
-/* 64-byte aligned, every byte 0xff: a NaN in every float type. NULL with a message where there is
- * none. On the host asan sees the first byte past it; on cuda what lies behind it is watched, and
- * free ends the program where it has changed. Any thread may call. */
+/* Allocates memory, aligned to 64 bytes. Every byte is 0xff, which makes a NaN in every float type.
+ * Returns NULL with a message if memory ran out. On the host, asan notices the first byte past the
+ * end. On cuda, bytes after the end are watched, and fig_place_free() ends the program if they have
+ * changed. Any thread may call this. */
 void *fig_place_allocate(size_t bytes);
-void *fig_place_allocate_as_is(size_t bytes); /* of any bytes, for who writes all of them */
-void fig_place_free(void *address);           /* NULL is nothing */
+/* Does not initialise the memory, for callers that write every byte. */
+void *fig_place_allocate_as_is(size_t bytes);
+void fig_place_free(void *address); /* accepts NULL */
 
-/* cuda alone: the kernel once, as the one node of a graph, from launch to end. */
+/* On cuda only. Runs the kernel once, to its end, as the only node of a graph. */
 fig_status fig_place_launch(fig_op op, const void *params);
 
 #endif

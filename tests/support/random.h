@@ -1,7 +1,7 @@
-/* random.h: a small seeded generator, so that a random test repeats.
+/* random.h: a small random number generator with a seed, so that a random test can be repeated.
  *
- * Owns no state: a test holds its generator and prints its seed where it fails. Invariant: the same
- * seed gives the same numbers on every machine and in every variant. */
+ * A test owns its generator, and prints the seed if it fails. Invariant: the same seed gives the
+ * same numbers on every machine and in every build. */
 #ifndef FIG_TESTS_SUPPORT_RANDOM_H
 #define FIG_TESTS_SUPPORT_RANDOM_H
 
@@ -16,7 +16,7 @@ static inline fig_random fig_random_seed(uint64_t seed) {
     return (fig_random){seed};
 }
 
-/* splitmix64: every state gives a full-period sequence, so no seed is a bad one. */
+/* splitmix64. Its period does not depend on the state, so every seed is good. */
 static inline uint64_t fig_random_bits(fig_random *random) {
     uint64_t bits = random->state += UINT64_C(0x9e3779b97f4a7c15);
     bits = (bits ^ (bits >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -24,7 +24,7 @@ static inline uint64_t fig_random_bits(fig_random *random) {
     return bits ^ (bits >> 31);
 }
 
-/* Uniform in [low, high], both ends included, but for a bias below 2^-32 of the range. */
+/* Uniform in [low, high], both ends included. The bias is below 2^-32 of the range. */
 static inline int32_t fig_random_range(fig_random *random, int32_t low, int32_t high) {
     assert(low <= high);
     uint64_t count = (uint64_t)((int64_t)high - low + 1);
@@ -37,7 +37,7 @@ static inline float fig_random_float(fig_random *random) {
     return (float)(fig_random_bits(random) >> 40) * 0x1p-23f - 1.0f;
 }
 
-/* Mean 0, variance 1, never beyond 6: the sum of twelve uniform draws. */
+/* Mean 0, variance 1, never beyond 6. The result is the sum of twelve uniform draws. */
 static inline float fig_random_normal(fig_random *random) {
     float sum = 0.0f;
     for (int i = 0; i < 12; i++)

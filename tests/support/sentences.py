@@ -1,4 +1,4 @@
-"""sentences.py: runs functions whose names are sentences, and says in the end how many passed."""
+"""sentences.py: runs test functions, whose names are sentences, and prints how many passed."""
 
 import sys
 import traceback

@@ -1,13 +1,14 @@
 #!/bin/sh
-# tally.sh: what tests share that run other programs which count for themselves.
+# tally.sh: shared by tests that run other programs, each of which counts its own cases.
 #
-# Sourced by tests/test_*.sh. Owns $scratch, which goes when the test ends, and the counts that
-# `finish` tells in the last line.
+# Sourced by test_*.sh. Owns $scratch, which is removed when the test ends, and the counts
+# that `finish` prints in the last line.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 passed=0 failed=0
 
-# check WHAT COMMAND...: a line in the end that counts its cases, or the exit code, is the result.
+# check WHAT COMMAND...: runs the command. If its last line counts its cases, these are added; if
+# not, the exit code counts as one case.
 check() {
     what=$1
     shift

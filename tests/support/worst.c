@@ -1,11 +1,11 @@
-/* worst.c: see worst.h for what it is for. */
+/* worst.c: see worst.h. */
 #include "tests/support/worst.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/inspect/inspect.h"
+#include "tools/figraph/inspect/inspect_names.h"
 
 enum { WORST_LIMIT = 64 };
 
@@ -20,7 +20,7 @@ static int count;
 
 static void print_table(void) {
     for (int i = 0; i < count; i++)
-        printf("worst %s %s %.3f\n", table[i].kernel, fig_inspect_dtype(table[i].dtype),
+        printf("worst %s %s %.3f\n", table[i].kernel, fig_inspect_names_dtype(table[i].dtype),
                table[i].share);
 }
 

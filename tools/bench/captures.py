@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-# captures.py: what it takes to have a model's steps ready, from a file and by torch.cuda.graph, and
-# what a layer takes then.
+# captures.py: times how long it takes to make a model's steps ready, from a file and by
+# torch.cuda.graph, and how long a layer of such a step then takes.
 #
 # Usage: tools/bench/captures.py [--cells CELL,..] [--csv FILE]     --help
 #
 # The step is llama-3.1-8b's without its matrix products: activation, RoPE, append and attention of
-# 32 layers. Torch captures FlashInfer's kernels for it, plan included, a graph for each cell, where
-# kernels were loaded and tried before; figraph loads a file, opens, binds the caller's memory, and
-# makes the execs of all its buckets. Each part is a process of its own. Invariant: a time of a
-# layer is told only where numbers were compared, of figraph's by figraph bench step.
+# 32 layers. Torch captures FlashInfer's kernels for it, one graph for each cell. The time includes
+# FlashInfer's plan, but not the loading of kernels: a layer runs once before. figraph loads a file,
+# opens an engine, binds the caller's memory, and makes the execs of all its buckets. Each part runs
+# in a process of its own. Invariant: the script reports the time of a layer only if the layer's
+# numbers were compared; `figraph bench step` compares figraph's.
 import argparse
 import csv
 import ctypes
@@ -36,7 +37,7 @@ COLUMNS += ("note",)
 
 # ---- Ours ----------------------------------------------------------------------------------------
 def declared():
-    """A module of what the headers declare."""
+    """Returns a module with the declarations of the headers."""
     import binding
 
     paths = [os.path.join(ROOT, "include", name) for name in ("figraph.h", "figraph_unstable.h")]
@@ -46,7 +47,7 @@ def declared():
 
 
 class Ours:
-    """The library, by ctypes."""
+    """The library, called through ctypes."""
 
     def __init__(self, path, figraph):
         self.c = declared()
@@ -60,7 +61,7 @@ class Ours:
             raise RuntimeError(f"{name}: {self.library.fig_message().decode()}")
 
     def tensors(self, graphs):
-        """(name, bytes) of each that is bound: rows of the largest step, and a few pages."""
+        """Yields (name, bytes) of each bound tensor: rows of the largest step, or a few pages."""
         c = self.c
         tensor, index = c.options(c.fig_tensor_info), 0
         while self.library.fig_graphs_tensor(graphs, index, tensor) == c.FIG_OK:
@@ -71,7 +72,7 @@ class Ours:
                 yield tensor.name, size
 
     def lend(self):
-        """Memory for all of them, as a loop has it before."""
+        """Allocates memory for all tensors before any timing, as a serving loop does."""
         import torch
 
         graphs = ctypes.POINTER(self.c.fig_graphs)()
@@ -81,7 +82,7 @@ class Ours:
         self.memory = torch.zeros(total, dtype=torch.uint8, device="cuda")
 
     def open(self):
-        """(graphs, engine), from the file on, all bound."""
+        """Loads the file, opens an engine and binds all tensors; returns (graphs, engine)."""
         c, at = self.c, self.memory.data_ptr()
         graphs, engine = ctypes.POINTER(c.fig_graphs)(), ctypes.POINTER(c.fig_engine)()
         self.must("fig_graphs_load", graphs, self.file.name.encode())
@@ -98,7 +99,8 @@ class Ours:
         self.library.fig_graphs_destroy(graphs)
 
     def ready(self):
-        """Milliseconds from the file to the end of a step, of all execs then, and how many."""
+        """Returns the milliseconds from the file to the end of a step, the milliseconds that all
+        execs then take, and the number of execs."""
         c, one = self.c, (ctypes.c_int32 * 1)(1)
         begin = time.perf_counter()
         graphs, engine = self.open()
@@ -114,7 +116,7 @@ class Ours:
 
 
 def measure_ours(asked):
-    """Rows; the first round is the driver's own start."""
+    """Yields rows, without the first round, which includes the start of the driver."""
     ours = Ours(asked.library, asked.figraph)
     ours.lend()
     rounds = [ours.ready() for _ in range(ROUNDS + 1)][1:]
@@ -137,7 +139,7 @@ def measure_our_layers(asked):
 
 # ---- FlashInfer's kernels, captured by torch -----------------------------------------------------
 class Step:
-    """A cell's tensors, and what enqueues the step on them."""
+    """A cell's tensors, and the calls that enqueue the step on them."""
 
     def __init__(self, cell, path, peer, layers=LAYERS):
         import peer_flashinfer
@@ -177,7 +179,7 @@ class Step:
         call(caches, self.out[n])
 
     def try_layer(self):
-        """Once without a capture, which loads kernels."""
+        """Runs one layer without a capture, which loads its kernels."""
         stream = self.torch.cuda.Stream()
         call = self.peer.open(self.path, "NHD", self.paged)
         self.torch.cuda.synchronize()
@@ -186,7 +188,7 @@ class Step:
         self.torch.cuda.synchronize()
 
     def capture(self):
-        """Milliseconds: the plan, the capture and what instantiates it."""
+        """Returns the milliseconds that the plan, the capture and its instantiation take."""
         torch = self.torch
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -196,11 +198,11 @@ class Step:
             for n in range(self.layers):
                 self.layer(n, call)
         torch.cuda.synchronize()
-        self.graph, self.call = graph, call  # whose buffers the graph reads
+        self.graph, self.call = graph, call  # the graph reads buffers of `call`
         return 1e3 * (time.perf_counter() - begin)
 
     def check(self):
-        """How far the last layer's last row is off what is right."""
+        """Returns the relative error of the last layer's last row."""
         import peer_rig
 
         torch, n, r = self.torch, self.layers - 1, self.cell.rows - 1
@@ -246,7 +248,7 @@ def measure_theirs(asked):
                 yield {**row, "note": peer_cells.short(error)}
 
 
-# ---- What is asked for ---------------------------------------------------------------------------
+# ---- The command line ----------------------------------------------------------------------------
 def save(path, rows):
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
@@ -259,7 +261,7 @@ PARTS = {"ready": measure_ours, "layers": measure_our_layers, "captures": measur
 
 
 def ask(part, words):
-    """The rows of a part, in a process of its own, so that none has another's memory."""
+    """Returns the rows of a part, which runs in its own process and so has only its own memory."""
     child = [sys.executable, os.path.abspath(__file__), *words, "--part", part]
     done = subprocess.run(child, stdout=subprocess.PIPE, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
@@ -268,7 +270,7 @@ def ask(part, words):
 
 
 def tell(part, asked):
-    """What a part's process prints."""
+    """Prints the rows of a part, in that part's process."""
     try:
         for row in PARTS[part](asked):
             print(json.dumps(row), flush=True)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# costs.sh: the table of what variants cost, from the times in tools/bench/results.
+# costs.sh: makes the table of the variants' costs from the times in tools/bench/results.
 #
-# Replaces the rows of planner/costs.c by what figraph tune fits to every <chip>_tune.csv, for
-# caches of 2 bytes and of 1. Invariant: the same times give the same table.
+# Replaces the rows of planner/costs.c by the costs that figraph tune fits to every <chip>_tune.csv,
+# for caches with elements of 2 bytes and of 1 byte. Invariant: the same times give the same table.
 #
 # Usage: tools/bench/costs.sh [FILE]   FILE: planner/costs.c; FIGRAPH is the program
 cd "$(dirname "$0")/../.." || exit 1

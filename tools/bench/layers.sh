@@ -1,9 +1,10 @@
 #!/bin/sh
-# layers.sh: whole layers of a model on several ranks beside one, as a CSV.
+# layers.sh: times whole layers of a model on several ranks and on one, and writes a CSV.
 #
 # build/layers runs the layers with their matrix products, compares the numbers with those of one
-# rank, and tells what a step takes on either, and with nobody to wait for. Where the device is the
-# host, the model is a small one. Invariant: a line is of a run whose numbers were compared.
+# rank, and prints the time of a step on one rank, on all, and on a rank that waits for no other. If
+# the device is the host, the model is a small one. Invariant: each line comes from a run whose
+# numbers were compared.
 #
 # Usage: tools/bench/layers.sh FILE.csv [--device host]
 #   RANKS: 2; LAYERS: of llama-3.1-70b, 16; FIGRAPH is the program, beside which the others are
@@ -38,7 +39,7 @@ for cell in $cells; do
         code=1
         continue
     }
-    # Of rank 0, which figraph-launch puts its number before.
+    # Lines of rank 0, which figraph-launch prefixes with the rank's number.
     awk -v head="$device,$chip,$model,$layers,$cell,$ranks" '
         { sub(/^\[0\] */, "") }
         $1 == "first" { first = $2 }

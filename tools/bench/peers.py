@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-# peers.py: our attention beside what a user would pick instead, cell by cell, in one run.
+# peers.py: times figraph's attention and its alternatives, cell by cell, in one run.
 #
 # Usage: tools/bench/peers.py [--cells CELL,..] [--heads Q/KV,..] [--csv FILE] ...   --help
 #
 # Peers are FlashInfer by all its paths, PyTorch's SDPA and FlexAttention in torch.cuda.CUDAGraph,
 # and JAX with command buffers: tools/bench/peers/ has a file for each. Every peer is a process that
-# lives through the run; a cell is measured by figraph bench attention, then by all peers in turn,
-# in an order that is turned round from cell to cell, and by figraph once more. Who cannot be had is
-# named as absent. Invariant: a time is written only where its numbers were compared and right.
+# lasts for the run. figraph bench attention measures a cell first, then all peers in turn, in an
+# order that is reversed from cell to cell, then figraph again. A peer that cannot run is listed as
+# absent. Invariant: a time is written only if its numbers were compared and right.
 import argparse
 import csv
 import json
@@ -37,11 +37,11 @@ CELLS = (
 )
 COLUMNS = ("device", "chip", "peer", "version", "path", *peer_cells.SHAPE, "bytes", "limit_us")
 COLUMNS += ("us", "least_us", "error", "alone_us", "note")
-CLOSE = 0.05  # an older run of the same version is to agree that far
+CLOSE = 0.05  # largest relative difference from an older run of the same version
 
 
 class Absent(Exception):
-    """A peer that is not there, with the reason."""
+    """Raised for a peer that cannot run, with the reason."""
 
 
 class Peer:
@@ -60,10 +60,10 @@ class Peer:
             self.process.stdin.write(json.dumps(what).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # the answer that does not come says so
+            pass  # hear() notices that no answer comes
 
     def hear(self, seconds):
-        """Its next line; Absent where it died, refused or is too slow."""
+        """Returns the peer's next line; raises Absent if the peer died, refused or is too slow."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             if not selector.select(seconds):
@@ -84,7 +84,7 @@ class Peer:
 
 
 class Table:
-    """Rows of the CSV, which is whole after every cell."""
+    """The rows of the CSV; the file is complete after every cell."""
 
     def __init__(self, path):
         self.path, self.rows, self.machine = path, [], {"device": "", "chip": ""}
@@ -106,12 +106,12 @@ class Table:
         subprocess.run([os.path.join(HERE, "stamp.sh"), self.path], check=True)
 
     def rows_of(self, shape):
-        """Those of a cell that have a time."""
+        """Returns the rows of a cell that have a time."""
         key = tuple(shape.values())
         return [r for r in self.rows if r["us"] and key == tuple(r[n] for n in shape)]
 
     def times(self, shape):
-        """[(us, peer, path)] of a cell, the quickest first; figraph has two."""
+        """Returns [(us, peer, path)] of a cell, the fastest first; figraph has two entries."""
         return sorted((float(r["us"]), r["peer"], r["path"]) for r in self.rows_of(shape))
 
 
@@ -122,7 +122,7 @@ def mean(values):
 
 # ---- Measuring -----------------------------------------------------------------------------------
 def measure_ours(figraph, cell, table):
-    """By figraph bench attention, which compares its numbers with float64 first."""
+    """Runs figraph bench attention, which first compares its numbers with float64."""
     shape = cell.shape
     with tempfile.NamedTemporaryFile(suffix=".csv") as file:
         words = [figraph, "bench", "attention", "--csv", file.name, "--kv", shape["cell"]]
@@ -141,7 +141,7 @@ def measure_ours(figraph, cell, table):
 
 
 def open_peers(names, python, patience, table):
-    """Those that are there. All start at once, and are ready before anything is timed."""
+    """Returns the peers that run. All start at once and are ready before anything is timed."""
     opened, ready = [Peer(name, python) for name in names], []
     for peer in opened:
         try:
@@ -159,7 +159,7 @@ def lose(peer, reason, table, shape={}):
 
 
 def measure_cell(cell, figraph, peers, patience, table):
-    """Who is still there."""
+    """Returns the peers that still run."""
     left, begin = [], time.monotonic()
     measure_ours(figraph, cell, table)
     for peer in peers:
@@ -176,9 +176,10 @@ def measure_cell(cell, figraph, peers, patience, table):
     return left
 
 
-# ---- What it says --------------------------------------------------------------------------------
+# ---- Output --------------------------------------------------------------------------------------
 def beside(cell, table):
-    """(ours before, ours after, the quickest over pages, the quickest of all); None: one lacks."""
+    """Returns figraph's two times, the best peer's time over pages and the best of all peers; None
+    if one is missing."""
     times = table.times(cell.shape)
     ours = [float(r["us"]) for r in table.rows_of(cell.shape) if r["peer"] == "figraph"]
     others = [t for t in times if t[1] != "figraph"]
@@ -187,7 +188,7 @@ def beside(cell, table):
 
 
 def show(cells, table):
-    """A line for each cell: ours, the best of the others, and by how much."""
+    """Prints a line for each cell: figraph's time, the best peer's time, and their ratio."""
     drifts, ratios, dense = [], [], []
     head = ("cell", "heads", "kv", "limit", "figraph", "again", "peer", "ratio")
     print("%-18s %-6s %-5s %8s %8s %8s %8s %6s  path; if quicker, over dense caches" % head)
@@ -218,7 +219,7 @@ def show(cells, table):
 
 
 def read_older(path):
-    """Times by (path, shape) of an older CSV of FlashInfer's."""
+    """Returns the times by (path, shape) from an older CSV of FlashInfer."""
     older = {}
     for row in csv.DictReader(open(path, newline="")):
         if row.get("kind", "decode") == "decode" and row.get("ok") == "1" and row.get("us"):
@@ -228,7 +229,7 @@ def read_older(path):
 
 
 def agree(path, table):
-    """Whether FlashInfer's times are those of an older run."""
+    """Compares FlashInfer's times with those of an older run."""
     older, ratios = read_older(path), {}
     for row in table.rows:
         key = (row["path"], *(row[n] for n in peer_cells.SHAPE))
@@ -238,12 +239,12 @@ def agree(path, table):
     for key, ratio in sorted(apart.items(), key=lambda item: -abs(math.log(item[1]))):
         print(f"{key[0]} {key[-1]} {key[-2]}: {ratio:.3f} of what the older run took")
     print(
-        f"of {len(ratios)} times that the older run has too {len(apart)} lie more than "
-        f"{100 * CLOSE:.0f} % apart; geometric mean of the ratios {mean(ratios.values()):.3f}"
+        f"of {len(ratios)} times that both runs have, {len(apart)} differ by more than "
+        f"{100 * CLOSE:.0f} %; geometric mean of the ratios {mean(ratios.values()):.3f}"
     )
 
 
-# ---- What is asked for ---------------------------------------------------------------------------
+# ---- Arguments -----------------------------------------------------------------------------------
 def read_arguments():
     parser = argparse.ArgumentParser(description="our attention beside what else there is")
     option = parser.add_argument

@@ -1,9 +1,9 @@
 #!/bin/sh
-# run.sh: every CSV that a GPU's results consist of, by figraph bench, in one call.
+# run.sh: makes every CSV of a GPU's results by figraph bench, in one call.
 #
-# Files are named <chip>_<what>.csv and say driver, date and commit: stamp.sh. Shapes beside 32/8
-# heads of 128 have the bytes of 8x4096 or near them, so that their shares can be compared.
-# Invariant: a part that fails leaves the others to run, and the exit code is 1.
+# Files are named <chip>_<what>.csv; stamp.sh adds driver, date and commit. Shapes other than 32/8
+# heads of 128 have about the bytes of 8x4096, so that their shares can be compared. Invariant: if a
+# part fails, the others still run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
 #   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of these;
@@ -29,14 +29,14 @@ scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$results" || exit 1
 code=0
-# A file is captured for the device that is measured.
+# Captures a file for the measured device.
 device=
 case " $* " in *' --device host '*) device='--traits host' ;; esac
 
 is_asked() { # SET, or the set and what follows "_"
     [ -z "$only" ] || [ "$only" = "${1%%_*}" ]
 }
-# Under the name of the chip that the file itself tells.
+# Takes the name of the chip from the file itself.
 keep() { # WHAT
     chip=$(awk -F , 'NR == 2 { print $2 }' "$scratch/t.csv")
     mv "$scratch/t.csv" "$results/${chip:-unknown}_$1.csv"
@@ -54,8 +54,8 @@ bench() { # WHAT PART OPTION...
         code=1
     fi
 }
-# Several calls into one file.
-calls() { # WHAT PART OPTION...: of all calls; the rest of each is a line that follows
+# Writes the results of several calls into one file.
+calls() { # WHAT PART OPTION...: options of all calls; stdin has a line of further options per call
     what=$1 part=$2
     shift 2
     is_asked "$what" || return 0
@@ -72,7 +72,7 @@ calls() { # WHAT PART OPTION...: of all calls; the rest of each is a line that f
     keep "$what"
 }
 
-# What costs.sh makes the library's table of: times of every variant, over bf16 and e4m3 caches.
+# Times every variant, over bf16 and e4m3 caches; costs.sh makes the library's table from the times.
 tune() { # OPTION...
     is_asked tune || return 0
     : > "$scratch/all.csv"
@@ -99,7 +99,7 @@ bench uniform attention --heads 32/8,64/8 --uniform "$@"
 bench ragged attention --ragged --random 6 "$@"
 bench fp8 attention --fp8 "$@"
 calls shapes attention "$@" << 'END'
---kv 8x512,8x4096,32x2048
+--kv 8x512 --kv 8x4096 --kv 32x2048
 --heads 40/8 --kv 8x4096
 --heads 28/4 --kv 8x8192
 --heads 16/1 --kv 8x32768
@@ -113,13 +113,13 @@ calls shapes attention "$@" << 'END'
 --page 1 --kv 8x4096
 --page 5 --kv 8x4096
 --window 4096 --kv 8x8192
---kv-dtype e4m3 --kv 8x8192,64x2048,32x4096
---kv-dtype e5m2 --kv 8x8192,64x2048,32x4096
---kv-dtype e4m3 --kv-scales head --kv 8x8192,64x2048,32x4096
+--kv-dtype e4m3 --kv 8x8192 --kv 64x2048 --kv 32x4096
+--kv-dtype e5m2 --kv 8x8192 --kv 64x2048 --kv 32x4096
+--kv-dtype e4m3 --kv-scales head --kv 8x8192 --kv 64x2048 --kv 32x4096
 --heads 16/4 --head-dim 64 --dtype f16 --kv 1x512
 END
 bench step step "$@"
-# What a step costs beside an empty graph, of the tutorial's shape; whole models on GPUs alone.
+# Times a step of the tutorial's shape beside an empty graph; whole models only on GPUs.
 replays='--preset tutorial --rows 1 --kv 500'
 [ -n "$device" ] || replays="$replays
 --preset llama-3.1-8b --rows 1,8,32,64 --steps 100

@@ -1,8 +1,8 @@
 #!/bin/sh
-# stamp.sh: says in a CSV of the bench by which driver, when and at which commit it was measured.
+# stamp.sh: adds to a CSV of the bench the driver, date and commit of its measurement.
 #
-# Appends the columns driver, date and commit, those of them that the file lacks. COMMIT is the
-# commit where git cannot say. Invariant: a stamped file stays as it is.
+# Appends those of the columns driver, date and commit that the file lacks. COMMIT gives the commit
+# if git cannot. Invariant: a stamped file stays as it is.
 #
 # Usage: tools/bench/stamp.sh FILE.csv...
 commit=${COMMIT:-$(git -C "$(dirname "$0")" rev-parse --short HEAD 2> /dev/null || echo unknown)}

@@ -1,7 +1,8 @@
 /* main.c: figraph, the command line of libfigraph.
  *
- * Finds the command and closes stdout; leaves all else to the commands, which see <figraph.h>
- * alone. Invariant: exit 0 means that everything asked for was done and written. */
+ * Finds the command, runs it and closes stdout. The commands do everything else, and they include
+ * only the installed headers. Invariant: exit 0 means that everything asked for was done and
+ * written. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/terminal/columns.h"
+#include "tools/figraph/terminal/nearest.h"
 #include "tools/figraph/terminal/report.h"
 
 static const fig_command *const commands[] = {
@@ -22,12 +24,12 @@ static int print_help(void) {
            "usage: figraph COMMAND [options]\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         fig_columns_words(printf("  %-11s", commands[i]->name), NAME_COLUMN, commands[i]->summary);
-    printf("\n  figraph help COMMAND    says more, as does figraph COMMAND --help\n"
-           "  figraph --version       tells the version\n\n"
+    printf("\n  figraph help COMMAND    prints the options of a command\n"
+           "  figraph --version       prints the version\n\n"
            "exit code:\n"
            "  0  fine\n"
-           "  1  a check failed; each command's help says which\n"
-           "  2  bad usage, bad input, or a device or file that refused\n\n"
+           "  1  a check failed; each command's help names its checks\n"
+           "  2  bad usage, bad input, or an error of a device or file\n\n"
            "example:\n"
            "  figraph capture --preset tutorial -o tutorial.fig\n"
            "  figraph replay tutorial.fig --steps 64 --check\n");
@@ -55,7 +57,7 @@ static const fig_command *find(const char *name) {
     return NULL;
 }
 
-/* The word of a part: what stands behind its command's name. */
+/* Returns the name of a part without the command's name. */
 static const char *part_word(const fig_command *command, const fig_command *part) {
     return part->name + strlen(command->name) + 1;
 }
@@ -66,14 +68,28 @@ static int list_parts(const fig_command *command) {
     for (int i = 0; command->parts[i] != NULL; i++)
         fig_columns_words(printf("  %-11s", part_word(command, command->parts[i])), NAME_COLUMN,
                           command->parts[i]->summary);
-    printf("\n  figraph help %s PART says more\n", command->name);
+    printf("\n  figraph help %s PART prints the options of a part\n", command->name);
     fig_arguments_print_end(command);
     return FIG_EXIT_FINE;
 }
 
+static const char *command_name(const void *of, int32_t index) {
+    (void)of;
+    return index < COMMAND_COUNT ? commands[index]->name : NULL;
+}
+
+static const char *option_name(const void *of, int32_t index) {
+    static const char *const names[] = {"--help", "--version"};
+    (void)of;
+    return index < 2 ? names[index] : NULL;
+}
+
 static int refuse_unknown(const char *word) {
-    return fig_report_refuse("unknown %s %s; figraph --help lists what there is",
-                             word[0] == '-' ? "option" : "command", word);
+    const int is_option = word[0] == '-';
+    char asked[FIG_NEAREST_BYTES];
+    fig_nearest_ask(asked, word, is_option ? option_name : command_name, NULL);
+    return fig_report_refuse("unknown %s %s%s; figraph --help lists all commands",
+                             is_option ? "option" : "command", word, asked);
 }
 
 static int is_any(const char *word, const char *a, const char *b) {
@@ -86,7 +102,7 @@ static const fig_command *find_part(const fig_command *command, const char *word
     return NULL;
 }
 
-/* Who gives a file and no part means the part that takes one. */
+/* If the user gives a file and no part, the part that takes a file runs. */
 static const fig_command *find_taker(const fig_command *command, const char *word) {
     if (strpbrk(word, "./") == NULL || word[0] == '-') return NULL;
     for (int i = 0; command->parts[i] != NULL; i++)
@@ -94,9 +110,17 @@ static const fig_command *find_taker(const fig_command *command, const char *wor
     return NULL;
 }
 
+static const char *part_name(const void *of, int32_t index) {
+    const fig_command *command = of;
+    const fig_command *part = command->parts[index];
+    return part != NULL ? part_word(command, part) : NULL;
+}
+
 static int refuse_part(const fig_command *command, const char *word) {
-    return fig_report_refuse("%s: unknown part %s; figraph %s --help lists them", command->name,
-                             word, command->name);
+    char asked[FIG_NEAREST_BYTES];
+    fig_nearest_ask(asked, word, part_name, command);
+    return fig_report_refuse("%s: unknown part %s%s; figraph %s --help lists them", command->name,
+                             word, asked, command->name);
 }
 
 static int run_part(const fig_command *command, int count, char **words) {
@@ -107,7 +131,7 @@ static int run_part(const fig_command *command, int count, char **words) {
     return run_command(part, count - 1, words + 1);
 }
 
-/* figraph help, with or without the name of a command and of its part behind it. */
+/* figraph help [COMMAND [PART]]. */
 static int help(int count, char **words) {
     if (count == 0 || is_any(words[0], "help", "--help")) return print_help();
     const fig_command *command = find(words[0]);

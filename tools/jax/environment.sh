@@ -1,16 +1,16 @@
 #!/bin/sh
-# environment.sh: make an environment of Python packages whose versions and hashes are written down.
+# environment.sh: makes a Python environment from packages with fixed versions and hashes.
 #
-# An environment is a virtual one with what all share, and a folder of JAX's own packages before it,
-# since two versions of JAX have all else in common. What is there and as the lock files say is used
-# as it is. Invariant: nothing is installed whose hash is not in tools/jax/locks.
+# An environment is a virtual environment with the packages that all versions of JAX share, and a
+# folder with JAX's own packages that comes first in PYTHONPATH. Folders that already match the lock
+# files are used as they are. Invariant: every installed package has its hash in tools/jax/locks.
 #
 # Usage: tools/jax/environment.sh NAME   NAME: a file of tools/jax/locks, without .txt, or "newest",
-#                                        which is the newest JAX that this Python can have
-#   FIG_PYTHON   the Python; else python3, or the newest python3.N there is, from 3.11 on
-# Prints a line for eval, which sets python, PYTHONPATH and jax, a version.
-# Exit: 0; 1 installing failed; 2 bad usage; 3 no Python from 3.11 on; 4 the packages are not there:
-# no network, or none for this machine
+#                                        the newest JAX that this Python supports
+#   FIG_PYTHON   the Python to use; default: python3 or the newest python3.N, from 3.11 on
+# Prints a line for eval that sets python, PYTHONPATH and jax (the version of JAX).
+# Exit: 0; 1 installing failed; 2 bad usage; 3 no Python from 3.11 on; 4 the packages are not
+# available: no network, or none for this machine
 set -u
 locks=$(cd "$(dirname "$0")" && pwd)/locks
 root=$(cd "$locks/../../.." && pwd)
@@ -48,7 +48,7 @@ install() {
     fail 1 "$(basename "$lock"): $trouble"
 }
 
-# fresh FOLDER LOCK: 1 where the folder is what the lock makes.
+# is_fresh FOLDER LOCK: succeeds if the folder matches the lock.
 is_fresh() { [ -f "$1/.lock" ] && cmp -s "$1/.lock" "$2"; }
 
 [ $# -eq 1 ] || fail 2 "usage: tools/jax/environment.sh NAME"

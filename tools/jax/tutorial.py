@@ -3,18 +3,17 @@
     python tools/jax/tutorial.py                        the CPU, every way there is
     python tools/jax/tutorial.py --platform gpu --way wrapped
 
-It needs figraph, the package, which brings the library.
+It needs the Python package figraph, which contains the library.
 
-A gated activation, RoPE of packed tokens, and attention of one request over its cache, are each
-compared with a reference in plain JAX. Then all three run inside one jax.jit, one of them is timed,
-and a request generates tokens under one compiled function while its cache fills up.
+The script compares a gated activation, RoPE of packed tokens, and attention of one request over its
+cache with references in plain JAX. Then it runs all three inside one jax.jit and times attention.
+Finally a request generates tokens with one compiled function while its cache fills up.
 
-There are three ways for JAX to call the library, and --way names one (default: all that can be
-imported):
+JAX can call the library in three ways. --way names one; the default is all that can be imported:
 
-    wrapped   jax-tvm-ffi, with a function in Python that puts the arguments in order
-    bare      jax-tvm-ffi, straight to the functions whose arguments are in XLA's order
-    xla       XLA's own custom calls; needs jax alone
+    wrapped   jax-tvm-ffi, with a Python function that reorders the arguments
+    bare      jax-tvm-ffi, with the functions that take their arguments in XLA's order
+    xla       XLA's own custom calls; needs only jax
 """
 
 import argparse
@@ -29,7 +28,7 @@ import numpy as np
 from figraph import ffi
 
 F32 = jnp.float32
-ABSENT = (0,)  # the shape of what is left out
+ABSENT = (0,)  # the shape of an omitted array
 
 
 # ---- References in plain JAX ---------------------------------------------------------------------
@@ -41,7 +40,7 @@ def plain_silu_and_mul(x):
 
 
 def plain_rope(x, positions, theta=1e4):
-    """The pair (i, i + d/2) of each head turns by position * theta^(-2i / d)."""
+    """Rotates each pair (i, i + d/2) of a head by position * theta^(-2i / d)."""
     half = x.shape[-1] // 2
     frequency = jnp.exp(-math.log(theta) / half * jnp.arange(half, dtype=F32))
     angle = positions.astype(F32)[:, None, None] * frequency
@@ -54,7 +53,8 @@ def plain_rope(x, positions, theta=1e4):
 
 
 def plain_attention(q, k, v, length=None):
-    """q: [q_heads][d], k and v: [tokens][kv_heads][d], of which `length` count; in f32."""
+    """Attends in f32. q: [q_heads][d]; k and v: [tokens][kv_heads][d], only `length` of them
+    used."""
     group = q.shape[0] // k.shape[1]
     k, v = (jnp.repeat(x.astype(F32), group, axis=1) for x in (k, v))
     logits = jnp.einsum("hd,thd->ht", q.astype(F32), k) / math.sqrt(q.shape[-1])
@@ -64,7 +64,8 @@ def plain_attention(q, k, v, length=None):
 
 
 def plain_step(q, k, v, k_cache, v_cache, lengths):
-    """One row: its token's k and v go where its length says, and it sees all up to there."""
+    """Runs one row. Its token's k and v go to position lengths - 1, and it sees all tokens up to
+    there."""
     q, k = (plain_rope(x, lengths - 1) for x in (q, k))
     k_cache, v_cache = (c.at[lengths - 1].set(x) for c, x in ((k_cache, k), (v_cache, v)))
     return plain_attention(q[0], k_cache, v_cache, lengths[0])[None], k_cache, v_cache
@@ -74,7 +75,7 @@ def plain_step(q, k, v, k_cache, v_cache, lengths):
 
 
 class Way:
-    """What all ways share: shapes of results, and scratch as a result that is dropped."""
+    """The common part of all ways: shapes of results, and scratch as a result that is dropped."""
 
     def __init__(self, platform):
         self.platform = platform
@@ -87,8 +88,9 @@ class Way:
 
 
 class Xla(Way):
-    """Importing figraph.jax registers the targets. All but RoPE of packed tokens are its functions;
-    here they are called as anyone would who has the targets alone."""
+    """Uses the targets that importing figraph.jax registers. figraph.jax has functions for all of
+    them except RoPE of packed tokens. Here they are called as by a caller who has only the
+    targets."""
 
     name_of = staticmethod("figraph.{}".format)
 
@@ -108,8 +110,8 @@ class Xla(Way):
         return jax.ffi.ffi_call(self.name_of("attention"), outs)(q, k, v)[0]
 
     def grow(self, q, k, v, k_cache, v_cache, lengths):
-        """A token of each sequence goes into its cache, and attention sees it. Both, and all layers
-        if there were more, read one plan."""
+        """Appends a token of each sequence to its cache and attends to it. Append and attention
+        read the same plan, and so would all layers of a model."""
         cache = fj.Cache(k_cache, v_cache)
         plan, scratch = fj.plan(lengths, dtype=q.dtype, q_heads=q.shape[1], cache=cache)
         paged = jnp.zeros((0, 0), jnp.int32)
@@ -124,7 +126,7 @@ class Xla(Way):
 
 
 class Bare(Way):
-    """Functions whose arguments are in XLA's order are the targets themselves."""
+    """Calls functions that take arguments in XLA's order. These functions are the targets."""
 
     names = {"silu_and_mul": "silu_and_mul", "rope": "apply_rope_jax", "run": "run_jax"}
 
@@ -198,7 +200,7 @@ class Bare(Way):
         )[0]
 
     def grow(self, q, k, v, k_cache, v_cache, lengths):
-        """A token of each sequence goes into its cache, and attention sees it."""
+        """Appends a token of each sequence to its cache and attends to it."""
         row = jnp.arange(k.shape[0])
         k_cache = k_cache.at[row, lengths - 1].set(k)
         v_cache = v_cache.at[row, lengths - 1].set(v)
@@ -223,8 +225,8 @@ class Bare(Way):
 
 
 class Wrapped(Bare):
-    """Between XLA and a function in FlashInfer's order stands one in Python. Its tensors are
-    tvm_ffi's own, and None says that something is left out."""
+    """Puts a Python function between XLA and each function in FlashInfer's order. The Python
+    function receives tensors of tvm_ffi, and passes None for an omitted array."""
 
     def add(self, name, attributes):
         self.register(
@@ -267,7 +269,7 @@ def try_activation(way):
 
 
 def try_rope(way):
-    """Two sequences of 8 tokens; the second has 100 before it."""
+    """Tries two sequences of 8 tokens; 100 tokens come before the second."""
     q, k = (normal(seed, (16, 8, 64), jnp.bfloat16) for seed in (1, 2))
     indptr, offsets = jnp.array([0, 8, 16], jnp.int32), jnp.array([0, 100], jnp.int32)
     positions = jnp.concatenate([jnp.arange(8), 100 + jnp.arange(8)])
@@ -286,7 +288,7 @@ def try_attention(way, tokens=512):
 
 
 def try_step(way, tokens=512):
-    """All three inside one jit, against each of them alone."""
+    """Runs all three operations inside one jit, and compares them with single calls."""
     q, k, v = cache_of(tokens)
     x = normal(20, (4, 128))
     indptr, offsets = jnp.array([0, 1], jnp.int32), jnp.array([tokens], jnp.int32)
@@ -316,7 +318,8 @@ def time_attention(way, tokens=512, count=100):
 
 
 def generate(way, cap=48, q_heads=16, kv_heads=4, dim=64):
-    """One compiled function for every length up to cap; the caches are donated, and so stay."""
+    """Uses one compiled function for every length up to cap. The caches are donated, and so stay in
+    the same memory."""
     traces = 0
 
     def step(q, k, v, k_cache, v_cache, lengths):

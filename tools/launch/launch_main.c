@@ -1,7 +1,8 @@
 /* launch_main.c: figraph-launch starts ranks of a program on this machine, and ends them together.
  *
- * One loop waits for signals, for what ranks print and for the time; nothing else waits and no
- * signal has a handler. Invariant: when it ends, no process of any rank's group is left. */
+ * One loop waits for signals, for the output of ranks and for deadlines. Nothing else waits, and no
+ * signal has a handler. Invariant: when the launcher ends, no process of any rank's group is left.
+ * If the launcher is killed, the keeper ends them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -20,10 +21,12 @@
 #include "tools/launch/launch_start.h"
 
 enum {
-    JUDGE_MS = 100,  /* after the first death: those that follow from it may be seen before it */
-    KILL_MS = 1500,  /* from asking ranks to end to killing them */
-    DRAIN_MS = 200,  /* for what a rank's own children print yet, when it has ended */
-    READER_MS = 5000 /* for whoever reads what we print */
+    /* wait after the first failure: the launcher may see a failure before the failure that caused
+     * it */
+    JUDGE_MS = 100,
+    KILL_MS = 1500,  /* time from asking ranks to end until killing them */
+    DRAIN_MS = 200,  /* time for the output of children that a rank left behind */
+    READER_MS = 5000 /* time for the reader of the launcher's output */
 };
 enum { EXIT_TIME = 124, EXIT_NOT_RUN = 127, EXIT_SIGNAL = 128 };
 
@@ -33,8 +36,8 @@ static const int forwarded[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
 typedef struct rank {
     pid_t process; /* 0: not started */
     int has_ended;
-    int code;   /* that it ended with; 128 and the signal */
-    int signal; /* that ended it; 0: none */
+    int code;   /* its exit code, or 128 plus the signal */
+    int signal; /* the signal that ended it; 0: none */
 } rank;
 
 typedef struct launch {
@@ -42,13 +45,14 @@ typedef struct launch {
     fig_launch_output *output;
     rank ranks[FIG_LAUNCH_LIMIT];
     int32_t started, running;
+    fig_launch_keep keep;
     int signals;      /* a signalfd */
-    int64_t start_ns; /* each time: 0: not set */
+    int64_t start_ns; /* start_ns, judge_ns and kill_ns: times; 0: not set */
     int64_t judge_ns, kill_ns;
-    int32_t failed; /* the rank that failed first; -1: none has */
-    int asked;      /* the last signal that asks a program to end */
-    int code;       /* to exit with */
-    int is_ending;  /* 1: what ranks do from here on is our doing */
+    int32_t failed; /* the first rank that was seen to fail; -1: none */
+    int asked;      /* the last signal received that asks a program to end */
+    int code;       /* the launcher's exit code */
+    int is_ending;  /* 1: the launcher is ending the ranks, so their failures no longer count */
 } launch;
 
 static int64_t now_ns(void) {
@@ -63,7 +67,8 @@ static int64_t in_ms(int64_t ms) {
 
 /* ---- Ending -------------------------------------------------------------------------------- */
 
-/* The leader of a group is not waited for until the end, so the number stays the group's. */
+/* Sends a signal to each rank's group. The launcher reaps the leader of a group only at the end, so
+ * the leader's number still names the group. */
 static void signal_all(const launch *of, int signal) {
     for (int32_t i = 0; i < of->started; i++)
         kill(-of->ranks[i].process, signal);
@@ -79,7 +84,8 @@ static void end_all(launch *of, int code, const char *why) {
     of->kill_ns = in_ms(KILL_MS);
 }
 
-/* A rank that a signal ended fell before those that ended because it was gone. */
+/* Finds the rank that failed first. A rank that a signal ended counts as earlier than ranks that
+ * exited with a code, because those may have failed when that rank was gone. */
 static void judge(launch *of) {
     char why[160], how[80];
     const rank *first = &of->ranks[of->failed];
@@ -102,7 +108,7 @@ static void judge(launch *of) {
     end_all(of, first->code, why);
 }
 
-/* ---- What happens -------------------------------------------------------------------------- */
+/* ---- Events -------------------------------------------------------------------------------- */
 
 static void note_end(launch *of, int32_t index, const siginfo_t *how) {
     rank *each = &of->ranks[index];
@@ -134,6 +140,8 @@ static void pass_on(launch *of, int number) {
     }
     if (ends) of->asked = number;
     signal_all(of, number);
+    /* a stopped process handles no signal until it is continued */
+    if (ends) signal_all(of, SIGCONT);
     if (number == SIGTSTP) raise(SIGSTOP);
 }
 
@@ -149,7 +157,7 @@ static void look_at_time(launch *of) {
     const int64_t limit = (int64_t)of->options->timeout_s * 1000000000;
     if (limit > 0 && now - of->start_ns >= limit && !of->is_ending) {
         char why[80];
-        snprintf(why, sizeof why, "%" PRId32 " s are over; the ranks are ended",
+        snprintf(why, sizeof why, "the time limit of %" PRId32 " s is over; the ranks are ended",
                  of->options->timeout_s);
         end_all(of, EXIT_TIME, why);
     }
@@ -162,7 +170,7 @@ static void look_at_time(launch *of) {
         end_all(of, EXIT_SIGNAL + SIGPIPE, "nobody reads stdout; the ranks are ended");
 }
 
-/* ms until the next of the times; -1: none is set. */
+/* Returns the milliseconds until the next deadline, or -1 if none is set. */
 static int next_ms(const launch *of) {
     const int64_t limit = (int64_t)of->options->timeout_s * 1000000000;
     int64_t first = limit > 0 && !of->is_ending ? of->start_ns + limit : INT64_MAX;
@@ -182,7 +190,8 @@ static void wait_for_any(const launch *of, int ms) {
     (void)poll(waits, (nfds_t)count + 1, ms);
 }
 
-/* What ranks printed last, however their own children keep the pipes open. */
+/* Moves the last output of ranks, in bounded time, because children of ranks may keep the pipes
+ * open. */
 static void drain(launch *of) {
     int64_t end = in_ms(DRAIN_MS);
     while (fig_launch_output_is_open(of->output) && now_ns() < end) {
@@ -204,7 +213,8 @@ static void serve(launch *of) {
         read_signals(of);
         look_at_time(of);
     }
-    signal_all(of, SIGKILL); /* what ranks have left running */
+    signal_all(of, SIGKILL); /* processes that ranks left behind */
+    fig_launch_keep_close(&of->keep);
     for (int32_t i = 0; i < of->started; i++)
         (void)waitpid(of->ranks[i].process, NULL, 0);
     of->started = 0;
@@ -230,7 +240,8 @@ static void start_all(launch *of, fig_launch_start *start) {
 
 /* ---- Start --------------------------------------------------------------------------------- */
 
-/* Signals come by the descriptor alone; *before: the mask that programs are to have. */
+/* Blocks signals, so that they arrive only through the descriptor. *before becomes the signal mask
+ * that programs get. */
 static int block_signals(sigset_t *before) {
     sigset_t all;
     sigemptyset(&all);
@@ -250,7 +261,7 @@ static void print_plan(const fig_launch_options *options, const fig_launch_job *
     fig_launch_start_describe(job, 0, &variables);
     for (int i = 2; i < FIG_LAUNCH_START_VARIABLES - 1; i++)
         printf("  %s\n", variables.text[i]);
-    printf("  FIG_SECRET=%s\n\n", job->secret[0] != '\0' ? "(drawn for each run)" : "(as it is)");
+    printf("  FIG_SECRET=%s\n\n", job->secret[0] != '\0' ? "(drawn for each run)" : "(as set)");
     for (int32_t i = 0; i < options->count; i++) {
         fig_launch_start_describe(job, i, &variables);
         fig_launch_place_tell(places, i, where, sizeof where);
@@ -273,14 +284,20 @@ int main(int count, char **words) {
         fig_launch_place_close(places);
         return 0;
     }
+    code = fig_launch_keep_open(&of.keep);
+    if (code != 0)
+        return fig_launch_options_refuse(1, "cannot start a process: %s", strerror(code));
     of.options = &options;
     of.output = fig_launch_output_open(options.count, options.plain);
     of.signals = block_signals(&before);
     of.start_ns = now_ns();
     if (of.output == NULL || of.signals < 0)
         return fig_launch_options_refuse(1, "no memory: %s", strerror(errno));
-    fig_launch_start start = {
-        .job = &job, .places = places, .program = options.program, .signals = &before};
+    fig_launch_start start = {.job = &job,
+                              .places = places,
+                              .program = options.program,
+                              .signals = &before,
+                              .keep = &of.keep};
     start_all(&of, &start);
     serve(&of);
     fig_launch_output_close(of.output);

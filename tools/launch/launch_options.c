@@ -1,4 +1,5 @@
-/* launch_options.c: five options, help, and a sentence for everything else.
+/* launch_options.c: parses five options, prints the help, and refuses everything else in one
+ * sentence.
  *
  * Invariant: that of launch_options.h. */
 #include "tools/launch/launch_options.h"
@@ -15,29 +16,29 @@ static const char help[] =
     "\n"
     "Starts N ranks of a program on this machine and waits for them.\n"
     "\n"
-    "  -n N              how many ranks, 1 to 256\n"
-    "  --timeout S       end them all after so many seconds\n"
-    "  --dry-run         print what each rank would find in its environment, and\n"
-    "                    where it would run; start nothing\n"
-    "  --plain           print lines of stdout without their rank's number\n"
-    "  -h, --help        this\n"
+    "  -n N              number of ranks, 1 to 256\n"
+    "  --timeout S       end all ranks after S seconds\n"
+    "  --dry-run         print the environment of each rank and the cores that\n"
+    "                    it would run on; start nothing\n"
+    "  --plain           print lines of stdout without the rank's number\n"
+    "  -h, --help        print this help\n"
     "\n"
     "Each rank finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,\n"
     "MASTER_PORT and FIG_SECRET in its environment, as fig_ranks_open reads them.\n"
-    "What was set before is kept of MASTER_PORT and FIG_SECRET alone. A rank runs on\n"
-    "the cores beside its GPU, which is the one of its number; where there are fewer\n"
-    "GPUs than ranks, the ranks share all cores. It reads nothing from stdin, and\n"
-    "each line that it prints begins with its number.\n"
+    "Only MASTER_PORT and FIG_SECRET keep a value that was set before. Rank r runs on\n"
+    "the cores beside GPU r. If there are fewer GPUs than ranks, the ranks share all\n"
+    "cores. A rank reads nothing from stdin, and each line that it prints begins with\n"
+    "its number.\n"
     "\n"
-    "Signals are passed on to the ranks; the second one that ends a program kills\n"
-    "them. When one rank fails the others are ended within 2 s.\n"
+    "Signals are passed on to the ranks. A second SIGINT, SIGTERM, SIGHUP or SIGQUIT\n"
+    "kills them. When one rank fails, the others are ended within 2 s.\n"
     "\n"
     "exit codes:\n"
     "    0  every rank ended with 0\n"
     "    2  bad usage\n"
-    "  124  the time was up\n"
+    "  124  the time limit of --timeout was reached\n"
     "  127  the program cannot be run\n"
-    "  else the code of the rank that failed first, or 128 and its signal\n"
+    "  else the code of the rank that failed first, or 128 plus its signal\n"
     "\n"
     "example:\n"
     "  figraph-launch -n 2 --timeout 600 -- ./serve model.fig\n";
@@ -52,7 +53,8 @@ int fig_launch_options_refuse(int code, const char *format, ...) {
     return code;
 }
 
-/* The value of the option `name`, in its own word or the next; NULL: word `*at` is another. */
+/* Returns the value of the option `name`, from word `*at` or the next word, or NULL if word `*at`
+ * is not this option. */
 static const char *take_value(const char *name, int count, char *const *words, int *at) {
     const char *word = words[*at];
     const size_t bytes = strlen(name);
@@ -74,11 +76,11 @@ static int read_number(const char *name, const char *text, int32_t most, int32_t
 
 static int refuse_hosts(void) {
     return fig_launch_options_refuse(
-        FIG_LAUNCH_USAGE, "--hosts: ranks are started on this machine alone; across machines use "
+        FIG_LAUNCH_USAGE, "--hosts: ranks are started on this machine only; across machines use "
                           "torchrun, mpirun or srun, whose variables fig_ranks_open reads as well");
 }
 
-/* Word *at, an option; moves *at to the last word used. */
+/* Takes the option in word *at, and moves *at to the last word used. */
 static int take_option(fig_launch_options *options, int count, char *const *words, int *at) {
     const char *word = words[*at];
     const char *value;
@@ -116,8 +118,9 @@ int fig_launch_options_parse(fig_launch_options *options, int count, char *const
     }
     options->program = words + at;
     if (options->count == 0)
-        return fig_launch_options_refuse(FIG_LAUNCH_USAGE, "-n N is required, how many ranks; see "
-                                                           "figraph-launch --help");
+        return fig_launch_options_refuse(FIG_LAUNCH_USAGE,
+                                         "-n N is required, the number of ranks; see "
+                                         "figraph-launch --help");
     if (at >= count)
         return fig_launch_options_refuse(FIG_LAUNCH_USAGE, "no program was given; see "
                                                            "figraph-launch --help");

@@ -1,7 +1,8 @@
-/* launch_output.c: two pipes of each rank in, stdout and stderr out.
+/* launch_output.c: reads two pipes of each rank, and writes to stdout and stderr.
  *
- * Invariant: that of launch_output.h. A write is no longer than what a pipe takes at once where
- * poll calls it writable, so it does not wait though stdout may be shared and blocking. */
+ * Invariant: that of launch_output.h. A write is at most PIPE_BUF bytes long and follows a poll()
+ * that reports the descriptor writable. So the write does not wait, although stdout may be shared
+ * and blocking. */
 #include "tools/launch/launch_output.h"
 
 #include <errno.h>
@@ -14,12 +15,13 @@
 #include <unistd.h>
 
 enum {
-    LINE_BYTES = 8192,      /* of a rank's, that are kept until it ends */
-    PENDING_LIMIT = 1 << 18 /* bytes that wait for a reader of ours; then the ranks wait */
+    LINE_BYTES = 8192, /* bytes of an unfinished line that are kept for a rank */
+    /* bytes that wait for the reader of the launcher's output; beyond this the ranks wait */
+    PENDING_LIMIT = 1 << 18
 };
 
 typedef struct stream {
-    int from; /* -1: ended */
+    int from; /* -1: the stream has ended */
     int sink;
     size_t used;
     char line[LINE_BYTES];
@@ -28,14 +30,14 @@ typedef struct stream {
 typedef struct sink {
     int to;
     int is_broken;
-    char *bytes; /* [capacity], of which [first, used) wait */
+    char *bytes; /* [capacity]; bytes [first, used) wait */
     size_t first, used, capacity;
 } sink;
 
 struct fig_launch_output {
     int32_t count;
-    int width;       /* digits of the last rank */
-    int plain;       /* 1: lines of stdout are told as they are */
+    int width;       /* digits of the last rank's number */
+    int plain;       /* 1: lines of stdout are printed unchanged */
     stream *streams; /* [2 * count] */
     sink sinks[2];   /* stdout, stderr */
 };
@@ -88,7 +90,7 @@ static void append(sink *to, const char *bytes, size_t count) {
     if (to->used + count > to->capacity) {
         const size_t capacity = 2 * (to->used + count);
         char *larger = realloc(to->bytes, capacity);
-        if (larger == NULL) return; /* a line is lost, and nothing else */
+        if (larger == NULL) return; /* only this line is lost */
         to->bytes = larger;
         to->capacity = capacity;
     }
@@ -113,7 +115,7 @@ static void tell_line(fig_launch_output *output, const stream *of, const char *l
     append(to, "\n", 1);
 }
 
-/* Tells whole lines, and a line that fills the buffer. */
+/* Prints complete lines, and a line that fills the buffer. */
 static void tell_lines(fig_launch_output *output, stream *of) {
     size_t first = 0;
     for (;;) {
@@ -176,7 +178,8 @@ static int read_stream(fig_launch_output *output, stream *of) {
     return 1;
 }
 
-/* What nobody reads is dropped, and the sink is broken. */
+/* Writes as much as the reader takes. If no process reads any more, drops the bytes and marks the
+ * sink as broken. */
 static void write_sink(sink *to) {
     const size_t count = pending(to) < PIPE_BUF ? pending(to) : PIPE_BUF;
     struct pollfd wait = {.fd = to->to, .events = POLLOUT};

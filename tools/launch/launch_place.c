@@ -1,7 +1,7 @@
-/* launch_place.c: cores shared out among ranks, by hwloc.
+/* launch_place.c: divides cores among ranks, by hwloc.
  *
- * Ranks whose GPUs lie beside the same cores share those cores evenly, in runs, so that each has
- * its own caches. Invariant: that of launch_place.h. */
+ * Ranks whose GPUs lie beside the same cores share those cores evenly, in contiguous runs, so that
+ * each rank has its own caches. Invariant: that of launch_place.h. */
 #include "tools/launch/launch_place.h"
 
 #include <stdio.h>
@@ -13,8 +13,8 @@
 enum { NVIDIA = 0x10de, DISPLAY = 0x03, GPU_LIMIT = 256 };
 
 typedef struct place {
-    hwloc_const_cpuset_t beside; /* what is beside its GPU, or all */
-    hwloc_cpuset_t cores;        /* its part of that; NULL: anywhere */
+    hwloc_const_cpuset_t beside; /* cores beside the rank's GPU, or all cores */
+    hwloc_cpuset_t cores;        /* the rank's share of `beside`; NULL: the rank runs anywhere */
     hwloc_obj_t gpu;             /* NULL: none */
 } place;
 
@@ -26,7 +26,7 @@ struct fig_launch_places {
 
 /* ---- GPUs ---------------------------------------------------------------------------------- */
 
-/* In the order of their addresses. */
+/* Lists the GPUs in the order of their PCI addresses. */
 static int find_gpus(hwloc_topology_t topology, hwloc_obj_t gpus[GPU_LIMIT]) {
     int count = 0;
     hwloc_obj_t each = NULL;
@@ -37,8 +37,8 @@ static int find_gpus(hwloc_topology_t topology, hwloc_obj_t gpus[GPU_LIMIT]) {
     return count;
 }
 
-/* Leaves those that CUDA_VISIBLE_DEVICES lists, in its order; -1: it names them in another way than
- * by numbers, so which are meant is not known. */
+/* Keeps the GPUs that CUDA_VISIBLE_DEVICES lists, in its order. Returns their number, or -1 if the
+ * variable does not list numbers, so that the GPUs are unknown. */
 static int keep_visible(hwloc_obj_t gpus[GPU_LIMIT], int count) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     hwloc_obj_t kept[GPU_LIMIT];
@@ -48,7 +48,7 @@ static int keep_visible(hwloc_obj_t gpus[GPU_LIMIT], int count) {
         char *end;
         const long index = strtol(list, &end, 10);
         if (end == list || (*end != ',' && *end != '\0')) return -1;
-        if (index < 0 || index >= count) break; /* as CUDA: the rest is not visible */
+        if (index < 0 || index >= count) break; /* as in CUDA, the rest is not visible */
         kept[kept_count++] = gpus[index];
         list = *end == ',' ? end + 1 : end;
     }
@@ -62,7 +62,8 @@ static void choose_gpus(fig_launch_places *of) {
     const hwloc_const_cpuset_t all = hwloc_topology_get_allowed_cpuset(of->topology);
     for (int32_t i = 0; i < of->count; i++) {
         of->places[i].beside = all;
-        if (count < of->count) continue; /* some would share one, and which is not known */
+        /* some ranks would share a GPU, but it is unknown which */
+        if (count < of->count) continue;
         of->places[i].gpu = gpus[i];
         const hwloc_obj_t above = hwloc_get_non_io_ancestor_obj(of->topology, gpus[i]);
         if (above->cpuset != NULL && hwloc_bitmap_intersects(above->cpuset, all))
@@ -72,7 +73,8 @@ static void choose_gpus(fig_launch_places *of) {
 
 /* ---- Cores --------------------------------------------------------------------------------- */
 
-/* Part `index` of `count` of what is beside it, by whole cores; all where there are fewer. */
+/* Returns share `index` of `count` of the cores in `beside`, in whole cores. If `beside` has fewer
+ * cores than shares, returns all of `beside`. */
 static hwloc_cpuset_t share(hwloc_topology_t topology, hwloc_const_cpuset_t beside, int32_t index,
                             int32_t count) {
     const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, beside, HWLOC_OBJ_CORE);

@@ -1,4 +1,4 @@
-/* launch_start.c: a port, a secret, an environment, and fork and exec.
+/* launch_start.c: draws a port and a secret, sets a rank's environment, and starts the rank.
  *
  * Invariant: that of launch_start.h. */
 #define _GNU_SOURCE /* pipe2 */
@@ -19,7 +19,8 @@
 #include "tools/launch/launch_options.h"
 
 enum {
-    PORT_FIRST = 20000, /* up to here from there the system hands out none of its own accord */
+    /* the system itself assigns no port of this range */
+    PORT_FIRST = 20000,
     PORT_LAST = 31998,
     PORT_TRIES = 200,
     STARTED_MS = 10000
@@ -41,7 +42,8 @@ static int is_free(int32_t port) {
     return out;
 }
 
-/* MASTER_PORT is for the program's own rendezvous, the one above it for the library's. */
+/* Draws MASTER_PORT, for the program's own rendezvous. The next port is for the library's
+ * rendezvous. */
 static int32_t draw_port(void) {
     for (int i = 0; i < PORT_TRIES; i++) {
         uint32_t random;
@@ -104,14 +106,16 @@ static void set_variables(const fig_launch_start *start, fig_launch_variables *v
     }
 }
 
-/* In the child: becomes the program, or tells the launcher why not. */
+/* Turns the child process into the program, or tells the launcher why it cannot. */
 static void become(const fig_launch_start *start, pid_t launcher, const fig_launch_pipes *ends,
                    int report) {
     fig_launch_variables variables;
     const int nothing = open("/dev/null", O_RDONLY);
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != launcher) _exit(127); /* it died before it could be waited for */
+    fig_launch_keep_add(start->keep);
+    /* the launcher died before it could wait for this child */
+    if (getppid() != launcher) _exit(127);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     dup2(ends->out, STDOUT_FILENO);
     dup2(ends->err, STDERR_FILENO);
@@ -125,7 +129,8 @@ static void become(const fig_launch_start *start, pid_t launcher, const fig_laun
     _exit(127);
 }
 
-/* The error number that the child reports; 0: its end is closed, so it is the program. */
+/* Returns the error number that the child reports, or 0 if the child closed its end, which means
+ * that it has become the program. */
 static int hear_report(int report) {
     struct pollfd wait = {.fd = report, .events = POLLIN};
     int error = 0;
@@ -146,7 +151,8 @@ int fig_launch_start_rank(const fig_launch_start *start, pid_t *rank, fig_launch
     } else if (*rank == 0) {
         become(start, launcher, &(fig_launch_pipes){out[1], err[1]}, report[1]);
     }
-    if (error == 0) setpgid(*rank, *rank); /* both do, so that it is done for either */
+    /* parent and child both set the group, so that it is set before either process goes on */
+    if (error == 0) setpgid(*rank, *rank);
     const int writing[] = {out[1], err[1], report[1]};
     for (int i = 0; i < 3; i++)
         if (writing[i] >= 0) close(writing[i]);

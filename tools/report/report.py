@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-# report.py: what was measured, as one page, as drawings for README.md, and as the part of it that
-# says how fast.
+# report.py: writes the measurements as one page, as figures, and as the parts of README.md and
+# docs/performance.md that give speeds.
 #
-# Usage: tools/report/report.py [--check] [--results DIR] [--readme FILE] [--figures DIR]
+# Usage: tools/report/report.py [--check] [--results DIR] [--pages DIR] [--figures DIR]
 #        [--page FILE]
 #
-# Reads tools/bench/results/*.csv and nothing else, by Python's own library alone. --check writes
-# nothing and says where README or a drawing is not what the CSVs make. Invariant: the same CSVs
-# make the same bytes.
+# Reads only tools/bench/results/*.csv and uses only Python's standard library. --pages is a folder
+# with README.md and docs/. --check writes nothing; it prints each page or figure that differs from
+# the one that the CSVs give, and each time on a page that is in no CSV. Invariant: the same CSVs
+# give the same bytes.
 import argparse
 import glob
 import os
@@ -22,14 +23,14 @@ import report_data  # noqa: E402
 import report_page  # noqa: E402
 import report_readme  # noqa: E402
 
-# In README, of one chip.
+# The figures in docs/performance.md, all for one chip.
 SHOWN = ("chain_32_8", "peers", "ragged", "step", "timeline", "capture", "allreduce", "layers")
-CHIP = "h200"  # the one that README draws
+CHIP = "h200"  # README's headline and the figures are for this chip
 FIGURES = "tools/report/figures"
 
 
 def drawings(figures):
-    """{name: Figure} of those that README shows."""
+    """Returns {name: Figure} for the figures that the pages show."""
     names = [f"{CHIP}_{name}" for name in SHOWN]
     return {f"{f.name}.svg": f for f in figures.get(CHIP, []) if f.name in names}
 
@@ -43,7 +44,7 @@ def differs(path, text):
 
 
 def stale(folder, files):
-    """Drawings that nothing makes."""
+    """Returns the drawings in the folder that no figure makes."""
     return sorted(set(glob.glob(os.path.join(folder, "*.svg"))) - set(files))
 
 
@@ -53,28 +54,29 @@ def write(path, text):
         file.write(text)
 
 
-def check(readme, made, files, sheets):
-    """Sentences of what is wrong. files: {path: text}"""
-    text = open(readme, encoding="utf-8").read()
+def check(pages, made, files, sheets):
+    """Returns messages about faults. made: {page: text, or None}; files: {path: text}"""
     for path in stale(os.path.dirname(next(iter(files))), files):
         yield f"{path}: no CSV makes it: make report"
-    if made is None:
-        yield f"{readme}: it has no part that make report makes"
-        return
-    if made != text:
-        yield f"{readme}: its part about speed is not what the CSVs make: make report"
+    for page, text in made.items():
+        if text is None:
+            yield f"{page}: it has no part that make report makes"
+        elif differs(page, text):
+            yield f"{page}: its part about speed is not what the CSVs make: make report"
     for path, drawn in files.items():
         if differs(path, drawn):
             yield f"{path}: it is not what the CSVs make: make report"
-    for line, figure in report_readme.typed_figures(text, sheets):
-        yield f"{readme}:{line}: {figure} is in no CSV of tools/bench/results"
+    for page in pages:
+        text = open(page, encoding="utf-8").read()
+        for line, figure in report_readme.typed_figures(text, sheets):
+            yield f"{page}:{line}: {figure} is in no CSV of tools/bench/results"
 
 
 def main():
     parser = argparse.ArgumentParser(description="what was measured, to be looked at")
     parser.add_argument("--check", action="store_true", help="write nothing; 1 where they differ")
     parser.add_argument("--results", default=os.path.join(ROOT, "tools/bench/results"))
-    parser.add_argument("--readme", default=os.path.join(ROOT, "README.md"))
+    parser.add_argument("--pages", default=ROOT)
     parser.add_argument("--figures", default=os.path.join(ROOT, FIGURES))
     parser.add_argument("--page", default=os.path.join(ROOT, "build/report.html"))
     asked = parser.parse_args()
@@ -84,20 +86,30 @@ def main():
     shown = drawings(figures)
     files = {os.path.join(asked.figures, name): f.alone() for name, f in shown.items()}
     titles = [(f"{FIGURES}/{name}", figure.title) for name, figure in shown.items()]
-    part = report_readme.part(sheets, chips, titles)
-    made = report_readme.replace(open(asked.readme, encoding="utf-8").read(), part)
+    readme = os.path.join(asked.pages, "README.md")
+    performance = os.path.join(asked.pages, "docs/performance.md")
+    parts = {
+        readme: report_readme.headline(sheets, CHIP),
+        performance: report_readme.part(sheets, chips, titles),
+    }
+    made = {
+        page: report_readme.replace(open(page, encoding="utf-8").read(), part)
+        for page, part in parts.items()
+    }
     if asked.check:
-        faults = list(check(asked.readme, made, files, sheets))
-        print("\n".join(faults) or "README.md shows what the CSVs hold")
+        pages = [readme, *sorted(glob.glob(os.path.join(asked.pages, "docs/*.md")))]
+        faults = list(check(pages, made, files, sheets))
+        print("\n".join(faults) or "the pages show what the CSVs hold")
         return 1 if faults else 0
     for path in stale(asked.figures, files):
         os.remove(path)
     for path, text in files.items():
         write(path, text)
-    if made is not None:
-        write(asked.readme, made)
+    for page, text in made.items():
+        if text is not None:
+            write(page, text)
     write(asked.page, report_page.page(figures, sheets))
-    print(f"made {asked.page}, {len(files)} drawings and the part of {asked.readme}")
+    print(f"made {asked.page}, {len(files)} figures and parts of {', '.join(made)}")
     return 0
 
 

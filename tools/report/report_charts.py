@@ -1,12 +1,12 @@
-"""report_charts.py: each figure of the report, drawn from the sheets of one chip.
+"""report_charts.py: draws each figure of the report from the sheets of one chip.
 
-A function takes sheets and a chip, and returns a Figure, or None where no sheet has what it shows.
+A function takes sheets and a chip. It returns a Figure, or None if no sheet has the figure's data.
 """
 
 import math
 
 from report_data import beside_peers, mean, number, numbers, uniform_of
-from report_svg import WIDTH, Figure
+from report_svg import WIDTH, Figure, pitch
 
 PEER_STYLES = {
     "figraph": "own",
@@ -22,23 +22,23 @@ def short_count(n):
 
 
 def step_of(value, bounds):
-    """The style of a value: how many of the bounds it reaches."""
+    """Returns the style of a value: the number of bounds that it reaches."""
     return sum(value >= bound for bound in bounds)
 
 
 # ---- Heat maps -----------------------------------------------------------------------------------
 def heat(figure, cells, bounds, words, says):
-    """cells: {(rows, tokens of each): value}; a legend of what the steps mean below."""
+    """Draws {(rows, tokens of each): value}, with a legend of the steps below."""
     rows = sorted({rows for rows, _ in cells})
     lengths = sorted({length for _, length in cells})
-    left, top, high = 40, 18, 24
+    left, top, high = 40, 18, pitch(len(rows), 62, 38)
     wide = (WIDTH - left) / len(lengths)
     figure.text(0, top - 5, "rows", "small muted")
     for i, length in enumerate(lengths):
         figure.text(left + wide * (i + 0.5), top - 5, short_count(length), "small muted", "middle")
     for j, count in enumerate(rows):
         y = top + j * high
-        figure.text(left - 8, y + 16, count, "small muted", "end")
+        figure.text(left - 8, y + high / 2 + 4, count, "small muted", "end")
         for i, length in enumerate(lengths):
             x = left + i * wide
             value = cells.get((count, length))
@@ -48,7 +48,7 @@ def heat(figure, cells, bounds, words, says):
             step = step_of(value, bounds)
             box = figure.box(x + 1, y + 1, wide - 2, high - 2, f"step{step}")
             label = f"{value:.2f}" if value < 10 else f"{value:.0f}"
-            word = figure.word(x + wide / 2, y + 16, label, f"small on{step}")
+            word = figure.word(x + wide / 2, y + high / 2 + 4, label, f"small on{step}")
             title = f"{count} rows of {length} tokens: {says(value, (count, length))}"
             figure.mark(title, box, word)
     y = top + len(rows) * high + 10
@@ -60,20 +60,20 @@ SHARE_WORDS = ("below 0.5", "0.5", "0.65", "0.8", "0.9", "0.95 and above")
 
 
 def limit_field(chip, way):
-    """An H200's limit is a fixed one; others are measured by what they read."""
+    """Returns the field of the share of the limit: fixed on an H200, measured elsewhere."""
     return f"{way}_share" if chip == "h200" else f"ceiling_{way}_share"
 
 
 def share_heat(sheets, chip, heads="32/8", way="chain"):
-    """Share of what memory allows, batch by kv."""
+    """Draws the share of the memory's limit, by batch and kv length."""
     sheet = sheets.get(f"{chip}_uniform")
     rows = sheet.where(heads=heads) if sheet else []
     if not rows:
         return None
-    words = "in a chain" if way == "chain" else "standing alone"
+    words = "in a chain" if way == "chain" else "standalone"
     figure = Figure(
         f"{chip}_{way}_{heads.replace('/', '_')}",
-        f"Share of the memory's limit, {heads} heads, {words}",
+        f"Share of the roofline, {heads} heads, {words}",
         "Attention over bf16 caches: 2 us and what reading K and V takes, over what it takes.",
     )
     field, limit = limit_field(chip, way), "limit_us" if chip == "h200" else "ceiling_limit_us"
@@ -83,7 +83,7 @@ def share_heat(sheets, chip, heads="32/8", way="chain"):
     def says(value, cell):
         row = by_cell[cell]
         us = row[f"{way}_us"]
-        return f"{value:.3f} of the limit, {us} us where {row[limit]} us are the limit"
+        return f"{value:.3f} of the roofline, {us} us where the roofline is {row[limit]} us"
 
     heat(figure, cells, SHARE_BOUNDS, SHARE_WORDS, says)
     return figure
@@ -94,7 +94,7 @@ RATIO_WORDS = ("peer ahead", "within 2 %", "1.02", "1.15", "1.4", "2 and above")
 
 
 def peer_heat(sheets, chip, heads="32/8"):
-    """How much longer the best path over pages takes, batch by kv."""
+    """Draws the extra time of the best path over pages, by batch and kv length."""
     cells = beside_peers(sheets.get(f"{chip}_peers"))
     plain = [c for c in cells if c.shape["heads"] == heads and c.shape["kv_dtype"] == "bf16"]
     uniform = {uniform_of(c.shape["cell"]): c for c in plain if uniform_of(c.shape["cell"])}
@@ -124,16 +124,16 @@ def axis(figure, left, right, top, bottom, ticks, place):
 
 
 def peer_dots(sheets, chip):
-    """Share of the limit of every peer's best path, cell by cell."""
+    """Draws the share of the roofline of every peer's best path, cell by cell."""
     cells = beside_peers(sheets.get(f"{chip}_peers"))
     if not cells:
         return None
     figure = Figure(
         f"{chip}_peers",
-        "Share of the limit, ours and each peer's best path",
+        "Share of the roofline, ours and each peer's best path",
         "One line for each cell: all of one run, each checked before it was timed.",
     )
-    left, top, high = 122, 18, 17
+    left, top, high = 122, 18, pitch(len(cells), 62, 24)
     place = lambda share: left + share * (WIDTH - left - 8)
     axis(figure, left, WIDTH, top, top + high * len(cells), (0, 0.25, 0.5, 0.75, 1), place)
     for j, cell in enumerate(cells):
@@ -143,7 +143,7 @@ def peer_dots(sheets, chip):
         for peer, us in [*cell.by_peer.items(), ("figraph", cell.ours)]:
             share = cell.limit_us / us
             dot = figure.dot(place(min(share, 1.05)), y, PEER_STYLES.get(peer, "muted"), 4.5)
-            title = f"{words}: {peer} {us:.1f} us, {share:.2f} of the limit"
+            title = f"{words}: {peer} {us:.1f} us, {share:.2f} of the roofline"
             figure.mark(title, dot)
     y = top + high * len(cells) + 10
     present = ["figraph", *sorted({p for c in cells for p in c.by_peer})]
@@ -153,11 +153,11 @@ def peer_dots(sheets, chip):
 
 
 def limit_ranges(sheets, chip):
-    """Of each set of cells the least share, the mean and the most."""
+    """Draws the least, mean and largest share of each set of cells."""
     figure = Figure(
         f"{chip}_limit",
-        "Share of the limit: least, mean and most of each set",
-        "In a chain of layers, and standing alone among kernels that read weights.",
+        "Share of the roofline: least, mean and most of each set",
+        "In a chain of layers, and standalone among kernels that read weights.",
     )
     groups = []
     sets = {"uniform": "", "fp8": "e4m3", "ragged": "", "shapes": "other shapes"}
@@ -172,7 +172,7 @@ def limit_ranges(sheets, chip):
             groups.append((f"{label}, {len(rows)}", rows))
     if not groups:
         return None
-    left, top, high = 122, 18, 30
+    left, top, high = 122, 18, pitch(len(groups), 46, 40)
     place = lambda share: left + share * (WIDTH - left - 10)
     axis(figure, left, WIDTH, top, top + high * len(groups), (0, 0.25, 0.5, 0.75, 1), place)
     for j, (label, rows) in enumerate(groups):
@@ -191,16 +191,16 @@ def limit_ranges(sheets, chip):
 
 
 def ragged_bars(sheets, chip):
-    """Ragged batches beside uniform ones of as many bytes."""
+    """Draws ragged batches beside uniform batches with the same number of bytes."""
     sheet = sheets.get(f"{chip}_ragged")
     if sheet is None:
         return None
     figure = Figure(
         f"{chip}_ragged",
-        "Ragged batches: share of the memory's limit",
+        "Ragged batches: share of the roofline",
         "In a chain; random batches stand above a uniform one of as many rows and bytes.",
     )
-    left, top, high = 122, 18, 20
+    left, top, high = 122, 18, pitch(len(sheet.rows), 62, 34)
     peers = {c.shape["cell"]: c for c in beside_peers(sheets.get(f"{chip}_peers"))}
     place = lambda share: left + share * (WIDTH - left - 34)
     bottom = top + high * len(sheet.rows)
@@ -211,17 +211,17 @@ def ragged_bars(sheets, chip):
         is_twin = row["set"] == "random" and not row["of_twin"]
         name = f"{row['rows']} rows, {'even' if is_twin else 'random'}"
         name = row["cell"] if row["set"] == "ragged" else name
-        figure.text(0, y + 11, name, "small muted" if is_twin else "small")
+        figure.text(0, y + high / 2, name, "small muted" if is_twin else "small")
         style = "rest" if is_twin else "own"
         shapes = [figure.box(left, y, place(share) - left, high - 6, style)]
-        title = f"{name}: {row['chain_us']} us, {share:.3f} of the limit"
+        title = f"{name}: {row['chain_us']} us, {share:.3f} of the roofline"
         if row["cell"] in peers:
             peer = peers[row["cell"]]
             peer_share = number(row, "limit_us") / peer.best
             shapes.append(figure.box(place(peer_share) - 1.5, y - 2, 3, high - 2, "other"))
             title += f"; the best peer, {peer.peer} {peer.path}, {peer.best:.1f} us"
         figure.mark(title, *shapes)
-        figure.text(place(share) + 4, y + 11, f"{share:.2f}", "small")
+        figure.text(place(share) + 4, y + high / 2, f"{share:.2f}", "small")
     entries = [("own", "ragged"), ("rest", "even, as many bytes")]
     if any(r["cell"] in peers for r in shown):
         entries.append(("other", "best peer"))
@@ -230,7 +230,7 @@ def ragged_bars(sheets, chip):
 
 
 def sorted_ragged(rows):
-    """A random batch before its twin, which the file has before it."""
+    """Returns each random batch before its uniform one; the file has them in the other order."""
     shown = []
     for row in rows:
         if row["of_twin"] and shown:
@@ -242,23 +242,24 @@ def sorted_ragged(rows):
 
 # ---- Time ----------------------------------------------------------------------------------------
 def stacks(figure, entries, left, unit):
-    """entries: (label, [(style, words, value)], total words); bars of one scale."""
-    top, high = 6, 26
+    """Draws (label, [(style, words, value)], total words) as bars of one scale."""
+    top, high = 6, pitch(len(entries), 48, 58)
     most = max(sum(value for _, _, value in parts) for _, parts, _ in entries)
     scale = (WIDTH - left - 6.2 * max(len(total) for _, _, total in entries) - 5) / most
     for j, (label, parts, total) in enumerate(entries):
         y, x = top + high * j, left
-        figure.text(0, y + 14, label, "small")
+        figure.text(0, y + high / 2 + 2, label, "small")
         for style, words, value in parts:
             title = f"{label}: {words} {value:.2f} {unit}"
-            figure.mark(title, figure.box(x, y + 3, max(scale * value - 1, 0.5), high - 9, style))
+            wide = max(scale * value - 1, 0.5)
+            figure.mark(title, figure.box(x, y + 3, wide, high - 9, style))
             x += scale * value
-        figure.text(x + 5, y + 14, total, "small")
+        figure.text(x + 5, y + high / 2 + 2, total, "small")
     return top + high * len(entries)
 
 
 def step_bars(sheets, chip):
-    """A layer of the whole step, and attention's part of it."""
+    """Draws the time of a layer of the whole step, and attention's part of that time."""
     sheet = sheets.get(f"{chip}_step")
     if sheet is None:
         return None
@@ -293,7 +294,7 @@ HOST_PARTS = (
 
 
 def host_bars(sheets, chip):
-    """What a step costs the host."""
+    """Draws the time that a step costs the host."""
     sheet = sheets.get(f"{chip}_replay")
     if sheet is None:
         return None
@@ -313,7 +314,7 @@ def host_bars(sheets, chip):
 
 
 def timeline(sheets, chip):
-    """A step from the host's call to its result, of one layer each."""
+    """Draws a step from the host's call to its result, with one layer."""
     sheet = sheets.get(f"{chip}_replay")
     rows = sheet.where(layers=1) if sheet else []
     rows = [r for r in rows if number(r, "result_ns") and number(r, "empty_result_ns")]
@@ -338,7 +339,7 @@ def timeline(sheets, chip):
 
 
 def sum_lines(sheets, chip):
-    """All-reduce: each way, over message sizes."""
+    """Draws the time of an all-reduce by each route, over message sizes."""
     present = [s for s in sheets.values() if s.chip == chip and s.set.startswith("allreduce")]
     if not present:
         return None
@@ -351,16 +352,16 @@ def sum_lines(sheets, chip):
     ways += (("nccl_us", "other", "NCCL"),)
     y = 0
     for sheet in present:
-        y = sum_panel(figure, sheet, ways, y)
+        y = sum_panel(figure, sheet, ways, y, pitch(len(present), 16, 200) - 46)
     figure.y = y + figure.legend([(style, words) for _, style, words in ways], y)
     return figure
 
 
-def sum_panel(figure, sheet, ways, top):
-    """One count of GPUs, both axes logarithmic; where it ends."""
+def sum_panel(figure, sheet, ways, top, high):
+    """Draws the panel of one GPU count, with logarithmic axes; returns the y of its end."""
     rows = sorted(sheet.rows, key=lambda r: number(r, "bytes"))
     every = [v for field, _, _ in ways for v in numbers(rows, field)]
-    left, high, low, most = 30, 150, min(every), max(every)
+    left, low, most = 30, min(every), max(every)
     first, last = number(rows[0], "bytes"), number(rows[-1], "bytes")
     at_x = lambda b: left + math.log(b / first) / math.log(last / first) * (WIDTH - left - 8)
     at_y = lambda us: top + 22 + high - math.log(us / low) / math.log(most / low) * high
@@ -384,7 +385,7 @@ def sum_panel(figure, sheet, ways, top):
 
 
 def capture_bars(sheets, chip):
-    """What it takes until graphs are there: from a file, and by torch's capture."""
+    """Draws the time until graphs are ready: from a file, and by torch's capture."""
     sheet = sheets.get(f"{chip}_capture")
     timed = [r for r in sheet.rows if number(r, "ms")] if sheet else []
     if not timed:
@@ -408,14 +409,14 @@ def capture_bars(sheets, chip):
 
 
 def scaling_bars(sheets, chip):
-    """Whole layers on one GPU, and on several."""
+    """Draws the time of whole layers on one GPU and on several."""
     rows = [r for s in sheets.values() if s.chip == chip and s.set.startswith("layers")
             for r in s.rows]
     if not rows:
         return None
     figure = Figure(
         f"{chip}_layers",
-        "Whole layers with their GEMMs, on one GPU and on several",
+        "Whole layers with GEMMs, on one GPU and several",
         f"{rows[0]['layers']} layers of {rows[0]['model']}, ms a step.",
     )
     entries = []
@@ -433,7 +434,7 @@ def scaling_bars(sheets, chip):
 
 
 def draw_all(sheets, chip):
-    """Every figure that the chip's sheets have, in the order of the page."""
+    """Returns every figure that the chip's sheets have data for, in the order of the page."""
     drawn = [share_heat(sheets, chip, heads, f) for heads in ("32/8", "64/8")
              for f in ("chain", "alone")]
     drawn += [peer_heat(sheets, chip), peer_dots(sheets, chip), limit_ranges(sheets, chip)]

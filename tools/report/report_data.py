@@ -1,6 +1,7 @@
-"""report_data.py: what the CSVs of the bench hold, read once.
+"""report_data.py: reads the CSVs of the bench once.
 
-Invariant: a figure that is shown is a value of a CSV, or made of such by a function of this file.
+Invariant: each number in the report is a value of a CSV, or a function of this file computes it
+from such values.
 """
 
 import csv
@@ -10,7 +11,7 @@ import os
 
 
 class Sheet:
-    """Rows of a CSV, and who measured it."""
+    """The rows of a CSV and the origin of its measurements."""
 
     def __init__(self, path):
         self.path, self.name = path, os.path.basename(path)
@@ -22,7 +23,7 @@ class Sheet:
 
     @property
     def origin(self):
-        """("580.159.04", "2026-11-22", "955957a"), of its first row."""
+        """Returns ("580.159.04", "2026-11-22", "955957a") from the first row."""
         first = self.rows[0] if self.rows else {}
         return tuple(first.get(name, "") for name in ("driver", "date", "commit"))
 
@@ -31,7 +32,7 @@ class Sheet:
 
 
 def read_all(folder):
-    """{"h200_uniform": Sheet}; nothing in it is a sheet without origin."""
+    """Returns {"h200_uniform": Sheet}; leaves out sheets without origin."""
     sheets = {}
     for path in sorted(glob.glob(os.path.join(folder, "*.csv"))):
         sheet = Sheet(path)
@@ -44,7 +45,7 @@ def read_all(folder):
 
 
 def number(row, name):
-    """None where no number stands."""
+    """Returns None if the field is not a number."""
     try:
         value = float(row[name])
     except (KeyError, TypeError, ValueError):
@@ -57,12 +58,12 @@ def numbers(rows, name):
 
 
 def mean(values):
-    """The geometric one."""
+    """Returns the geometric mean."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def uniform_of(cell):
-    """(8, 2048) of 8x2048; None where rows are ragged."""
+    """Returns (8, 2048) for 8x2048; None if the rows are ragged."""
     if "+" in cell:
         return None
     rows, length = cell.lower().split("x")
@@ -76,7 +77,7 @@ DENSE = ("sdpa", "flex", "jax")  # peers that have no pages to look up
 
 
 class Beside:
-    """A cell's times beside its peers', of one run: the best over pages, and the best of all."""
+    """A cell's time and its peers' times in one run: the best over pages and the best of all."""
 
     def __init__(self, shape, rows):
         self.shape = dict(zip(SHAPE, shape))
@@ -94,7 +95,7 @@ class Beside:
 
 
 def beside_peers(sheet):
-    """Cells that have a time of ours and of a peer."""
+    """Returns the cells that have a time of figraph and of a peer."""
     groups = {}
     for row in sheet.rows if sheet else []:
         if row["cell"]:

@@ -1,7 +1,7 @@
-"""report_page.py: the report as one HTML page, which needs nothing but itself.
+"""report_page.py: makes the report as one HTML page, which needs no other file.
 
-Invariant: what a figure shows stands in a table of the same page too, and both can be reached by
-keys alone.
+Invariant: a table of the same page repeats the values of each figure, and both can be reached with
+only the keyboard.
 """
 
 from html import escape
@@ -32,8 +32,8 @@ th{position:sticky;top:0;background:var(--surface);border-bottom:1px solid var(-
 footer{margin:40px auto 24px;font-size:.85rem;color:var(--muted)}
 """
 
-# Arrows go from mark to mark of a figure, and what the mark says stands below it. Without a script
-# every mark is a stop of the tab key, and says it by itself.
+# Arrow keys go from mark to mark of a figure, and the mark's text appears below the figure. Without
+# a script the tab key stops at every mark, whose title is its text.
 SCRIPT = """
 for (const figure of document.querySelectorAll('figure')) {
   const marks = [...figure.querySelectorAll('.mark')], out = figure.querySelector('output');

@@ -1,7 +1,8 @@
-"""report_readme.py: the part of README.md that says how fast, made from the sheets.
+"""report_readme.py: makes the parts of README.md and docs/performance.md that give speeds.
 
-It stands between two comments. Outside of them README shows no time that no CSV holds. Invariant:
-every figure of the part is made here, none is typed.
+Each part stands between two comments. README has the headline; docs/performance.md has all results
+and the figures. Outside these parts a page shows only times that a CSV holds. Invariant: this file
+computes every number of a part from the sheets; no number is typed.
 """
 
 import re
@@ -11,8 +12,8 @@ from report_data import beside_peers, mean, number, numbers
 BEGIN = "<!-- made by `make report` -->"
 END = "<!-- until here -->"
 NUMBER = r"(\d+(?:\.\d+)?)"
-FIGURE = re.compile(rf"(?<![\w.]){NUMBER}(?: (?:to|and) {NUMBER})? (ns|us|ms|s|[GT]B/s)\b")
-PER_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
+FIGURE = re.compile(rf"(?<![\w.]){NUMBER}(?: (?:to|and) {NUMBER})? (ns|us|µs|ms|s|[GT]B/s)\b")
+PER_US = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def span(values, form="{:.2f}"):
@@ -21,7 +22,7 @@ def span(values, form="{:.2f}"):
 
 
 def shares(sheet, chip):
-    """The names of a sheet's shares: an H200's limit is a fixed one, others have their own."""
+    """Returns a sheet's shares of the limit, which is fixed on an H200 and measured elsewhere."""
     before = "" if chip == "h200" else "ceiling_"
     return [numbers(sheet.rows, f"{before}{way}_share") for way in ("chain", "alone")]
 
@@ -32,22 +33,22 @@ def of_attention(sheets, chip):
         return
     chain, alone = shares(sheet, chip)
     reads = mean(numbers(sheet.rows, "ceiling_gbps")) / 1e3
-    yield f"attention over {len(sheet.rows)} uniform cells, bf16, pages of 16", (
-        f"{mean(chain):.3f} of the memory's limit in a chain, {mean(alone):.3f} standing alone; "
-        f"least {min(chain):.2f} and {min(alone):.2f}"
+    yield f"attention, {len(sheet.rows)} uniform shapes, bf16, pages of 16", (
+        f"{mean(chain):.3f} of the roofline in a chain, {mean(alone):.3f} standalone; "
+        f"lowest {min(chain):.2f} and {min(alone):.2f}"
     )
     if chip == "h200":
         own = [mean(numbers(sheet.rows, f"ceiling_{way}_share")) for way in ("chain", "alone")]
-        yield "that limit", (
-            f"2 us and the bytes of K and V at {speed_of(sheet):.2f} TB/s; this GPU reads "
-            f"{reads:.2f}, and of that it is {own[0]:.3f} and {own[1]:.3f}"
+        yield "that roofline", (
+            f"2 µs plus the bytes of K and V at {speed_of(sheet):.2f} TB/s; the GPU of the run "
+            f"reads {reads:.2f}, and by that speed the shares are {own[0]:.3f} and {own[1]:.3f}"
         )
     else:
-        yield "that limit", f"2 us and the bytes of K and V at {reads:.2f} TB/s, which it reads"
+        yield "that roofline", f"2 µs plus the bytes of K and V at {reads:.2f} TB/s, as measured"
 
 
 def speed_of(sheet):
-    """TB/s, of the limits that the sheet has."""
+    """Returns TB/s, for the limits that the sheet has."""
     row = max(sheet.rows, key=lambda r: number(r, "bytes"))
     return number(row, "bytes") / (number(row, "limit_us") - 2) / 1e6
 
@@ -56,20 +57,23 @@ def of_bytes(sheets, chip):
     sheet = sheets.get(f"{chip}_fp8")
     if sheet is not None:
         chain, alone = shares(sheet, chip)
-        yield f"over {len(sheet.rows)} cells of e4m3 caches", (
-            f"{mean(chain):.3f} and {mean(alone):.3f}; least {min(chain):.2f} and {min(alone):.2f}"
+        yield f"attention, {len(sheet.rows)} shapes, e4m3 caches", (
+            f"{mean(chain):.3f} and {mean(alone):.3f}; lowest {min(chain):.2f} and {min(alone):.2f}"
         )
     sheet = sheets.get(f"{chip}_shapes")
     if sheet is not None:
         chain, _ = shares(sheet, chip)
-        yield "other groups, head_dims, pages, layouts and types", f"{span(chain)} in a chain"
+        yield "attention, other groups, head_dims, pages, layouts and types", (
+            f"{span(chain)} in a chain"
+        )
     sheet = sheets.get(f"{chip}_ragged")
     if sheet is not None:
-        parts = [f"{r['cell']} {r['chain_us']} us" for r in sheet.rows if r["set"] == "ragged"]
+        parts = [f"{r['cell']} {r['chain_us']} µs" for r in sheet.rows if r["set"] == "ragged"]
         twins = numbers(sheet.rows, "of_twin")
-        yield "ragged batches", (
-            f"{', '.join(parts)}; {len(twins)} drawn at random at {mean(twins):.3f} of the speed "
-            f"of even ones, the slowest at {min(twins):.3f}"
+        yield "attention, ragged batches", (
+            f"{', '.join(parts)}; {len(twins)} batches of long rows of random lengths: bytes per "
+            f"second, divided by those of a batch of equal rows, are {mean(twins):.3f} on average "
+            f"and {min(twins):.3f} at least"
         )
 
 
@@ -77,10 +81,10 @@ def of_peers(sheets, chip):
     cells = beside_peers(sheets.get(f"{chip}_peers"))
     if cells:
         ratios, dense = [c.ratio for c in cells], [c.ratio_of_all for c in cells]
-        yield f"FlashInfer by its best path in the same run, {len(cells)} cells", (
-            f"takes {mean(ratios):.2f} times as long, geometric mean; {span(ratios)} by cell. With "
-            f"SDPA, FlexAttention and JAX over dense caches among them {mean(dense):.2f}; "
-            f"{span(dense)}"
+        yield "beside FlashInfer's best backend", (
+            f"{mean(ratios):.2f} × faster, both in a chain (geometric mean of {len(cells)} shapes "
+            f"in one run; {span(ratios)} ×). With SDPA, FlexAttention and JAX over dense caches "
+            f"among the backends it is {mean(dense):.2f} × ({span(dense)} ×)"
         )
 
 
@@ -88,30 +92,36 @@ def of_steps(sheets, chip):
     sheet = sheets.get(f"{chip}_step")
     if sheet is not None:
         parts = [
-            f"{r['cell']} {r['layer_us']} us" for r in sheet.rows if r.get("ranks", "1") == "1"
+            f"{r['cell']} {r['layer_us']} µs" for r in sheet.rows if r.get("ranks", "1") == "1"
         ]
-        yield "a layer of llama-3.1-8b: activation, RoPE, append, attention", ", ".join(parts)
+        yield (
+            "one layer of llama-3.1-8b: activation, then RoPE, append and attention, no overlap"
+        ), ", ".join(parts)
     sheet = sheets.get(f"{chip}_replay")
     if sheet is not None:
         above = [value / 1e3 for value in numbers(sheet.rows, "above_bare_ns")]
         over = [number(r, "result_over_empty_ns") for r in sheet.where(preset="tutorial")]
-        words = f"{span(above, '{:.1f}')} us beyond the bare launch"
+        words = f"{span(above, '{:.1f}')} µs on top of the bare graph launch"
         if over and over[0]:
-            words += f"; from launch to result {over[0] / 1e3:.1f} us above an empty graph's"
-        yield "a step on the host", words
+            words += f"; the tutorial's step ends {over[0] / 1e3:.1f} µs later than an empty graph"
+        yield "host time of a step", words
 
 
 def of_captures(sheets, chip):
     sheet = sheets.get(f"{chip}_capture")
     if sheet is None:
         return
-    ours = [r for r in sheet.rows if r["what"].startswith("figraph,") and number(r, "ms")]
+    ours = {r["what"]: r for r in sheet.rows if number(r, "ms")}
+    first, rest = ours.get("figraph, file to first step"), ours.get("figraph, all its buckets")
     theirs = [number(r, "ms") for r in sheet.rows if r["what"].startswith("torch") and r["ms"]]
-    if ours:
-        words = "; ".join(f"{r['what'][9:]} {number(r, 'ms'):.1f} ms" for r in ours)
+    if first and rest:
+        words = f"from the file to the end of the first step {number(first, 'ms'):.1f} ms; after "
+        words += f"that, preparing all other buckets {number(rest, 'ms'):.1f} ms "
+        words += f"({rest['graphs']} graphs in all)"
         if theirs:
-            words += f"; torch.cuda.graph of one, over FlashInfer's kernels, {span(theirs)} ms"
-        yield f"getting {sheet.rows[0]['layers']} layers of llama-3.1-8b ready", words
+            words += "; for comparison, torch.cuda.graph takes "
+            words += f"{span(theirs)} ms for one graph of FlashInfer's kernels"
+        yield f"preparing {sheet.rows[0]['layers']} layers of llama-3.1-8b, context warm", words
 
 
 def of_sums(sheets, chip):
@@ -122,10 +132,10 @@ def of_sums(sheets, chip):
         more = [number(r, "norm_adds_us") for r in small if number(r, "norm_adds_us")]
         if not small:
             continue
-        words = f"{span(numbers(small, 'us'), '{:.1f}')} us, "
+        words = f"{span(numbers(small, 'us'), '{:.1f}')} µs, "
         words += f"{span(numbers(small, 'of_nccl'))} of NCCL's time"
         if more:
-            words += f"; residual and RMSNorm add {span(more)} us"
+            words += f"; residual and RMSNorm add {span(more)} µs"
         yield f"all-reduce over {sheet.rows[0]['ranks']} GPUs, 4 to 64 KB", words
 
 
@@ -134,9 +144,9 @@ def of_layers(sheets, chip):
         if sheet.chip == chip and sheet.set.startswith("layers"):
             first = sheet.rows[0]
             yield f"{first['layers']} whole layers of {first['model']} on {first['ranks']} GPUs", (
-                ", ".join(
-                    f"{r['cell']} {r['step_ms']} ms, {number(r, 'times_as_fast'):.2f} times as "
-                    f"fast as on one" for r in sheet.rows
+                "; ".join(
+                    f"{r['cell']} {r['step_ms']} ms ({number(r, 'times_as_fast'):.2f} × faster "
+                    f"than on one GPU)" for r in sheet.rows
                 )
             )
 
@@ -150,26 +160,34 @@ def origin(sheets, chip):
     return f"driver {', '.join(drivers)}; {', '.join(dates)}; at {', '.join(commits)}"
 
 
+def headline(sheets, chip):
+    """Returns the text between README's comments."""
+    rows = [row for of in PARTS for row in of(sheets, chip)]
+    kept = [row for row in rows if not row[0].startswith(("that roofline", "attention, other"))]
+    lines = [BEGIN, "", f"| one {chip.upper()} | |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {what} | {words} |" for what, words in kept), "", END])
+
+
 def part(sheets, chips, shown):
-    """All that stands between the comments. shown: [(path, title)] of drawings."""
+    """Returns the text for docs/performance.md. shown: [(path, title)] of figures."""
     lines = [BEGIN, ""]
     for chip in chips:
         rows = [row for of in PARTS for row in of(sheets, chip)]
         lines += [f"| one {chip.upper()} | {origin(sheets, chip)} |", "|---|---|"]
         lines += [f"| {what} | {words} |" for what, words in rows] + [""]
     for path, title in shown:
-        lines.append(f'<img src="{path}" alt="{title}" width="49%">')
+        lines.append(f'<img src="../{path}" alt="{title}" width="49%">')
     return "\n".join([*lines, "", END])
 
 
 def replace(text, made):
-    """README with the part made anew; None where it has no place for it."""
+    """Returns the page with a new part; None if the page lacks the two comments."""
     begin, end = text.find(BEGIN), text.find(END)
     return None if begin < 0 or end < begin else text[:begin] + made + text[end + len(END) :]
 
 
 def is_held(value, digits, unit, sheets):
-    """Whether a CSV has a number that rounds to it."""
+    """Returns whether a CSV has a number that rounds to this value."""
     for sheet in sheets.values():
         for name in sheet.columns:
             suffix = name.rsplit("_", 1)[-1]
@@ -185,10 +203,10 @@ def is_held(value, digits, unit, sheets):
 
 
 def typed_figures(text, sheets):
-    """(line, figure) of each time outside the part that no CSV holds."""
+    """Returns (line, time) for each time outside the page's part that is in no CSV."""
     begin, end = text.find(BEGIN), text.find(END)
     for count, line in enumerate(text.split("\n"), 1):
-        if text[:begin].count("\n") < count <= text[:end].count("\n") + 1:
+        if begin >= 0 and text[:begin].count("\n") < count <= text[:end].count("\n") + 1:
             continue
         for match in FIGURE.finditer(line):
             for word in match.group(1, 2):

@@ -1,14 +1,21 @@
-"""report_svg.py: marks of a figure, and how they look in light and in dark.
+"""report_svg.py: draws the marks of a figure, in light and dark colours.
 
 A figure is drawn 360 units wide, so that its words can be read on a phone; wider pages put figures
-side by side. Invariant: colour says nothing that a label or a mark's title does not say too.
+side by side, so all have one height. Invariant: a label or a mark's title repeats everything that
+a colour shows.
 """
 
 from html import escape
 
 WIDTH = 360
+HEIGHT = 330  # of every figure's marks, from the title down
 
-# Names of colours: what they are in light, and in dark.
+
+def pitch(count, around, most):
+    """Returns the height of a line, at most `most`: `count` lines share HEIGHT - `around` units."""
+    return min((HEIGHT - around) / max(count, 1), most)
+
+# The name of each colour, its value in light, and its value in dark.
 COLOURS = {
     "surface": ("#fcfcfb", "#1a1a19"),
     "ink": ("#1b1b1a", "#f3f2ee"),
@@ -27,7 +34,7 @@ COLOURS = {
     "step4": ("#5b98e4", "#3570b6"),
     "step5": ("#1f5fb5", "#86b6f2"),
 }
-ON_STEP = {  # words upon a step
+ON_STEP = {  # the colours of words that stand on step0 to step5
     "on0": ("#1b1b1a", "#f3f2ee"),
     "on1": ("#1b1b1a", "#f3f2ee"),
     "on2": ("#1b1b1a", "#f3f2ee"),
@@ -58,7 +65,7 @@ STYLE = (
 
 
 class Figure:
-    """Marks, from the top down: y is where the next goes."""
+    """Marks, from the top down; y is the place of the next mark."""
 
     def __init__(self, name, title, says):
         self.name, self.title, self.says = name, title, says
@@ -88,7 +95,7 @@ class Figure:
         self.parts.append(f'<polyline class="line-{style}" points="{words}"/>')
 
     def mark(self, title, *shapes):
-        """Shapes that say `title` when they are pointed at, or reached by keys."""
+        """Adds shapes that show `title` when a user points at them or reaches them by keys."""
         inner = "".join(shapes)
         self.parts.append(
             f'<g class="mark" tabindex="0" role="img" aria-label="{escape(title)}">'
@@ -96,14 +103,14 @@ class Figure:
         )
 
     def word(self, x, y, words, style, anchor="middle"):
-        """Text that is part of a mark."""
+        """Returns text that is part of a mark."""
         return (
             f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}">'
             f"{escape(str(words))}</text>"
         )
 
     def legend(self, entries, y):
-        """(style, words) side by side, in as many lines as they need; the height used."""
+        """Draws (style, words) side by side, in several lines if needed; returns the height."""
         x, line = 0, 0
         for style, words in entries:
             width = 16 + 5.9 * len(words) + 10
@@ -115,19 +122,21 @@ class Figure:
         return 15 * (line + 1)
 
     def inline(self):
-        """For a page that has the style."""
+        """Returns the drawing for a page that has the style."""
         return (
             f'<svg viewBox="0 0 {WIDTH} {self.y:.0f}" role="group" '
             f'aria-label="{escape(self.title)}">{"".join(self.parts)}</svg>'
         )
 
     def alone(self):
-        """A file of its own, which follows the reader's light or dark."""
+        """Returns the drawing as a file, which follows the reader's light or dark setting."""
         dark = f"@media(prefers-color-scheme:dark){{svg{{{variables(1)}}}}}"
         title = f'<text class="strong" x="10" y="22">{escape(self.title)}</text>'
+        if self.y > HEIGHT + 0.5:
+            raise ValueError(f"{self.name} is {self.y:.0f} high, {HEIGHT} are allowed")
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -34 {WIDTH + 20} '
-            f'{self.y + 44:.0f}" width="{WIDTH + 20}" role="img" aria-labelledby="t d">'
+            f'{HEIGHT + 44}" width="{WIDTH + 20}" role="img" aria-labelledby="t d">'
             f'<title id="t">{escape(self.title)}</title><desc id="d">{escape(self.says)}</desc>'
             f"<style>svg{{{variables(0)}}}{dark}{STYLE}</style>"
             f'<rect x="-10" y="-34" width="100%" height="100%" style="fill:var(--surface)"/>'

@@ -1,8 +1,9 @@
 """figraph.jax: operations of a decode step and whole steps inside jax.jit, on CPU and GPUs.
 
-1. Operations are functions of arrays, each one custom call. A row is a sequence; lengths are int32
-and lie on the device, the token of this step counted, so one compiled function serves all of them.
-A row whose length is 0, or more than its cache holds, is idle, and its out is zeros.
+1. Each operation is a function of arrays and becomes one custom call. Each row is one sequence.
+Lengths are an int32 array on the device and count this step's token, so one compiled function
+serves any lengths. A row is idle if its length is 0 or exceeds the capacity of its cache; the
+output of an idle row is zeros.
 
 >>> import jax, jax.numpy as jnp
 >>> import figraph.jax as fj
@@ -13,19 +14,19 @@ A row whose length is 0, or more than its cache holds, is idle, and its out is z
 >>> out[:, 0, 0].tolist()
 [1.0, 0.0]
 
-A cache is [rows, tokens, kv_heads, head_dim], or, with a page_table [rows, pages of a row] int32,
-[pages, tokens of a page, kv_heads, head_dim]; under layout="hnd" tokens and heads change places.
-It grows in place where it is donated; XLA copies all of it where it is not. It is no slice of a
-larger array: on GPUs some versions of XLA (jaxlib 0.11.2, of those that were tried) then hand over
-the larger one and a result elsewhere, which is refused, unless
---xla_gpu_enable_dynamic_slice_fusion=false is in XLA_FLAGS.
+A dense cache is [rows, tokens, kv_heads, head_dim]. A paged cache is [pages, tokens per page,
+kv_heads, head_dim] and has a page_table, int32 [rows, pages per row]. With layout="hnd", heads come
+before tokens. A donated cache is updated in place; XLA copies the whole cache if you do not donate
+it. Do not pass a slice of a larger array as a cache: on GPUs some versions of XLA (of those tried,
+jaxlib 0.11.2) pass the larger array and put the result elsewhere. The call then raises an
+exception, unless XLA_FLAGS has --xla_gpu_enable_dynamic_slice_fusion=false.
 
-How rows are cut for the GPU is a plan. It is made once a step, by plan(), and read by all layers
-that have the same rows, heads and windows: each takes it and gives it on. Without one, each makes
-its own.
+A plan tells how the rows are cut for the GPU. plan() makes it once per step. All layers with the
+same rows, heads and window can share it: each operation takes the plan and returns it for the next
+one. An operation without a plan makes its own.
 
-2. A whole step keeps plans, donation and compiling in one place. The model is yours: it is given a
-State, which holds the caches of all layers and the lengths, and gives it back.
+2. DecodeStep takes care of plans, donation and compilation. You write the model. It receives a
+State, which holds the caches of all layers and the lengths, and returns the State.
 
 >>> def model(params, state, x):                                # x: [rows, width]
 ...     for n, weights in enumerate(params):
@@ -35,49 +36,52 @@ State, which holds the caches of all layers and the lengths, and gives it back.
 ...     return x, state
 >>> params = [jnp.ones((64, 16, 64)) / 64 for _ in range(2)]
 >>> state = fj.State.empty(2, rows=2, tokens=16, kv_heads=4, head_dim=64, dtype=jnp.float32)
->>> state = state.serving(jnp.array([1, 0], jnp.int32))         # row 0 is about to begin
+>>> state = state.serving(jnp.array([1, 0], jnp.int32))         # row 0 is at its first token
 >>> step, x = fj.DecodeStep(model, check=True), jnp.ones((2, 64))
->>> step.warmup((params, state, x))                             # each bucket, before the first step
+>>> step.warmup((params, state, x))                             # compile each bucket first
 >>> for _ in range(3):
-...     out, state = step(params, state, x)                     # state is donated, and grown
+...     out, state = step(params, state, x)                     # donates state, returns the next
 >>> state.lengths.tolist(), state.cap
 ([4, 0], 16)
 
-3. What XLA makes of it: whether its calls are part of a graph that is replayed, and if not, why;
-and whether it copies a cache.
+3. explain() tells how XLA launches the step: whether the calls are part of a replayed graph, the
+reason if they are not, and whether XLA copies a cache.
 
 >>> print(step.explain(params, state, x))
 eager: XLA captures nothing on a CPU
 3 calls, 3 at once and 0 captured in the last of 4 runs
 131080 of 131080 donated bytes are aliased; no cache is copied
 
-4. Ranks: with mesh and axis, DecodeStep gives each device its share of the heads, and the model
-adds up what they give by jax.lax.psum(part, axis). State.over_heads(axis) has the PartitionSpecs.
+4. Several devices: with mesh and axis, DecodeStep gives each device its share of the heads, and the
+model adds the partial results with jax.lax.psum(part, axis). State.over_heads(axis) returns the
+PartitionSpecs.
 
-5. A recorded file runs inside jax.jit as well: program(load("model.fig"), ...). What jax.export
-makes of it names files by what is in them: a process that has the function first asks missing().
-jax.export takes these functions where its disabled_checks name the targets, as custom_calls() lists
-them.
+5. A recorded file also runs inside jax.jit: program(load("model.fig"), ...). An exported function
+names each file by its content. Before a process calls such a function, missing() tells which files
+it must load. jax.export accepts these functions if its disabled_checks name the targets, which
+custom_calls() lists.
 
-6. flash_attention() has the arguments of Flax's attention functions, for one token of each
-sequence, and masks of any pattern.
+6. flash_attention() takes the arguments of Flax's attention functions: for one token of each
+sequence with masks of any pattern, and for several with causal, window and lengths. It has a
+gradient. tokamax_attention is an implementation of tokamax's dot_product_attention.
 
-What cannot be is refused while JAX traces, in words:
+Wrong arguments raise an exception while JAX traces:
 
 >>> fj.attention(q, cache, lengths, layout="nkd")
 Traceback (most recent call last):
 ValueError: layout is "nkd", it must be nhd or hnd
 
-Under jax.vmap the activations, apply_rope and flash_attention have more rows; the others raise
-NotImplementedError, since rows are their batch. Importing registers the custom calls for both
-platforms; XLA loads a kernel when it first meets it, be it while it captures a command buffer.
+Under jax.vmap the activations, apply_rope and flash_attention run over more rows. The other
+operations raise NotImplementedError, because their rows already are the batch. Importing this
+module registers the custom calls for both platforms. XLA may load a kernel at its first use, even
+while it captures a command buffer.
 """
 
 from ..operands import Cache, Logits, Plan, Rope
 from .decode_step import DecodeStep
 from .explanation import Explanation
 from .files import File, load, missing, program
-from .flash import flash_attention
+from .flash import flash_attention, tokamax_attention
 from .operations import (Attended, Decoded, append_kv, apply_rope, attention, decode_attention,
                          gelu_and_mul, gelu_tanh_and_mul, plan, silu_and_mul)
 from .state import State
@@ -107,4 +111,5 @@ __all__ = [
     "plan",
     "program",
     "silu_and_mul",
+    "tokamax_attention",
 ]

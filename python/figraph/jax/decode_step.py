@@ -1,7 +1,7 @@
-"""decode_step.py: whole decode steps, one compiled function for each bucket.
+"""decode_step.py: compiles whole decode steps, one function for each bucket.
 
-Invariant: keys and values, and lengths, are donated and come back in the same memory; page tables
-and scales are the caller's, and a step reads them.
+Invariant: keys, values and lengths are donated and come back in the same memory. Page tables and
+scales stay with the caller; a step only reads them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .state import State
 
 
 def _shard_map(function: Callable[..., Any], mesh: Any, given: Any, made: Any) -> Any:
-    """What a rank makes is not looked at: a custom call tells JAX nothing of replicas."""
+    """Applies shard_map without the check of replicated outputs, since custom calls tell JAX
+    nothing about replication."""
     if hasattr(jax, "shard_map"):
         return jax.shard_map(function, mesh=mesh, in_specs=given, out_specs=made, check_vma=False)
     from jax.experimental.shard_map import shard_map
@@ -30,23 +31,26 @@ def _shard_map(function: Callable[..., Any], mesh: Any, given: Any, made: Any) -
 class DecodeStep:
     """A decode step, compiled once for each bucket and then called with any lengths.
 
-        def model(params, state, tokens):              # yours: a pytree, a State, and more pytrees
+        def model(params, state, tokens):              # takes a pytree, a State, and more pytrees
             ...
-            out, state = state.attend(n, q, k, v)      # of each layer
+            out, state = state.attend(n, q, k, v)      # once for each layer
             ...
             return logits, state
 
         step = DecodeStep(model)
-        step.warmup((params, state, tokens))           # of each bucket
-        logits, state = step(params, state, tokens)    # state is donated, and grown by a token
+        step.warmup((params, state, tokens))           # one tuple for each bucket
+        logits, state = step(params, state, tokens)    # donates state; lengths grow by one
 
-    A bucket is what the arrays' shapes are; a row's length may be all from 1 to state.cap. Lengths
-    grow by one on the device, but for idle rows and those that the model has set to 0.
+    Arguments of the same shapes and dtypes belong to one bucket. A row's length may be anything
+    from 1 to state.cap. The step adds one to each length on the device, or as many as the row has
+    tokens by the query_start_loc of state.attend, except for idle rows and for rows that the model
+    has set to 0.
 
-    check: raises figraph.errors.TooLarge where a length passes the cap, for which it waits for the
-    lengths; else such a row is idle, and its out zeros. mesh, axis: tensor parallel by shard_map:
-    the model sees its rank's share of the heads, and has axis for jax.lax.psum; params, inputs and
-    outputs are PartitionSpecs of what is not the state, replicas unless given.
+    check: raise figraph.errors.TooLarge if a length exceeds the cap; the check waits for the
+    lengths. Without it such a row is idle and its output is zeros. mesh, axis: tensor parallelism
+    by shard_map. The model then sees its device's share of the heads, and uses axis in
+    jax.lax.psum. params, inputs, outputs: PartitionSpecs of all that is not the state; the default
+    is replicated.
     """
 
     def __init__(self, model: Callable[..., Any], *, check: bool = False, mesh: Any = None,
@@ -59,7 +63,7 @@ class DecodeStep:
         self.model, self.check = model, check
         self.mesh, self.axis = mesh, axis
         self.specs = params, inputs, outputs
-        self.buckets: dict[Any, Any] = {}  # compiled, by what their arrays look like
+        self.buckets: dict[Any, Any] = {}  # compiled functions, by shapes and dtypes
 
     def __call__(self, params: Any, state: State, *inputs: Any) -> tuple[Any, State]:
         leaves = jax.tree_util.tree_leaves((state.lengths, inputs))
@@ -72,14 +76,15 @@ class DecodeStep:
         return out, staying.joined(moving)
 
     def warmup(self, *buckets: tuple[Any, ...]) -> None:
-        """Compiles all buckets, each told by what a step is called with: arrays, or what stands for
-        them in jax.eval_shape. Compiling makes XLA forget what it captured, so it comes first."""
+        """Compiles the given buckets. Each is a tuple of a step's arguments: arrays, or
+        jax.ShapeDtypeStruct in their place. Call it before the first step, because compiling makes
+        XLA drop the graphs that it has captured."""
         for params, state, *inputs in buckets:
             self._bucket(params, state, tuple(inputs))
 
     def explain(self, params: Any, state: State, *inputs: Any) -> Explanation:
-        """How XLA launches such a step, and whether it copies caches. Runs it a few times on a copy
-        of the state, which takes as much memory again."""
+        """Explains how XLA launches the step and whether it copies caches. Runs the step a few
+        times on a copy of the state; the copy needs as much memory as the state itself."""
         bucket = self._bucket(params, state, inputs)
         return explain(bucket, params, state.moving(), state.staying(), inputs)
 
@@ -95,7 +100,7 @@ class DecodeStep:
         return self.buckets[bucket]
 
     def _check_shares(self, state: State) -> None:
-        """What a rank would have of the heads; and without ranks, that nothing is spread."""
+        """Checks that the ranks can share the heads or, without ranks, that no cache is sharded."""
         if self.mesh is not None:
             ranks = self.mesh.shape[self.axis]
             heads = state.pairs[0][0].shape[2 if state.layout == "nhd" else 1]
@@ -116,7 +121,8 @@ class DecodeStep:
                 raise TypeError(f"the model gave {type(state).__name__}, it must give its outputs "
                                 "and the State")
             caches, lengths = state.moving()
-            return out, (caches, jnp.where(lengths > 0, lengths + 1, 0))
+            grown = 1 if state.counts is None else state.counts
+            return out, (caches, jnp.where(lengths > 0, lengths + grown, 0))
 
         if self.mesh is None:
             return run(params, moving, staying, *inputs)

@@ -1,7 +1,7 @@
-"""explanation.py: how XLA launches a compiled function, and whether it copies what is donated.
+"""explanation.py: tells how XLA launches a compiled function and whether it copies donated arrays.
 
-What was launched is counted by the targets themselves; why is read from XLA_FLAGS and from the
-compiled function. Invariant: the caller's arrays stay as they are.
+The custom calls themselves count the launches. The reasons come from XLA_FLAGS and from the
+compiled function. Invariant: the caller's arrays do not change.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ import jax.numpy as jnp
 
 from .. import ffi
 
-RUNS = 4  # the first may load kernels, the second capture, the third see other addresses
-COMMANDS = ("FUSION", "CUBLAS", "CUBLASLT", "CUSTOM_CALL", "CUDNN")  # XLA's own choice
-LEAST = 5  # commands of a graph, where no flag says so
+RUNS = 4  # run 1 may load kernels, run 2 may capture, run 3 may see new addresses
+COMMANDS = ("FUSION", "CUBLAS", "CUBLASLT", "CUSTOM_CALL", "CUDNN")  # XLA's defaults
+LEAST = 5  # XLA's default for the fewest commands of a graph
 NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn",
          "float8_e5m2": "f8e5m2", "int32": "s32"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """How a step is launched; str() of it is for people."""
+    """How XLA launches a step; str() returns a readable text."""
 
     how: str  # "replayed", "captured" or "eager"
     why: str
-    calls: int  # custom calls of figraph that the compiled function has
-    others: tuple[str, ...]  # custom calls of others
-    eager: int  # calls of ours that the last run made at once
-    captured: int  # and that became part of a graph
+    calls: int  # figraph's custom calls in the compiled function
+    others: tuple[str, ...]  # other custom calls in it
+    eager: int  # figraph's calls that the last run made eagerly
+    captured: int  # figraph's calls that the last run captured into a graph
     donated_bytes: int  # on each device
     aliased_bytes: int
-    copies: tuple[str, ...]  # of arrays that look like a cache
+    copies: tuple[str, ...]  # copy operations whose type and shape are those of a cache
 
     @property
     def copies_cache(self) -> bool:
-        """True where XLA does."""
+        """True if XLA copies a cache."""
         return self.aliased_bytes < self.donated_bytes or len(self.copies) > 0
 
     def __str__(self) -> str:
@@ -53,13 +53,14 @@ class Explanation:
 
 
 def flag(name: str) -> Optional[str]:
-    """What XLA_FLAGS says last; None: nothing."""
+    """Returns the last value of a flag in XLA_FLAGS, or None."""
     found = re.findall(rf"--{name}=(\S*)", os.environ.get("XLA_FLAGS", ""))
     return found[-1].strip("\"'") if found else None
 
 
 def commands() -> set[str]:
-    """The kinds of commands that XLA may capture: a list, or changes of its own choice."""
+    """Returns the kinds of commands that XLA may capture. The flag contains a list, or changes to
+    XLA's defaults."""
     said, kinds = flag("xla_gpu_enable_command_buffer"), set(COMMANDS)
     if said is None:
         return kinds
@@ -72,13 +73,15 @@ def commands() -> set[str]:
 
 
 def _is_profiled() -> bool:
-    """JAX tells it nobody; where its own record is elsewhere, False."""
+    """Returns True if a profiler is on. JAX has no public function for this. If JAX has moved its
+    private record, the answer is False."""
     state = getattr(sys.modules.get("jax._src.profiler"), "_profile_state", None)
     return getattr(state, "profile_session", None) is not None
 
 
 def why_eager(platform: str, calls: int, others: tuple[str, ...]) -> str:
-    """The first reason there is, of a function with so many calls of ours."""
+    """Returns the first reason why XLA runs a function with this number of figraph's calls
+    eagerly."""
     if calls == 0:
         return "the compiled function has no call of figraph's"
     if platform == "cpu":
@@ -87,27 +90,28 @@ def why_eager(platform: str, calls: int, others: tuple[str, ...]) -> str:
         said = flag("xla_gpu_enable_command_buffer")
         return f"XLA_FLAGS has --xla_gpu_enable_command_buffer={said}, without CUSTOM_CALL"
     if _is_profiled():
-        return ("a profiler is on, and under one XLA launches call by call, but with "
+        return ("a profiler is on, and XLA then launches call by call, unless XLA_FLAGS has "
                 "--xla_enable_command_buffers_during_profiling")
     least = int(flag("xla_gpu_graph_min_graph_size") or LEAST)
     if calls < least:
-        return (f"a graph has at least {least} commands, and {calls} calls of ours are fewer: "
-                "--xla_gpu_graph_min_graph_size=1 takes all")
-    between = f"; calls of others may lack the trait: {', '.join(others)}" if others else ""
-    return f"no run of {least} commands stands together{between}"
+        return (f"a graph needs at least {least} commands, and figraph makes only {calls} calls: "
+                "--xla_gpu_graph_min_graph_size=1 lifts this limit")
+    between = f"; other custom calls may lack the trait: {', '.join(others)}" if others else ""
+    return f"there are never {least} commands in a row{between}"
 
 
 def _why(how: str, platform: str, calls: int, others: tuple[str, ...]) -> str:
     if how == "eager":
         return why_eager(platform, calls, others)
     if how == "captured":
-        return ("addresses were other ones in each run: donate what is written, and drop results "
-                "before the next step")
+        return ("addresses changed from run to run: donate the arrays that are written, and drop "
+                "results before the next step")
     return "every call is part of a graph that was launched as it was"
 
 
 def _copies(text: str, moving: Any) -> tuple[str, ...]:
-    """Copies of arrays whose type and shape are a cache's, as the compiled text names them."""
+    """Returns the copy operations in the compiled text whose type and shape are those of a
+    cache."""
     wanted = set()
     for x in jax.tree_util.tree_leaves(moving[0]):
         dims = x.sharding.shard_shape(x.shape) if hasattr(x, "sharding") else x.shape
@@ -117,7 +121,7 @@ def _copies(text: str, moving: Any) -> tuple[str, ...]:
 
 
 def _bytes(moving: Any) -> int:
-    """Of what one device has of it."""
+    """Returns the bytes of these arrays on one device."""
     total = 0
     for x in jax.tree_util.tree_leaves(moving):
         dims = x.sharding.shard_shape(x.shape) if hasattr(x, "sharding") else x.shape
@@ -129,7 +133,7 @@ def _bytes(moving: Any) -> int:
 
 
 def explain(compiled: Any, params: Any, moving: Any, staying: Any, inputs: Any) -> Explanation:
-    """Of a compiled step, by running it."""
+    """Explains a compiled step by running it."""
     text, memory = compiled.as_text(), compiled.memory_analysis()
     targets = re.findall(r'custom_call_target="([^"]*)"', text)
     calls = sum(target.startswith("figraph.") for target in targets)
@@ -140,7 +144,7 @@ def explain(compiled: Any, params: Any, moving: Any, staying: Any, inputs: Any) 
         before = ffi.counts()
         out, held = compiled(params, held, staying, *inputs)
         jax.block_until_ready((out, held))
-        del out  # so that the next run has the same memory
+        del out  # so that the next run gets the same memory
         after = ffi.counts()
     eager, captured = after.eager - before.eager, after.captured - before.captured
     how = "eager" if eager > 0 or calls == 0 else "captured" if captured > 0 else "replayed"

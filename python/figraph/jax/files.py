@@ -1,7 +1,7 @@
-"""files.py: recorded programs inside jax.jit, and which of them an exported function needs.
+"""files.py: runs recorded programs inside jax.jit, and tells which ones an exported function needs.
 
-A call names its file by 64 bits of its content, so what jax.export wrote runs wherever that file
-was loaded, under whatever name. Invariant: nothing here reads a file but load.
+A call names its file by 64 bits of the file's content_id. So a function from jax.export runs in any
+process that has loaded the file, under any path. Invariant: only load reads files.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class File(NamedTuple):
 
     @property
     def number(self) -> int:
-        """As attributes name it."""
+        """Returns the number that names this file in attributes of XLA calls."""
         return int.from_bytes(bytes.fromhex(self.content_id)[:8], "big", signed=True)
 
     @property
     def segments(self) -> list[str]:
-        """The names of its segments, in the order recorded."""
+        """Returns the names of the file's segments, in the order recorded."""
         return ffi.segments_of(self.content_id)
 
 
@@ -35,16 +35,15 @@ _loaded: dict[int, File] = {}
 
 
 def load(path: Union[str, os.PathLike[str]]) -> File:
-    """Loads a .fig file for as long as the process lives: for program(), and for exported functions
-    that name it."""
+    """Loads a .fig file for the life of the process, for program() and for exported functions."""
     file = File(ffi.load(path))
     _loaded[file.number] = file
     return file
 
 
 def missing(exported: Any) -> list[str]:
-    """What a function of jax.export names and this process has not loaded: the first 16 digits of
-    each file's content_id."""
+    """Returns the files that an exported function needs and this process has not loaded. Each is
+    given by the first 16 digits of its content_id."""
     calls = re.findall(r"custom_call @figraph\.program\b[^\n]*", exported.mlir_module())
     numbers = {int(n) for call in calls for n in re.findall(r"\bcontent = (-?\d+) : i64", call)}
     return sorted(f"{n % 2**64:016x}" for n in numbers - set(_loaded))
@@ -53,11 +52,12 @@ def missing(exported: Any) -> list[str]:
 def program(file: File, outs: Sequence[Any], *arrays: Array, rows: int, segment: str = "",
             kv_length: int = 0, aliases: Optional[dict[int, int]] = None,
             plan: Optional[Plan] = None) -> tuple[list[Array], Optional[Plan]]:
-    """Runs so many rows of a recorded program, or of a segment of it; gives what it writes, and the
-    plan to go on with.
+    """Runs `rows` rows of a recorded program, or of one of its segments. Returns the arrays that
+    the program writes, and the plan for the next call.
 
-    arrays: what its nodes read, in the order recorded; outs: how what they write looks, likewise; a
-    tensor that is both stands in both, and in aliases, {argument: result}. kv_length is the most
+    arrays: the tensors that the nodes read, in recorded order. outs: shapes and dtypes of the
+    tensors that the nodes write, in recorded order. A tensor that is read and written is in
+    both, and in aliases as {index of argument: index of result}. kv_length: the largest number of
     tokens of a row.
     """
     number = 0

@@ -1,7 +1,7 @@
 """operations.py: the operations of figraph.jax, each of which is one custom call.
 
-What is wrong with types, shapes, heads and numbers is refused while JAX traces. Invariant: a row is
-a sequence, and lengths count the token of this step.
+Wrong types, shapes, heads and numbers raise while JAX traces. Invariant: each row is one sequence,
+and lengths count this step's token.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from .. import ffi
-from ..operands import ACTIVATIONS, LAYOUTS, Array, Cache, Form, Logits, Plan, Rope, sound_logits
+from .. import ffi, operands
+from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, Logits, Plan, Rope, Starts,
+                        placed, sound_logits)
 from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of, or_absent,
-                      real, shaped, typed, whole)
+                      real, shaped, starts_of, typed, whole)
 
 
 class Attended(NamedTuple):
-    """What attention gives: out, the plan to go on with, and lse, to base 2, where it was asked
-    for."""
+    """The results of attention: out, the plan for the next operation, and the log-sum-exp to base 2
+    if it was asked for."""
 
     out: Array
     plan: Optional[Plan]
@@ -28,7 +29,7 @@ class Attended(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What decode_attention gives."""
+    """The results of decode_attention."""
 
     out: Array
     cache: Cache
@@ -57,22 +58,22 @@ def _gated(target: str, x: Array) -> Array:
 
 
 def silu_and_mul(input: Array) -> Array:
-    """silu of the first half of the last dim, times the second half."""
+    """Returns silu(first half of the last dim) * second half."""
     return _gated("silu_and_mul", input)
 
 
 def gelu_and_mul(input: Array) -> Array:
-    """The same with gelu."""
+    """Returns gelu(first half of the last dim) * second half, with the exact gelu."""
     return _gated("gelu_and_mul", input)
 
 
 def gelu_tanh_and_mul(input: Array) -> Array:
-    """The same with gelu's approximation by tanh."""
+    """Returns gelu(first half of the last dim) * second half, with the tanh approximation."""
     return _gated("gelu_tanh_and_mul", input)
 
 
 def _angles(rope: Rope, head_dim: int) -> dict[str, Any]:
-    """As the targets take them, if they are sound."""
+    """Checks a Rope and returns it as attributes of the targets."""
     whole_ones = ("rotary_dim", "interleaved", "llama3_context")
     made = {name: (whole if name in whole_ones else real)("rope." + name, value)
             for name, value in rope._asdict().items()}
@@ -82,7 +83,8 @@ def _angles(rope: Rope, head_dim: int) -> dict[str, Any]:
 
 
 def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tuple[Array, Array]:
-    """q and k, [rows, heads, head_dim], turned by where each row stands: int32 or int64 [rows]."""
+    """Returns q and k, [rows, heads, head_dim], rotated by the position of each row. positions is
+    int32 or int64 [rows]."""
     q = typed("q", q, list(ACTIVATIONS))
     k = typed("k", k, [str(q.dtype)])
     shaped("q", q, None, None, None)
@@ -111,70 +113,113 @@ def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tup
 # ---- The cache -----------------------------------------------------------------------------------
 
 
-def _needs(dtype: Any, q_heads: int, form: Form, window: int,
-           plan: Optional[Plan] = None) -> tuple[int, int]:
-    """Bytes of a plan and of scratch. Refuses heads that no kernel serves, and a plan that was made
-    for something else."""
-    needs = ffi.scratch_of(ACTIVATIONS[str(dtype)], form.kv_dtype, q_heads, form.kv_heads,
-                           form.head_dim, form.rows, form.kv_length, form.page_size, window)
-    for name, bytes_needed in zip(Plan._fields, needs) if plan is not None else ():
-        shaped("plan." + name, typed("plan." + name, getattr(plan, name), ["uint8"]), bytes_needed)
+def _needs(dtype: Any, q_heads: int, form: Form, window: int, plan: Optional[Plan] = None,
+           deterministic: bool = False) -> tuple[int, int]:
+    """Returns the bytes of a plan and of its scratch. Raises if no kernel serves these heads, or if
+    the given plan is for another shape."""
+    needs = operands.scratch_bytes(dtype, q_heads, form, window, deterministic)
+    if plan is not None:
+        operands.planned(Plan(*map(jnp.asarray, plan)), needs, form)
     return needs
 
 
-def append_kv(k: Array, v: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = None,
-              layout: str = "nhd") -> Cache:
-    """The cache with k and v, [rows, kv_heads, head_dim], where lengths - 1 says, in place."""
-    k = typed("k", k, list(ACTIVATIONS))
-    shaped("k", k, None, None, None)
-    v = shaped("v", typed("v", v, [str(k.dtype)]), *k.shape)
-    form = form_of(k.dtype, k.shape[0], cache, layout)
-    shaped("k", k, form.rows, form.kv_heads, form.head_dim)
-    lengths = lengths_of(lengths, form.rows)
-    _, scratch = _needs(k.dtype, form.kv_heads, form, 0)
+def _packed(form: Form) -> dict[str, int]:
+    """Returns the attributes of a call whose rows have different numbers of query tokens."""
+    return {"row_tokens": form.row_tokens} if form.is_packed else {}
 
-    def append(k: Array, v: Array, cache: Cache, lengths: Array, plan: Optional[Plan]) -> Any:
+
+def _form_of_rows(name: str, array: Array, cache: Cache, lengths: Array, layout: str,
+                  starts: Starts) -> Form:
+    """Checks the rows of q, or of the k of an append, and their cache."""
+    dtype, rows, row_tokens = operands.rows_of(name, array, lengths, starts)
+    form = form_of(dtype, rows, cache, layout, row_tokens)
+    shaped(name, array, *array.shape[:-2], None, form.head_dim)
+    lengths_of(lengths, form.rows)
+    return operands.packed_form(form, starts, array.shape[0])
+
+
+def append_kv(k: Array, v: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = None,
+              layout: str = "nhd", query_start_loc: Optional[Array] = None,
+              row_tokens: int = 0) -> Cache:
+    """Writes k and v, [rows, kv_heads, head_dim], into the cache at position lengths - 1, in place
+    if the cache is donated. With [rows, tokens, kv_heads, head_dim] it writes the last tokens of
+    each row. query_start_loc and row_tokens are as in attention. Returns the cache."""
+    k, lengths = jnp.asarray(k), jnp.asarray(lengths)
+    v = shaped("v", typed("v", v, [str(k.dtype)]), *k.shape)
+    starts = starts_of(query_start_loc, row_tokens)
+    form = _form_of_rows("k", k, cache, lengths, layout, starts)
+    shaped("k", k, *k.shape[:-2], form.kv_heads, form.head_dim)
+    _, scratch = _needs(k.dtype, 0, form, 0)
+
+    def append(k: Array, v: Array, cache: Cache, lengths: Array, plan: Optional[Plan],
+               *given: Array) -> Any:
         rest = [or_absent(cache.page_table, 2), jnp.zeros(0, jnp.uint8)]
         if plan is not None:
             rest[1] = plan.plan
         rest += [or_absent(scale, 1) for scale in (cache.k_scale, cache.v_scale)]
         outs = like(cache.k, cache.v) + ([bytes_of(scratch)] if plan is None else [])
-        got = custom_call("append_kv", outs, k, v, cache.k, cache.v, lengths, *rest,
-                          aliases={2: 0, 3: 1}, kv_layout=LAYOUTS[layout])
+        got = custom_call("append_kv", outs, k, v, cache.k, cache.v, lengths, *rest, *given,
+                          aliases={2: 0, 3: 1}, kv_layout=LAYOUTS[layout], **_packed(form))
         return tuple(got[:2])
 
-    grown = alone("append_kv", append)(k, v, cache, lengths, plan)
+    grown = alone("append_kv", append)(k, v, cache, lengths, plan, *_given(starts))
     return cache._replace(k=grown[0], v=grown[1])
+
+
+def _given(starts: Starts) -> list[Array]:
+    return [] if starts.query_start_loc is None else [starts.query_start_loc]
 
 
 # ---- Attention -----------------------------------------------------------------------------------
 
 
 def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Cache, window: int = 0,
-         layout: str = "nhd") -> Plan:
-    """The plan of a step for attention of q_heads heads of that dtype over such a cache; window:
-    tokens that a row sees, its own counted; 0: all."""
+         layout: str = "nhd", row_tokens: int = 0, deterministic: bool = False,
+         positions: Optional[Array] = None, query_start_loc: Optional[Array] = None,
+         tokens: int = 0) -> Plan:
+    """Makes the plan of one step, for q_heads query heads of type dtype over a cache of this shape.
+    window: the number of tokens that a query sees, its own token included; 0 means all. row_tokens:
+    the new tokens of each row. deterministic: the bits of a row's result depend on its own length
+    but not on other rows; pass it to attention under this plan too. positions: int32 [rows], the
+    position of each row's last token for RoPE in decode_attention under this plan; the default is
+    lengths - 1."""
     dtype = jnp.dtype(dtype)
     if str(dtype) not in ACTIVATIONS:
         raise TypeError(f"dtype is {dtype}, it must be {' or '.join(ACTIVATIONS)}")
     lengths = shaped("lengths", typed("lengths", lengths, ["int32"]), None)
-    form = form_of(dtype, lengths.shape[0], cache, layout)
+    starts = starts_of(query_start_loc, row_tokens)
+    form = form_of(dtype, lengths.shape[0], cache, layout, starts.row_tokens or 1)
+    tokens = whole("tokens", tokens)
+    if tokens < 0 or (tokens > 0 and starts.query_start_loc is None):
+        raise ValueError(f"tokens is {tokens}, it must be 0 "
+                         + ("or more" if _given(starts) else "without query_start_loc"))
+    if starts.query_start_loc is not None:
+        operands.started(starts, lengths)
+    form = operands.packed_form(form, starts, tokens)
     q_heads, window = whole("q_heads", q_heads), whole("window", window)
-    needs = _needs(dtype, q_heads, form, window)
+    needs = _needs(dtype, q_heads, form, window, None, deterministic)
 
-    def make(lengths: Array) -> Any:
+    places = []
+    if positions is not None:
+        places = [shaped("positions", typed("positions", positions, ["int32"]), form.rows)]
+    elif _given(starts):
+        places = [or_absent(None, 1)]
+    packed = {"tokens": int(form.tokens)} if form.tokens is not None else {}
+
+    def make(*arrays: Array) -> Any:
         return tuple(custom_call(
-            "plan", [bytes_of(count) for count in needs], lengths,
+            "plan", [bytes_of(count) for count in needs], *arrays,
             dtype=number_of(dtype), kv_dtype=number_of(cache.k.dtype), q_heads=q_heads,
             kv_heads=form.kv_heads, head_dim=form.head_dim, page_size=form.page_size,
-            kv_length=form.kv_length, window_left=window - 1,
+            kv_length=form.kv_length, window_left=window - 1, row_tokens=form.row_tokens,
+            deterministic=int(deterministic), **packed,
         ))
 
-    return Plan(*alone("plan", make)(lengths))
+    return Plan(*alone("plan", make)(lengths, *places, *_given(starts)))
 
 
 def _logits(logits: Logits, head_dim: int, layout: str) -> dict[str, Any]:
-    """As the targets take them, if they are sound."""
+    """Checks Logits and returns them as attributes of the targets."""
     made = Logits(real("logits.scale", logits.scale), real("logits.soft_cap", logits.soft_cap),
                   whole("logits.window", logits.window))
     sound_logits(made)
@@ -188,7 +233,7 @@ def _logits(logits: Logits, head_dim: int, layout: str) -> dict[str, Any]:
 
 def _options(cache: Cache, given: Optional[Plan], alibi: Optional[Array],
              sinks: Optional[Array]) -> list[Array]:
-    """Arguments from the page table on."""
+    """Returns the arguments of a target from the page table on."""
     none = jnp.zeros(0, jnp.uint8)
     lent = [none, none] if given is None else [given.plan, given.scratch]
     rest = [or_absent(x, 1) for x in (alibi, sinks, cache.k_scale, cache.v_scale)]
@@ -197,11 +242,11 @@ def _options(cache: Cache, given: Optional[Plan], alibi: Optional[Array],
 
 def _per_head(name: str, array: Optional[Array], q: Array) -> None:
     if array is not None:
-        shaped(name, typed(name, array, ["float32"]), q.shape[1])
+        shaped(name, typed(name, array, ["float32"]), q.shape[-2])
 
 
 class _Asked(NamedTuple):
-    """What attention was asked for, when all of it is sound."""
+    """The checked arguments of attention."""
 
     q: Array
     form: Form
@@ -212,66 +257,109 @@ class _Asked(NamedTuple):
 
 
 def _ask(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan], logits: Logits,
-         alibi: Optional[Array], sinks: Optional[Array], layout: str, with_lse: bool) -> _Asked:
-    q = shaped("q", typed("q", q, list(ACTIVATIONS)), None, None, None)
-    form = form_of(q.dtype, q.shape[0], cache, layout)
-    shaped("q", q, form.rows, None, form.head_dim)
-    lengths = lengths_of(lengths, form.rows)
+         alibi: Optional[Array], sinks: Optional[Array], layout: str, with_lse: bool,
+         deterministic: bool, starts: Starts) -> _Asked:
+    q, lengths = jnp.asarray(q), jnp.asarray(lengths)
+    form = _form_of_rows("q", q, cache, lengths, layout, starts)
     _per_head("alibi", alibi, q)
     _per_head("sinks", sinks, q)
     attributes = _logits(logits, form.head_dim, layout)
-    _, scratch = _needs(q.dtype, q.shape[1], form, attributes["window_left"] + 1, plan)
-    lse = jax.ShapeDtypeStruct(q.shape[:2] if with_lse else (0, 0), jnp.float32)
+    attributes["deterministic"] = int(deterministic)
+    attributes.update(_packed(form))
+    _, scratch = _needs(q.dtype, q.shape[-2], form, attributes["window_left"] + 1, plan,
+                        deterministic)
+    lse = jax.ShapeDtypeStruct(q.shape[:-1] if with_lse else (0, 0), jnp.float32)
     return _Asked(q, form, lengths, attributes, bytes_of(scratch), lse)
 
 
 def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = None,
               logits: Logits = Logits(), alibi: Optional[Array] = None,
-              sinks: Optional[Array] = None, layout: str = "nhd",
-              with_lse: bool = False) -> Attended:
-    """Attention of q, [rows, heads, head_dim], over the first tokens of the cache, as lengths say;
-    alibi and sinks: float32 [heads]."""
-    asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse)
+              sinks: Optional[Array] = None, layout: str = "nhd", with_lse: bool = False,
+              deterministic: bool = False, query_start_loc: Optional[Array] = None,
+              row_tokens: int = 0) -> Attended:
+    """Returns the attention of q, [rows, heads, head_dim] or [rows, tokens, heads, head_dim], over
+    the first lengths[row] tokens of each row's cache. alibi and sinks are float32 [heads].
 
-    def attend(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan], *rest: Any) -> Any:
+    query_start_loc, int32 [rows + 1], is for rows with different numbers of query tokens: q is then
+    [tokens, heads, head_dim], and row r has its tokens from query_start_loc[r] up to
+    query_start_loc[r + 1], the last ones of its sequence. query_start_loc[0] is 0. row_tokens is
+    the most that a row may have, by default 8; a smaller number is faster. A row with more, or with
+    a negative number, counts as one without tokens. What lies behind the last token in out and lse
+    is unspecified."""
+    starts = starts_of(query_start_loc, row_tokens)
+    asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
+                 starts)
+
+    def attend(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan],
+               alibi: Optional[Array], sinks: Optional[Array], *given: Array) -> Any:
         return tuple(custom_call(
             "attention", [*like(q), asked.scratch, asked.lse], q, cache.k, cache.v, lengths,
-            *_options(cache, plan, *rest), aliases=None if plan is None else {6: 1},
-            **asked.attributes,
+            *_options(cache, plan, alibi, sinks), *given,
+            aliases=None if plan is None else {6: 1}, **asked.attributes,
         ))
 
     mapped = alone("attention", attend)
-    out, lent, lse = mapped(asked.q, cache, asked.lengths, plan, alibi, sinks)
+    out, lent, lse = mapped(asked.q, cache, asked.lengths, plan, alibi, sinks, *_given(starts))
     next_plan = None if plan is None else plan._replace(scratch=lent)
     return Attended(out, next_plan, lse if with_lse else None)
 
 
+def _turns(rope: Optional[Rope], asked: _Asked, positions: Optional[Array],
+           cos_sin: Optional[Array]) -> tuple[dict[str, Any], list[Array]]:
+    """Returns the attributes and arguments of decode_attention that say how q and k are rotated."""
+    if rope is None:
+        for name, array in (("positions", positions), ("cos_sin_cache", cos_sin)):
+            if array is not None:
+                raise ValueError(f"{name} is given, but rope is None, so q and k are not rotated")
+        return {"rope": 0}, []
+    if positions is None and cos_sin is None:
+        return _angles(rope, asked.form.head_dim), []
+    given = [None if x is None else jnp.asarray(x) for x in (positions, cos_sin)]
+    form = asked.form
+    count = asked.q.shape[0] if form.is_packed else form.rows * form.row_tokens
+    placed(given[0], count, given[1], rope, form.head_dim)
+    if given[1] is not None:
+        rope = rope._replace(rotary_dim=given[1].shape[1])
+    return _angles(rope, form.head_dim), [x for x in given if x is not None]
+
+
 def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array, *,
-                     plan: Optional[Plan] = None, rope: Rope = Rope(), logits: Logits = Logits(),
-                     alibi: Optional[Array] = None, sinks: Optional[Array] = None,
-                     layout: str = "nhd", with_lse: bool = False) -> Decoded:
-    """apply_rope at lengths - 1, append_kv and attention, in one call."""
-    asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse)
-    form, angles = asked.form, _angles(rope, asked.form.head_dim)
+                     plan: Optional[Plan] = None, rope: Optional[Rope] = Rope(),
+                     positions: Optional[Array] = None, cos_sin_cache: Optional[Array] = None,
+                     logits: Logits = Logits(), alibi: Optional[Array] = None,
+                     sinks: Optional[Array] = None, layout: str = "nhd", with_lse: bool = False,
+                     deterministic: bool = False, query_start_loc: Optional[Array] = None,
+                     row_tokens: int = 0) -> Decoded:
+    """Does apply_rope at lengths - 1, append_kv and attention in one call. With rope=None it does
+    not rotate q and k. positions, int32 or int64 with one number for each token, replace lengths -
+    1. cos_sin_cache, float32 [positions, rotary_dim], holds the cosines of each position and then
+    its sines; of `rope`, only interleaved and rotary_dim then count. query_start_loc and row_tokens
+    are as in attention."""
+    starts = starts_of(query_start_loc, row_tokens)
+    asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
+                 starts)
+    form, (angles, places) = asked.form, _turns(rope, asked, positions, cos_sin_cache)
+    if _given(starts):  # behind the positions and the table, which have their places in the list
+        places += (2 - len(places)) * [or_absent(None, 1)]
     for name, array in (("k", k), ("v", v)):
-        shaped(name, typed(name, array, [str(asked.q.dtype)]), form.rows, form.kv_heads,
+        shaped(name, typed(name, array, [str(asked.q.dtype)]), *asked.q.shape[:-2], form.kv_heads,
                form.head_dim)
 
     def decode(q: Array, k: Array, v: Array, cache: Cache, lengths: Array, plan: Optional[Plan],
-               *rest: Any) -> Any:
+               alibi: Optional[Array], sinks: Optional[Array], *places: Array) -> Any:
         aliases = {0: 1, 1: 2, 3: 3, 4: 4, **({} if plan is None else {8: 5})}
-        # Else XLA hands over the array that q or k is a slice of, and its result elsewhere.
+        # If q or k is a slice, XLA would otherwise pass the whole array and another result buffer.
         q, k = jax.lax.optimization_barrier((q, k))
         got = custom_call(
             "decode_attention", [*like(q, q, k, cache.k, cache.v), asked.scratch, asked.lse],
-            q, k, v, cache.k, cache.v, lengths, *_options(cache, plan, *rest), aliases=aliases,
-            **angles, **asked.attributes,
+            q, k, v, cache.k, cache.v, lengths, *_options(cache, plan, alibi, sinks), *places,
+            aliases=aliases, **angles, **asked.attributes,
         )
         return got[0], *got[3:]
 
     mapped = alone("decode_attention", decode)
     out, k_cache, v_cache, lent, lse = mapped(asked.q, k, v, cache, asked.lengths, plan, alibi,
-                                              sinks)
+                                              sinks, *places, *_given(starts))
     next_plan = None if plan is None else plan._replace(scratch=lent)
     grown = cache._replace(k=k_cache, v=v_cache)
     return Decoded(out, grown, next_plan, lse if with_lse else None)

@@ -1,8 +1,8 @@
-"""targets.py: custom calls as figraph.jax makes them: targets, what is checked while JAX traces,
-and how a call looks to XLA.
+"""targets.py: registers figraph's custom calls with JAX, checks their arguments and makes them.
 
-Invariant: importing it registers the targets for both platforms, and an attribute is a number of
-one type: JAX finds 7 and 7.0 equal, and would hand the program of one to the other.
+Invariant: importing this module registers the targets for both platforms. Each attribute always has
+the same number type: JAX treats 7 and 7.0 as equal, and would reuse a program compiled for 7 when
+it is given 7.0.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from .. import abi, ffi, operands
-from ..operands import CACHES, Array, Cache, Form
+from ..operands import CACHES, Array, Cache, Form, Starts
 
-# What stands for an argument that is left out, where others come behind it.
+# The dtype of the empty array that replaces an omitted argument, by its rank.
 ABSENT = {1: jnp.float32, 2: jnp.int32}
 
 # ---- Registration --------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ _register()
 
 
 def custom_calls() -> list[str]:
-    """The names of all targets, for jax.export.DisabledSafetyCheck.custom_call."""
+    """Returns the names of all targets, for jax.export.DisabledSafetyCheck.custom_call."""
     return [name for name, _, _ in ffi.targets()]
 
 
@@ -43,69 +43,76 @@ def custom_calls() -> list[str]:
 
 
 def whole(name: str, value: Any) -> int:
-    """An int, of 7 and of 7.0."""
+    """Converts 7 or 7.0 to an int. Raises for fractions and traced values."""
     if isinstance(value, jax.core.Tracer) or int(value) != value:
         raise TypeError(f"{name} is {value}, it must be a whole number that is known while tracing")
     return int(value)
 
 
 def real(name: str, value: Any) -> float:
-    """A float, of 7 and of 7.0."""
+    """Converts 7 or 7.0 to a float. Raises for traced values."""
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} is {value}, it must be a number that is known while tracing")
     return float(value)
 
 
 def typed(name: str, array: Array, known: Sequence[str]) -> Array:
-    """The array, whose dtype is one of the known."""
+    """Returns the array, or raises if its dtype is not one of the known names."""
     array = jnp.asarray(array)
     operands.typed(name, array, known)
     return array
 
 
 def shaped(name: str, array: Array, *shape: Optional[int]) -> Array:
-    """The array, which has that shape; None in a shape is any number."""
+    """Returns the array, or raises if it does not have this shape; None matches any number."""
     operands.shaped(name, array, *shape)
     return array
 
 
 def lengths_of(lengths: Array, rows: int) -> Array:
-    """Lengths of so many rows."""
+    """Returns lengths, or raises if they are not int32 [rows]."""
     return shaped("lengths", typed("lengths", lengths, ["int32"]), rows)
 
 
-def form_of(dtype: Any, rows: int, cache: Cache, layout: str) -> Form:
-    """Of a cache that is sound for q of that dtype and so many rows."""
+def form_of(dtype: Any, rows: int, cache: Cache, layout: str, row_tokens: int = 1) -> Form:
+    """Checks a cache for q of this dtype and number of rows, and returns its form."""
     arrays = Cache(*(None if x is None else jnp.asarray(x) for x in cache))
-    return operands.form_of(str(dtype), rows, arrays, operands.layout_code(layout))
+    return operands.form_of(str(dtype), rows, arrays, operands.layout_code(layout),
+                            row_tokens=row_tokens)
+
+
+def starts_of(query_start_loc: Optional[Array], row_tokens: int) -> Starts:
+    """Returns where the query tokens of each row begin."""
+    given = None if query_start_loc is None else jnp.asarray(query_start_loc)
+    return Starts(given, whole("row_tokens", row_tokens))
 
 
 # ---- Calls ---------------------------------------------------------------------------------------
 
 
 def like(*arrays: Array) -> list[jax.ShapeDtypeStruct]:
-    """Results that look as arrays do."""
+    """Returns the shapes and dtypes of arrays, as results of a call."""
     return [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
 
 
 def bytes_of(count: int) -> jax.ShapeDtypeStruct:
-    """A result of so many bytes."""
+    """Returns the form of a result of `count` bytes."""
     return jax.ShapeDtypeStruct((count,), jnp.uint8)
 
 
 def or_absent(array: Optional[Array], rank: int) -> Array:
-    """The array, or what stands for none."""
+    """Returns the array, or an empty one of that rank if it is None."""
     return jnp.zeros((0,) * rank, ABSENT[rank]) if array is None else array
 
 
 def number_of(dtype: Any) -> int:
-    """The number that figraph.h has for a dtype of JAX."""
+    """Returns the number of a JAX dtype in figraph.h."""
     return int(getattr(abi, "FIG_" + CACHES[str(dtype)].upper()))
 
 
 def custom_call(target: str, outs: Sequence[Any], *arrays: Array, aliases: Any = None,
                 **attributes: Any) -> list[Array]:
-    """A custom call. An attribute is an int or a float, never text."""
+    """Makes a custom call. Attributes are ints or floats, never text."""
     for name, value in attributes.items():
         assert type(value) in (int, float), (name, value)
     options = {"input_output_aliases": aliases} if aliases else {}
@@ -114,7 +121,7 @@ def custom_call(target: str, outs: Sequence[Any], *arrays: Array, aliases: Any =
 
 
 def alone(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that refuses to be mapped."""
+    """Wraps a function so that jax.vmap of it raises NotImplementedError."""
     wrapped = custom_vmap(function)
 
     @wrapped.def_vmap

@@ -1,11 +1,13 @@
-"""figraph.torch: the operations of a decode step as torch's custom operators, on CPU and GPU.
+"""figraph.torch: the operations of a decode step as torch custom operators, on CPU and GPU.
 
-They run eagerly, under torch.compile(fullgraph=True), and become part of what torch.cuda.graph
-captures. A row is a sequence; lengths are int32 and lie on the device, this step's token counted,
-so what was captured once serves all of them: a row whose length is 0, or more than its cache holds,
-is idle, and its out is zeros. Nothing here has a gradient.
+The operators run eagerly, under torch.compile(fullgraph=True), and inside torch.cuda.graph. Each
+row is one sequence. Lengths are an int32 tensor on the device and count this step's tokens, so a
+captured graph serves any lengths. A row is idle if its length is 0 or exceeds the capacity of its
+cache; the output of an idle row is zeros. No operator has a gradient. Each refuses tensors that
+require one, unless you call it under torch.no_grad() or torch.inference_mode(). Operators that
+return tensors also take `out=`: they then write the result into this tensor and return it.
 
-1. An activation, a norm, and RoPE at positions of each row's own:
+1. An activation, a norm, and RoPE at one position per row:
 
 >>> import figraph
 >>> import figraph.torch as ft
@@ -17,9 +19,11 @@ torch.Size([2, 32])
 >>> q, k, v = torch.randn(2, 8, 64), torch.randn(2, 4, 64), torch.randn(2, 4, 64)
 >>> turned_q, turned_k = ft.apply_rope(q, k, torch.tensor([0, 7]), ft.Rope(theta=5e5))
 
-2. A cache is Cache(k, v), each [rows, tokens, kv_heads, head_dim], or, with a page_table [rows,
-pages of a row] int32, [pages, tokens of a page, kv_heads, head_dim]; under layout="hnd" tokens and
-heads change places. It grows in place:
+2. A dense cache is Cache(k, v), where k and v are [rows, tokens, kv_heads, head_dim]. A paged cache
+is Cache(k, v, page_table), where k and v are [pages, tokens per page, kv_heads, head_dim] and
+page_table is int32 [rows, pages per row]. With layout="hnd", heads come before tokens. A dense
+cache or a page table may have more rows than the call, so one serves all batch sizes. append_kv
+writes into the cache in place:
 
 >>> cache = ft.Cache(torch.zeros(2, 24, 4, 64), torch.zeros(2, 24, 4, 64))
 >>> lengths = torch.tensor([1, 9], dtype=torch.int32)
@@ -27,28 +31,64 @@ heads change places. It grows in place:
 >>> bool((cache.v[1, 8] == v[1]).all())
 True
 
-3. Attention over what is there; or all of it, RoPE at lengths - 1, append and attention, in one
-launch, for which q, k and v may be views of one array:
+3. attention reads the tokens in the cache. decode_attention does RoPE at lengths - 1, append and
+attention in one launch; its q, k and v may be views of one tensor. With rope=None it does not
+rotate q and k, for servers that have rotated them already:
 
 >>> ft.attention(turned_q, cache, lengths).shape
 torch.Size([2, 8, 64])
 >>> out = ft.decode_attention(q, k, v, cache, lengths, rope=ft.Rope(theta=5e5))
+>>> ft.decode_attention(turned_q, turned_k, v, cache, lengths, rope=None, out=out) is out
+True
 
-4. How rows are cut for the GPU is a plan. Made once a step, it is read by all layers that have the
-same rows, heads and windows; without one each call makes its own:
+4. A plan tells how the rows are cut for the GPU. Make it once per step and pass it to all layers
+with the same rows, heads and window. A call without a plan makes its own:
 
 >>> plan = ft.plan(lengths, dtype=q.dtype, q_heads=8, cache=cache)
 >>> out, lse = ft.attention(turned_q, cache, lengths, plan=plan, with_lse=True)
 
-5. What is wrong is refused in words, by torch.compile too:
+5. Only the last dim of q, k, v, out and the caches must have stride 1, so the pages of serving
+engines can be used as caches without copies. A pool [pages, 2, tokens, heads, dim] is Cache(pool[:,
+0], pool[:, 1], table), and pages [pages, tokens, heads, 2 * dim] are Cache(*pages.split(dim, -1),
+table). If the pages are uint8, kv_dtype says what they hold. Scales are float32 [], [1] or
+[kv_heads]:
+
+>>> pages, table = torch.zeros(6, 16, 4, 128, dtype=torch.uint8), torch.arange(6, dtype=torch.int32)
+>>> packed = ft.Cache(*pages.split(64, -1), table.view(2, 3), torch.tensor(0.5), torch.tensor(0.5))
+>>> half = [x.half() for x in (turned_q, turned_k, v)]
+>>> out = ft.decode_attention(*half, packed, lengths, rope=None, kv_dtype="fp8_e4m3")
+
+6. write_kv writes the tokens of prompts to slots: slot n is token n % tokens of page n // tokens,
+and a token whose slot is negative is skipped. A row may have up to 8 new tokens, such as drafts: q,
+k and v are then [rows, tokens, heads, head_dim], lengths count all of them, and each token sees
+itself and the tokens before it:
+
+>>> prompt = torch.randn(5, 4, 64, dtype=torch.float16)
+>>> ft.write_kv(prompt, prompt, packed, torch.tensor([32, 33, 34, 35, -1]), kv_dtype="fp8_e4m3")
+>>> drafts = torch.randn(2, 3, 16, 64).half().split((8, 4, 4), 2)
+>>> longer = torch.tensor([3, 12], dtype=torch.int32)
+>>> ft.decode_attention(*drafts, packed, longer, rope=None, kv_dtype="fp8_e4m3").shape
+torch.Size([2, 3, 8, 64])
+
+7. Rows may also have unequal numbers of new tokens, 0 to 8. The tokens of all rows then lie
+behind each other, and query_start_loc says where those of each row begin. A graph that captured
+such a call serves every mix of rows that has no more tokens than q: rows of padding have none.
+
+>>> starts = torch.tensor([0, 1, 4], dtype=torch.int32)  # one token, and three
+>>> tokens = [x.flatten(0, 1)[:4] for x in drafts]
+>>> ft.decode_attention(*tokens, packed, longer, rope=None, kv_dtype="fp8_e4m3",
+...                     query_start_loc=starts, row_tokens=3).shape
+torch.Size([4, 8, 64])
+
+8. Wrong arguments raise an exception that names the argument, under torch.compile too:
 
 >>> ft.attention(q, cache, lengths[:1])
 Traceback (most recent call last):
-ValueError: lengths is [1], it must be [2]
+ValueError: lengths is [1], it must be [2] like q
 
-6. DecodeStep is a model's whole step by the names that figraph.capture knows: each layer's window,
-norms and RoPE are the model's. A loop of yours, with its matrix products, is captured once for so
-many rows, and then replayed for any lengths:
+9. DecodeStep is the whole step of a model that figraph.capture knows. It applies the model's own
+window, norms and RoPE in each layer. It captures your loop, with your matrix products, once for a
+number of rows, and then replays it for any lengths:
 
 >>> spec = figraph.spec("tutorial")
 >>> shape = (2, 512, spec.kv_heads, spec.head_dim)
@@ -66,20 +106,34 @@ many rows, and then replayed for any lengths:
 Traceback (most recent call last):
 figraph.errors.TooLarge: row 0 has length 513, its cache holds 512
 
-examples/torch_loop.py is such a loop of 32 layers; examples/vllm_backend.py goes towards vLLM.
+If the loop ends with step.advance(), each step makes its busy rows one token longer, and step()
+continues with the next token. Idle rows stay idle. A loop with lengths += 1 would make idle rows
+busy, so DecodeStep refuses it.
+
+>>> step.capture(lambda: (loop(), step.advance()))
+>>> step([5, 0])
+>>> step()
+>>> step.lengths.tolist()
+[7, 0]
+
+examples/torch_loop.py is such a loop of 32 layers. figraph.integrations has attention backends for
+vLLM and SGLang that use these operators.
 """
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
 
 from .. import operands
+from ..integers import integer
 from ..operands import Cache, Logits, Plan, Rope
-from . import operators  # noqa: F401
+from ..specs import dtype_of
+from . import cache_operators, operators  # noqa: F401
 from .captured_step import DecodeStep
+from .schemas import refuse_elsewhere
 
 __all__ = [
     "Cache",
@@ -96,91 +150,221 @@ __all__ = [
     "plan",
     "rms_norm",
     "silu_and_mul",
+    "write_kv",
 ]
 
 _ops = torch.ops.figraph
 
-
-def silu_and_mul(input: Tensor) -> Tensor:
-    """silu of the first half of the last dim, times the second half."""
-    return _ops.silu_and_mul(input)
+# ---- Row by row ----------------------------------------------------------------------------------
 
 
-def gelu_and_mul(input: Tensor) -> Tensor:
-    """The same with gelu."""
-    return _ops.gelu_and_mul(input)
+def _gated(name: str, input: Tensor, out: Optional[Tensor]) -> Tensor:
+    if out is None:
+        return getattr(_ops, name)(input)
+    getattr(_ops, name + "_out")(input, out)
+    return out
 
 
-def gelu_tanh_and_mul(input: Tensor) -> Tensor:
-    """The same with gelu's approximation by tanh."""
-    return _ops.gelu_tanh_and_mul(input)
+def silu_and_mul(input: Tensor, *, out: Optional[Tensor] = None) -> Tensor:
+    """Returns silu(first half of the last dim) * second half."""
+    return _gated("silu_and_mul", input, out)
+
+
+def gelu_and_mul(input: Tensor, *, out: Optional[Tensor] = None) -> Tensor:
+    """Returns gelu(first half of the last dim) * second half, with the exact gelu."""
+    return _gated("gelu_and_mul", input, out)
+
+
+def gelu_tanh_and_mul(input: Tensor, *, out: Optional[Tensor] = None) -> Tensor:
+    """Returns gelu(first half of the last dim) * second half, with the tanh approximation."""
+    return _gated("gelu_tanh_and_mul", input, out)
 
 
 def rms_norm(input: Tensor, weight: Tensor, *, epsilon: float = 1e-6, weight_offset: float = 0.0,
-             residual: Optional[Tensor] = None) -> Tensor:
-    """input / sqrt(mean of the last dim's squares + epsilon) * (weight + weight_offset). With a
-    residual, to which input is added in place, it is that sum which is normalised."""
-    return _ops.rms_norm(input, residual, weight, epsilon, weight_offset)
+             residual: Optional[Tensor] = None, out: Optional[Tensor] = None) -> Tensor:
+    """Returns input / sqrt(mean(input ** 2) + epsilon) * (weight + weight_offset), with the mean
+    over the last dim. With a residual, it first adds input to the residual in place and then
+    normalises that sum. out may be input."""
+    given = (input, residual, weight, epsilon, weight_offset)
+    if out is None:
+        return _ops.rms_norm(*given)
+    _ops.rms_norm_out(*given, out)
+    return out
 
 
-def _angles(rope: Rope, head_dim: int) -> tuple[Union[int, float, bool], ...]:
-    return (rope.rotary_dim or head_dim, *rope[1:])
+def _tensor(name: str, x: Any) -> Tensor:
+    """Returns the argument, or raises if it is not a tensor. Torch itself checks the arguments
+    whose shape this file does not read."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__}, it must be a tensor")
+    return x
 
 
-def apply_rope(q: Tensor, k: Tensor, positions: Tensor,
-               rope: Rope = Rope()) -> tuple[Tensor, Tensor]:
-    """q and k, [rows, heads, head_dim], turned by where each row stands: int32 or int64 [rows]."""
-    return _ops.apply_rope(q, k, positions, *_angles(rope, q.shape[-1]))
+def _dim(name: str, x: Any) -> int:
+    """Returns the size of the last dim; 0 if there is none, which the operator refuses."""
+    shape = _tensor(name, x).shape
+    return shape[-1] if len(shape) > 0 else 0
+
+
+def _angles(rope: Rope, q: Tensor, cos_sin: Optional[Tensor]) -> tuple[Any, ...]:
+    whole = _dim("q", q) if cos_sin is None else _dim("cos_sin_cache", cos_sin)
+    return (rope.rotary_dim or whole, *rope[1:])
+
+
+def apply_rope(q: Tensor, k: Tensor, positions: Tensor, rope: Rope = Rope(), *,
+               cos_sin_cache: Optional[Tensor] = None,
+               out: Optional[tuple[Tensor, Tensor]] = None) -> tuple[Tensor, Tensor]:
+    """Returns q and k, [rows, heads, head_dim], rotated by the position of each row. positions is
+    int32 or int64 [rows]. cos_sin_cache, float32 [positions, rotary_dim], holds the cosines of each
+    position and then its sines; of `rope`, only interleaved and rotary_dim then count. out may be
+    (q, k)."""
+    given = (q, k, positions, cos_sin_cache, *_angles(rope, q, cos_sin_cache))
+    if out is None:
+        return _ops.apply_rope(*given)
+    _ops.apply_rope_out(*given, *out)
+    return out
+
+
+# ---- The cache -----------------------------------------------------------------------------------
+
+
+def _torch_dtype(name: Optional[str]) -> Optional[torch.dtype]:
+    return None if name is None else getattr(torch, name)
+
+
+def _held(cache: Cache, lengths: Tensor, layout: str, kv_dtype: Any) -> tuple[Any, ...]:
+    return (_tensor("cache.k", cache.k), _tensor("cache.v", cache.v), lengths, cache.page_table,
+            cache.k_scale, cache.v_scale,
+            operands.layout_code(layout), _torch_dtype(operands.kv_name(kv_dtype)))
+
+
+def _packed(query_start_loc: Optional[Tensor], row_tokens: int) -> tuple[Any, ...]:
+    """Returns the arguments that say where the query tokens of each row begin."""
+    if query_start_loc is not None:
+        _tensor("query_start_loc", query_start_loc)
+    return query_start_loc, integer("row_tokens", row_tokens)
 
 
 def append_kv(k: Tensor, v: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] = None,
-              layout: str = "nhd") -> None:
-    """Puts k and v, [rows, kv_heads, head_dim], into the cache where lengths - 1 says."""
-    _ops.append_kv(k, v, *_held(cache, lengths, layout), None if plan is None else plan.plan)
+              layout: str = "nhd", kv_dtype: Any = None, query_start_loc: Optional[Tensor] = None,
+              row_tokens: int = 0) -> None:
+    """Writes k and v, [rows, kv_heads, head_dim], into the cache at position lengths - 1. With
+    [rows, tokens, kv_heads, head_dim] it writes the last `tokens` tokens of each row. If a row's
+    length is less than `tokens`, it writes only the row's last lengths[row] tokens; under a plan
+    with row_tokens == tokens it writes none. query_start_loc and row_tokens are as in
+    attention."""
+    _ops.append_kv(k, v, *_held(cache, lengths, layout, kv_dtype),
+                   *_packed(query_start_loc, row_tokens), None if plan is None else plan.plan)
 
 
-def _held(cache: Cache, lengths: Tensor, layout: str) -> tuple[object, ...]:
-    return (cache.k, cache.v, lengths, cache.page_table, cache.k_scale, cache.v_scale,
-            operands.layout_code(layout))
+def write_kv(k: Tensor, v: Tensor, cache: Cache, slots: Tensor, *, layout: str = "nhd",
+             kv_dtype: Any = None) -> None:
+    """Writes tokens, k and v [tokens, kv_heads, head_dim], into slots of a cache. slots is int32 or
+    int64 [tokens]. Slot n is token n % page_size of page n // page_size; in a dense cache of
+    `tokens` tokens per row, it is token n % tokens of row n // tokens. Negative slots, and slots
+    behind the last page, are skipped. The page table is not read."""
+    held = _held(cache, slots, layout, kv_dtype)
+    _ops.write_kv(k, v, *held[:3], *held[4:])
 
 
-def plan(lengths: Tensor, *, dtype: torch.dtype, q_heads: int, cache: Cache, window: int = 0,
-         layout: str = "nhd") -> Plan:
-    """The plan of a step for attention of q_heads heads of that dtype over such a cache; window:
-    tokens that a row sees, its own counted; 0: all."""
-    name = operands.dtype_name(dtype)
+def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Cache, window: int = 0,
+         layout: str = "nhd", row_tokens: int = 0, kv_dtype: Any = None,
+         deterministic: bool = False, positions: Optional[Tensor] = None,
+         query_start_loc: Optional[Tensor] = None, tokens: int = 0) -> Plan:
+    """Makes the plan of one step, for q_heads query heads of type dtype over a cache of this shape.
+    window: the number of tokens that a query sees, its own token included; 0 means all. row_tokens:
+    the new tokens of each row, by default 1. With query_start_loc it is as in attention; tokens is
+    then the first dim of q in the calls under the plan, by default rows * row_tokens. If the rows
+    have more tokens together, these calls do nothing. deterministic: the bits of a row's result
+    depend on its own length but not on other rows; pass it to attention under this plan too.
+    positions: int32 [rows], the position of each row's last token for RoPE in decode_attention
+    under this plan; the default is lengths - 1."""
+    known = {kind: name for name, kind in operands.ACTIVATIONS.items()}
+    name = known.get(dtype_of(dtype), operands.dtype_name(dtype))
     if name not in operands.ACTIVATIONS:
         raise TypeError(f"dtype is {name}, it must be {' or '.join(operands.ACTIVATIONS)}")
-    form = operands.form_of(name, lengths.shape[0], cache, operands.layout_code(layout))
-    return Plan(*_ops.plan(lengths, dtype, q_heads, *form[1:5], cache.k.dtype, window))
+    kind = operands.kv_name(kv_dtype)
+    operands.lengths_of(_tensor("lengths", lengths), None)
+    named = {f"cache.{field}": x for field, x in cache._asdict().items() if x is not None}
+    for field, x in named.items():
+        _tensor(field, x)
+    starts = operands.Starts(*_packed(query_start_loc, row_tokens))
+    refuse_elsewhere([("lengths", lengths), *named.items()])
+    form = operands.form_of(name, lengths.shape[0], cache, operands.layout_code(layout), kind,
+                            starts.row_tokens or 1)
+    form = operands.packed_form(form, starts, tokens)
+    return Plan(*_ops.plan(lengths, _torch_dtype(name), q_heads, *form[1:5],
+                           _torch_dtype(kind) or cache.k.dtype, window, form.row_tokens,
+                           deterministic, positions, query_start_loc, integer("tokens", tokens)))
 
 
-def _asked(head_dim: int, plan: Optional[Plan], logits: Logits, alibi: Optional[Tensor],
-           sinks: Optional[Tensor], with_lse: bool) -> tuple[object, ...]:
+# ---- Attention -----------------------------------------------------------------------------------
+
+
+def _asked(q: Tensor, plan: Optional[Plan], logits: Logits, alibi: Optional[Tensor],
+           sinks: Optional[Tensor], deterministic: bool) -> tuple[Any, ...]:
     lent = (None, None) if plan is None else plan
     return (*lent, alibi, sinks, logits.window, logits.soft_cap,
-            logits.scale or head_dim**-0.5, with_lse)
+            logits.scale or max(_dim("q", q), 1) ** -0.5, deterministic)
+
+
+Attended = Union[Tensor, tuple[Tensor, Tensor]]
+
+
+def _results(name: str, given: tuple[Any, ...], out: Optional[Tensor], with_lse: bool) -> Attended:
+    if out is None:
+        made, lse = getattr(_ops, name)(*given, with_lse)
+        return (made, lse) if with_lse else made
+    lse = None
+    if with_lse:
+        lse = _tensor("out", out).new_empty(out.shape[:-1], dtype=torch.float32)
+    getattr(_ops, name + "_out")(*given, out, lse)
+    return out if lse is None else (out, lse)
 
 
 def attention(q: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] = None,
               logits: Logits = Logits(), alibi: Optional[Tensor] = None,
-              sinks: Optional[Tensor] = None, layout: str = "nhd",
-              with_lse: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """Attention of q, [rows, heads, head_dim], over the first tokens of the cache, as lengths say;
-    alibi and sinks: float32 [heads]. With with_lse also lse, to base 2: float32 [rows, heads]."""
-    out, lse = _ops.attention(q, *_held(cache, lengths, layout),
-                              *_asked(q.shape[-1], plan, logits, alibi, sinks, with_lse))
-    return (out, lse) if with_lse else out
+              sinks: Optional[Tensor] = None, layout: str = "nhd", with_lse: bool = False,
+              kv_dtype: Any = None, out: Optional[Tensor] = None,
+              deterministic: bool = False, query_start_loc: Optional[Tensor] = None,
+              row_tokens: int = 0) -> Attended:
+    """Returns the attention of q, [rows, heads, head_dim] or [rows, tokens, heads, head_dim], over
+    the first lengths[row] tokens of each row's cache. alibi and sinks are float32 [heads].
+    with_lse=True also returns the log-sum-exp to base 2, float32, in the shape of q without its
+    last dim.
+
+    query_start_loc, int32 [rows + 1], is for rows with different numbers of query tokens: q is then
+    [tokens, heads, head_dim], and row r has its tokens from query_start_loc[r] up to
+    query_start_loc[r + 1], the last ones of its sequence. query_start_loc[0] is 0. row_tokens is
+    the most that a row may have, by default 8; a smaller number is faster. A row with more, or with
+    a negative number, counts as one without tokens. What lies behind the last token in out is
+    unspecified."""
+    given = (q, *_held(cache, lengths, layout, kv_dtype), *_packed(query_start_loc, row_tokens),
+             *_asked(q, plan, logits, alibi, sinks, deterministic))
+    return _results("attention", given, out, with_lse)
 
 
 def decode_attention(q: Tensor, k: Tensor, v: Tensor, cache: Cache, lengths: Tensor, *,
-                     plan: Optional[Plan] = None, rope: Rope = Rope(), logits: Logits = Logits(),
-                     alibi: Optional[Tensor] = None, sinks: Optional[Tensor] = None,
-                     layout: str = "nhd",
-                     with_lse: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """apply_rope at lengths - 1, append_kv and attention, in one call. Whether q and k are turned
-    behind it is open."""
-    out, lse = _ops.decode_attention(q, k, v, *_held(cache, lengths, layout),
-                                     *_asked(q.shape[-1], plan, logits, alibi, sinks, with_lse),
-                                     *_angles(rope, q.shape[-1]))
-    return (out, lse) if with_lse else out
+                     plan: Optional[Plan] = None, rope: Optional[Rope] = Rope(),
+                     positions: Optional[Tensor] = None, cos_sin_cache: Optional[Tensor] = None,
+                     logits: Logits = Logits(), alibi: Optional[Tensor] = None,
+                     sinks: Optional[Tensor] = None, layout: str = "nhd", with_lse: bool = False,
+                     kv_dtype: Any = None, out: Optional[Tensor] = None,
+                     deterministic: bool = False, query_start_loc: Optional[Tensor] = None,
+                     row_tokens: int = 0) -> Attended:
+    """Does apply_rope at lengths - 1, append_kv and attention in one call. The call may overwrite q
+    and k with their rotated values, so do not use them afterwards. With rope=None it appends and
+    computes attention without RoPE. positions, int32 or int64 with one number for each token,
+    replace lengths - 1, and cos_sin_cache is as in apply_rope; with either of them, RoPE and append
+    are a separate launch on a GPU. If the plan was made with positions, there is no separate
+    launch. query_start_loc and row_tokens are as in attention; with them, RoPE and append are a
+    separate launch on a GPU."""
+    if rope is None and (positions is not None or cos_sin_cache is not None):
+        name = "cos_sin_cache" if positions is None else "positions"
+        raise ValueError(f"{name} is given, but rope is None, so q and k are not rotated")
+    turns = (*_angles(rope or Rope(), q, cos_sin_cache), rope is None, positions,
+             cos_sin_cache)
+    given = (q, k, v, *_held(cache, lengths, layout, kv_dtype),
+             *_packed(query_start_loc, row_tokens),
+             *_asked(q, plan, logits, alibi, sinks, deterministic), *turns)
+    return _results("decode_attention", given, out, with_lse)

@@ -1,8 +1,9 @@
-"""calls.py: tensors and numbers, packed as libfigraph_ffi.so takes them, and one call with them.
+"""calls.py: packs tensors and numbers for libfigraph_ffi.so, and calls it.
 
-Tensors go as DLPack's structs, made here: torch's own export lacks some dtypes, and would order
-streams that are in order. Invariant: nothing is copied, and what is packed lives until the call
-returns; it drops the GIL, and puts work on torch's current stream of the tensors' device.
+Tensors are passed as DLPack structs, which this file makes itself: torch's own export lacks some
+dtypes and would synchronise streams unnecessarily. Invariant: no tensor is copied, and the packed
+arguments live until the call returns. The call releases the GIL and puts its work on torch's
+current stream of the tensors' device.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from .. import abi, ffi
 
 Argument = Union[Tensor, int, float, None]
 
-NONE, INTEGER, REAL, TENSOR = 0, 1, 3, 7  # of TVMFFIAny
-DEVICES = {"cpu": 1, "cuda": 2}  # of DLPack
-CODES = {  # of DLPack: code and bits
+NONE, INTEGER, REAL, TENSOR = 0, 1, 3, 7  # type numbers of TVMFFIAny
+DEVICES = {"cpu": 1, "cuda": 2}  # device numbers of DLPack
+CODES = {  # DLPack's type code and bits
     torch.float32: (2, 32),
     torch.float16: (2, 16),
     torch.bfloat16: (4, 16),
@@ -45,7 +46,7 @@ def _place(device: torch.device) -> int:
 
 
 def _pack(arguments: tuple[Argument, ...]) -> Any:
-    """The values, and behind them the DLTensors that they point to, and their dims and strides."""
+    """Packs the values, then the DLTensors that they point to, then the dims and strides."""
     ranks = [x.ndim for x in arguments if isinstance(x, Tensor)]
     before, between = VALUE_BYTES * len(arguments), TENSOR_BYTES * len(ranks)
     memory = ctypes.create_string_buffer(before + between + 2 * DIM_BYTES * sum(ranks))
@@ -74,7 +75,7 @@ def _pack(arguments: tuple[Argument, ...]) -> Any:
 
 
 def call(function: str, first: Tensor, *arguments: Argument) -> None:
-    """A function of tools/jax/TARGETS.md, on the device of the first tensor."""
+    """Calls a function of tools/jax/TARGETS.md on the device of the first tensor."""
     stream: Optional[int] = None
     if first.device.type == "cuda":
         stream = torch.cuda.current_stream(first.device).cuda_stream

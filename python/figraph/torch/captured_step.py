@@ -1,13 +1,15 @@
-"""captured_step.py: a model's step between a loop's own products, captured once for its rows.
+"""captured_step.py: captures a loop that runs a model's step between its matrix products.
 
-Runs of the model's recorded step do the work, by segments: what differs from layer to layer, its
-window, norms or lack of RoPE, is the recording's. Invariant: what a captured graph reads lies where
-it lay when it was captured, since the step holds it: lengths, plan, scratch and caches.
+Each part of the loop runs one segment of the model's recorded step. The recording contains all
+differences between layers: windows, norms and layers without RoPE. Invariant: DecodeStep holds the
+tensors that a captured graph reads (lengths, plan, scratch and caches), so they never move.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, Optional, Sequence, Union
+import contextlib
+import gc
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -15,13 +17,19 @@ from torch import Tensor
 from .. import abi, errors
 from ..arrays import CUDA, HOST, Place
 from ..graphs import Traits, capture_for
-from ..operands import CACHES, Cache, dtype_name
+from ..integers import integer, packed
+from ..native import Unique
+from ..operands import (CACHES, Cache, at_least, dtype_name, kv_name, layout_code, shaped,
+                        typed)
 from ..runs import Run, Runner
-from ..specs import Model, spec
+from ..specs import Model, Spec, spec
 from .calls import DEVICES
+from .gradients import refuse_gradients
 
 KINDS = {**CACHES, "int32": "i32", "int64": "i64"}
-WARM_RUNS = 2  # torch's libraries want to have run before a capture
+KV_LIMIT = 1 << 20  # tokens of a sequence; a longer one is idle
+Numbers = Union[Sequence[int], Tensor]
+WARM_RUNS = 2  # torch's libraries must have run before a capture
 
 
 def _place(tensor: Tensor) -> Place:
@@ -38,27 +46,110 @@ def _place(tensor: Tensor) -> Place:
     )
 
 
-def _form(caches: Sequence[Cache], layout: str) -> dict[str, int]:
-    """What caches say of the spec, whose tokens and pages they are."""
+def _refuse(status: int, sentence: str) -> NoReturn:
+    raise errors.of(status, sentence)
+
+
+def _narrowed(n: int, cache: Cache, kv_dtype: Optional[str]) -> Cache:
+    """Returns a cache of bytes as a cache of the dtype that kv_dtype names. Checks the dtype of
+    other caches."""
+    for side, tensor in (("k", cache.k), ("v", cache.v)):
+        name = f"caches[{n}].{side}"
+        shaped(name, tensor, None, None, None, None)
+        if kv_dtype is not None:
+            typed(name, tensor, ["uint8", kv_dtype])
+        elif tensor.dtype == torch.uint8:
+            raise TypeError(f"{name} is uint8, kv_dtype must say what its bytes are")
+        else:
+            typed(name, tensor, list(CACHES))
+    if kv_dtype is None:
+        return cache
+    kind = getattr(torch, kv_dtype)
+    return cache._replace(k=cache.k.view(kind), v=cache.v.view(kind))
+
+
+def _cut(cache: Cache, n: int, rows: int, layout: str) -> Cache:
+    """Returns the part of a cache that this many rows may use."""
+    if cache.page_table is None:
+        at_least(f"caches[{n}].k", cache.k, rows)
+        return cache._replace(k=cache.k[:rows], v=cache.v[:rows])
+    typed(f"caches[{n}].page_table", cache.page_table, ["int32"])
+    shaped(f"caches[{n}].page_table", cache.page_table, None, None)
+    at_least(f"caches[{n}].page_table", cache.page_table, rows)
+    pages = -(-KV_LIMIT // cache.k.shape[1 if layout == "nhd" else 2])
+    return cache._replace(page_table=cache.page_table[:rows, :pages])
+
+
+def _form(caches: Sequence[Cache], layout: str) -> dict[str, Any]:
+    """Returns the fields of the spec that the caches determine: layout, dtype, page size and
+    limit."""
     first = caches[0]
+    for n, cache in enumerate(caches):
+        if not _is_same(cache.page_table, first.page_table):
+            _refuse(abi.FIG_INVALID, f"caches[{n}].page_table is another than caches[0].page_table:"
+                    " all layers of a step read one")
     tokens = first.k.shape[1 if layout == "nhd" else 2]
+    form = dict(kv_layout=layout, kv_dtype=CACHES[dtype_name(first.k.dtype)])
     if first.page_table is None:
-        return dict(page_size=0, kv_limit=tokens)
-    return dict(page_size=tokens, kv_limit=tokens * first.page_table.shape[1])
+        return dict(form, page_size=0, kv_limit=min(tokens, KV_LIMIT))
+    return dict(form, page_size=tokens, kv_limit=min(tokens * first.page_table.shape[1], KV_LIMIT))
 
 
-class DecodeStep:
-    """The decode step of a model for `rows` rows, between products of yours.
+def _is_same(a: Optional[Tensor], b: Optional[Tensor]) -> bool:
+    """Returns True if two tensors have the same memory, shape and strides."""
+    if a is None or b is None:
+        return a is b
+    return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
 
-    model: as figraph.spec takes it, and `changes` are fields of the spec. caches: one of each
-    layer; pages and limits are theirs. weights: tensors that the step reads by their names, such as
-    q_norm.0. positions: whether rows stand elsewhere than at lengths - 1; then `positions` is a
-    tensor to be written, too. check: raise errors.TooLarge where a length is more than a cache
-    holds; else such a row is idle. Lengths on a GPU are waited for to be looked at.
 
-    It is for captures, and keeps what they read; what torch compiles calls the operators instead.
-    lengths is a tensor, int32 [rows], which each step reads: write it, or give lengths to the call.
-    A loop that is captured may write it as well, lengths += 1 as its end.
+def _model_of(model: Model, layers: int, changes: dict[str, Any]) -> Spec:
+    """Returns the spec of the model's first layers, one for each cache."""
+    named = changes.pop("layers", None)
+    if named is not None and integer("layers", named) != layers:
+        _refuse(abi.FIG_INVALID, f"layers is {named}, and there are {layers} caches")
+    found = spec(model, **changes)
+    if named is None and 0 < found.layers < layers:
+        _refuse(abi.FIG_INVALID, f"there are {layers} caches, the model has {found.layers} layers")
+    return found.of_layers(layers)
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Collects garbage now, and prevents collection within the block. The collector might free the
+    graph of another step, which would make CUDA end a capture in progress."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class DecodeStep(Unique):
+    """The decode step of a model for `rows` rows, to be called between your matrix products.
+
+    model: anything that figraph.spec takes; `changes` are fields of the spec. caches: one for each
+    layer, all with the same page table. They determine the page size and the limits. A table or
+    dense caches may have more rows than the step, so steps for several numbers of rows share them.
+    If there are fewer caches than the model has layers, the step covers the first layers. kv_dtype:
+    the dtype of the bytes in uint8 caches. row_tokens, a field of the spec: the number of new
+    tokens of each row; tensors then have rows * row_tokens rows, or the dims [rows, row_tokens,
+    ...]. query_limit, a field of the spec: the most new tokens of all rows together. With it the
+    rows have different numbers of new tokens, at most row_tokens: row r has those from
+    query_start_loc[r] up to query_start_loc[r + 1]. Tensors then have as many rows as `tokens`
+    says, and what lies behind the last token is unspecified. weights: further tensors that the step
+    reads, by name, such as q_norm.0. positions: True if rows may be at other positions than lengths
+    - 1; then you write the tensor `positions` too. check: raise errors.TooLarge if a length exceeds
+    the capacity of the cache; otherwise such a row is idle. The check waits for lengths that are on
+    a GPU.
+
+    This class is for captured loops and holds the tensors that a capture reads. Under torch.compile
+    use the operators instead. `lengths` is the tensor, int32 [rows], that each step reads: write
+    into it, or pass lengths to the call. A captured loop may end with advance(), which makes each
+    busy row longer by its new tokens. advance() leaves idle rows idle, because the append of such a
+    row would write into another row's page.
     """
 
     def __init__(
@@ -71,38 +162,93 @@ class DecodeStep:
         positions: bool = False,
         layout: str = "nhd",
         check: bool = False,
-        **changes: object,
+        kv_dtype: Any = None,
+        **changes: Any,
     ) -> None:
-        first = caches[0].k
+        if len(caches) == 0:
+            _refuse(abi.FIG_INVALID, "caches is empty, it must have one of each layer")
+        layout_code(layout)
+        self.rows, self.check, kind_name = integer("rows", rows), check, kv_name(kv_dtype)
+        caches = [_cut(_narrowed(n, cache, kind_name), n, self.rows, layout)
+                  for n, cache in enumerate(caches)]
         form = _form(caches, layout)
-        self.rows, self.cap, self.check = rows, form["kv_limit"], check
+        first = caches[0].k
+        self.cap = form["kv_limit"]
         self.device = first.device
         kind = HOST if self.device.type == "cpu" else CUDA
         ordinal = self.device.index or 0
-        wanted = spec(model, layers=len(caches), batch_limit=rows, sequence_limit=rows,
-                      kv_layout=layout, kv_dtype=CACHES[dtype_name(first.dtype)], **form, **changes)
-        reads = ("lengths", "positions") if positions else ("lengths",)
+        form.update(batch_limit=self.rows, sequence_limit=self.rows)
+        for name in form.keys() & changes.keys():
+            raise TypeError(f"{name} is what caches, rows and layout say, it cannot be given")
+        wanted = _model_of(model, len(caches), {**changes, **form})
+        reads = ("lengths", *(["positions"] if positions else []),
+                 *(["query_starts"] if wanted.query_limit > 0 else []))
         named = Traits.named("host" if kind == HOST else "h200")
-        graphs = capture_for(wanted, named, buckets=[(rows, self.cap)], reads=reads)
-        self.spec = graphs.spec  # every default filled in
+        graphs = capture_for(wanted, named, buckets=[(self.rows, self.cap)], reads=reads)
+        self.spec = graphs.spec  # with all defaults filled in
         self._runner = Runner(graphs, kind, ordinal)
-        self.lengths = torch.zeros(rows, dtype=torch.int32, device=self.device)
-        self.positions = torch.zeros_like(self.lengths) if positions else None
-        needs = self._runner.scratch(rows, self.cap)
+        self._lengths = torch.zeros(self.rows, dtype=torch.int32, device=self.device)
+        self._positions = torch.zeros_like(self._lengths) if positions else None
+        self._starts = self._lengths.new_zeros(self.rows + 1) if wanted.query_limit > 0 else None
+        self.tokens = self.rows * self.spec.row_tokens  # new tokens that tensors have rows for
+        if self._starts is not None:
+            self.tokens = min(self.tokens, self.spec.query_limit)
+        needs = self._runner.scratch(self.rows, self.cap)
         self._lent = tuple(first.new_zeros(count, dtype=torch.uint8) for count in needs)
         self._kept = self._name(caches, weights)
         self._runs: dict[str, Run] = {}
         self._plan = self._run(None)
+        self._planned: Optional[int] = None  # plan() calls of the running loop; None: no loop runs
+        self._were_idle = self._lengths == 0  # the rows that were idle at the last plan()
         self._loop: Optional[Callable[[], object]] = None
         self._graph: Optional[torch.cuda.CUDAGraph] = None
 
-    # ---- What a step reads -----------------------------------------------------------------------
+    @property
+    def lengths(self) -> Tensor:
+        """Returns the int32 [rows] lengths that each step reads; 0 is an idle row. Write into this
+        tensor."""
+        return self._lengths
+
+    @lengths.setter
+    def lengths(self, value: Tensor) -> None:
+        self._stay("lengths", self._lengths, value)
+
+    @property
+    def positions(self) -> Optional[Tensor]:
+        """Returns the int32 [rows] positions that each step reads, or None unless you asked for
+        positions. Write into this tensor."""
+        return self._positions
+
+    @positions.setter
+    def positions(self, value: Tensor) -> None:
+        self._stay("positions", self._positions, value)
+
+    @property
+    def query_start_loc(self) -> Optional[Tensor]:
+        """Returns the int32 [rows + 1] tensor that says where the new tokens of each row begin, or
+        None if the rows have equally many. Write into this tensor."""
+        return self._starts
+
+    @query_start_loc.setter
+    def query_start_loc(self, value: Tensor) -> None:
+        self._stay("query_start_loc", self._starts, value)
+
+    def _stay(self, name: str, own: Optional[Tensor], value: Tensor) -> None:
+        """Accepts the same tensor, since `step.lengths += 1` assigns it back, and refuses
+        others."""
+        if value is not own:
+            raise AttributeError(f"{name} is the tensor that the step reads and cannot be replaced:"
+                                 f" write into it, step.{name}.copy_(...)")
+
+    # ---- Tensors that a step reads ---------------------------------------------------------------
 
     def _name(self, caches: Sequence[Cache], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """All that lies still, by the names of the recording."""
-        kept = {"lengths": self.lengths, **weights}
-        if self.positions is not None:
-            kept["positions"] = self.positions
+        """Returns the tensors that never move, by their names in the recording."""
+        kept = {"lengths": self._lengths, **weights}
+        if self._positions is not None:
+            kept["positions"] = self._positions
+        if self._starts is not None:
+            kept["query_starts"] = self._starts
         for n, cache in enumerate(caches):
             given = {"k_cache": cache.k, "v_cache": cache.v, "k_scale": cache.k_scale,
                      "v_scale": cache.v_scale}
@@ -125,81 +271,210 @@ class DecodeStep:
             return None
         return torch.cuda.current_stream(self.device).cuda_stream
 
-    def _start(self, segment: str, tensors: Mapping[str, Tensor]) -> None:
+    def _flat(self, name: str, tensor: Tensor, wanted: int) -> Tensor:
+        """Returns a tensor with one dim of rows, which must be `wanted`."""
+        shape, tokens = list(tensor.shape), self.spec.row_tokens
+        by_row = self._starts is None and tokens > 1 and wanted == self.rows * tokens
+        if by_row and shape[:2] == [self.rows, tokens]:
+            return tensor.view(wanted, *shape[2:])
+        if tensor.ndim == 0 or shape[0] != wanted:
+            _refuse(abi.FIG_INVALID, f"tensor {name}: the array has shape {shape}, its rows must be"
+                    f" the step's {wanted}")
+        return tensor
+
+    def _start(self, segment: str, tensors: Mapping[str, Tensor], wanted: int) -> None:
+        if torch.is_grad_enabled():
+            refuse_gradients(segment, tensors.items())
+        flat = {name: self._flat(name, tensor, wanted) for name, tensor in tensors.items()}
         if segment not in self._runs:
             self._runs[segment] = self._run(segment)
         run = self._runs[segment]
-        for name, tensor in tensors.items():
+        for name, tensor in flat.items():
             run.bind(name, _place(tensor))
         run.start(self._stream())
 
-    # ---- Its parts, in a loop --------------------------------------------------------------------
+    # ---- Parts of a step, called in a loop -------------------------------------------------------
 
     def plan(self) -> None:
-        """Cuts the rows as lengths are now. First in a step, and once."""
+        """Plans how the rows are cut, from the current lengths. Call it once, at the start of a
+        step."""
+        if self._planned is not None:
+            self._planned += 1
+            if self._planned > 1:
+                _refuse(abi.FIG_ORDER, "the loop called plan() twice, it must be once, first in a "
+                        "step")
+            if not self._is_captured():
+                self._were_idle = self._lengths == 0
         self._plan.start_plan(self._stream())
 
     def act(self, layer: int, gate_up: Tensor, out: Optional[Tensor] = None) -> Tensor:
-        """The layer's activation of gate_up, [rows, 2 * ffn_width]."""
+        """Returns the layer's gated activation of gate_up, [rows, 2 * ffn_width]. Each token has
+        spec.ffn_rows rows."""
         if out is None:
-            out = gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
-        self._start(f"act.{layer}", {f"gate_up.{layer}": gate_up, f"act.{layer}": out})
+            out = gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
+        self._start(f"act.{layer}", {f"gate_up.{layer}": gate_up, f"act.{layer}": out},
+                    self.tokens * self.spec.ffn_rows)
         return out
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor,
                out: Optional[Tensor] = None) -> Tensor:
-        """The layer's RoPE, append and attention; q, k and v, [rows, heads, head_dim], may be views
-        of one array. Whether q and k are turned behind it is open."""
+        """Does the layer's RoPE, append and attention. q, k and v, [rows, heads, head_dim], may be
+        views of one tensor. The call may overwrite q and k with their rotated values, so do not use
+        them afterwards."""
+        if self._planned == 0:
+            _refuse(abi.FIG_ORDER, f"the loop called attend({layer}) before plan()")
         if out is None:
             out = q.new_empty(q.shape)
         given = {"q": q, "k": k, "v": v, "out": out}
-        self._start(f"attn.{layer}", {f"{name}.{layer}": x for name, x in given.items()})
+        self._start(f"attn.{layer}", {f"{name}.{layer}": x for name, x in given.items()},
+                    self.tokens)
         return out
+
+    def advance(self) -> None:
+        """Adds the number of its new tokens to the length of each row that is not idle, and to its
+        position if the step has positions. Call it at the end of a loop."""
+        grown = (self._lengths > 0).to(torch.int32)
+        grown *= self.spec.row_tokens if self._starts is None else self._starts.diff()
+        self._lengths.add_(grown)
+        if self._positions is not None:
+            self._positions.add_(grown)
 
     # ---- The step --------------------------------------------------------------------------------
 
+    def _is_captured(self) -> bool:
+        return self.device.type != "cpu" and torch.cuda.is_current_stream_capturing()
+
+    def _call(self, loop: Callable[[], object]) -> None:
+        """Runs the loop and checks that it called plan() once."""
+        self._planned = 0
+        try:
+            loop()
+            if self._planned == 0:
+                _refuse(abi.FIG_ORDER, "the loop did not call plan(), it must be called once, "
+                        "first in a step")
+        finally:
+            self._planned = None
+
+    def _call_idle(self, loop: Callable[[], object]) -> None:
+        """Runs the loop with all rows idle and checks that the rows stay idle."""
+        self._lengths.zero_()
+        self._call(loop)
+        self._refuse_woken()
+
+    def _refuse_woken(self) -> None:
+        woken = self._were_idle & (self._lengths != 0)
+        if woken.any():
+            self._lengths.masked_fill_(woken, 0)
+            row = int(woken.nonzero()[0])
+            _refuse(abi.FIG_ORDER, f"the loop gave the idle row {row} a length, and its next step "
+                    "would write into another row's page: end the loop with advance(), or write "
+                    "lengths before plan()")
+
     def capture(self, loop: Callable[[], object]) -> None:
-        """Takes the loop of a step, which calls plan, and then act and attend for each layer. On a
-        GPU it is captured, after it has run with idle rows; on the CPU each step calls it."""
-        self._loop = loop
+        """Sets the loop of a step. The loop must call plan(), and then attend() and act() for each
+        layer. capture() first runs the loop with idle rows. On a GPU it then captures the loop; on
+        the CPU each step calls the loop. If the loop raises, the step has no loop."""
+        self._loop, self._graph = None, None
         if self.device.type == "cpu":
-            return
+            self._call_idle(loop)
+            self._lengths.zero_()
+        else:
+            self._graph = self._captured(loop)
+        self._loop = loop
+
+    def _captured(self, loop: Callable[[], object]) -> torch.cuda.CUDAGraph:
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_RUNS):
-                self.lengths.zero_()  # which the loop may have counted up
-                loop()
-            self.lengths.zero_()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=stream):
-            loop()
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(WARM_RUNS):
+                    self._call_idle(loop)
+                self._lengths.zero_()
+        finally:
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with _without_collector(), torch.cuda.graph(graph, stream=stream):
+            self._call(loop)
+        return graph
 
-    def _take(self, lengths: Union[Sequence[int], Tensor]) -> Tensor:
-        given = torch.as_tensor(lengths, dtype=torch.int32)
-        if given.ndim != 1 or given.shape[0] > self.rows:
+    def _take(self, name: str, numbers: Numbers, limit: int) -> Tensor:
+        """Converts numbers of rows to int32; wider numbers on a GPU are clamped."""
+        if isinstance(numbers, Tensor) and (numbers.dtype == torch.int32
+                                            or numbers.device.type != "cpu"):
+            typed(name, numbers, ["int8", "uint8", "int16", "int32", "int64"])
+            limits, given = torch.iinfo(torch.int32), numbers
+            if numbers.dtype == torch.int64:
+                given = numbers.clamp(limits.min, limits.max)
+            given = given.to(torch.int32)
+        else:
+            listed: Any = numbers
+            given = torch.tensor(packed(name, listed).tolist(), dtype=torch.int32)
+        if given.ndim != 1 or given.shape[0] > limit:
             raise errors.of(abi.FIG_TOO_LARGE,
-                            f"lengths is {list(given.shape)}, the step has {self.rows} rows")
+                            f"{name} is {list(given.shape)}, the step has {self.rows} rows")
         return given
 
-    def _check(self, lengths: Tensor) -> None:
-        for row, length in enumerate(lengths.tolist()):
+    def _take_starts(self, starts: Numbers, lengths: Optional[Tensor]) -> Tensor:
+        """Converts query_start_loc. Rows that it leaves out have no new tokens."""
+        if self._starts is None:
+            _refuse(abi.FIG_INVALID, "query_start_loc is given, but the step has no query_limit: "
+                    f"each row has {self.spec.row_tokens} new tokens")
+        given = self._take("query_start_loc", starts, self.rows + 1)
+        rows = self.rows if lengths is None else lengths.shape[0]
+        if given.shape[0] != rows + 1:
+            _refuse(abi.FIG_INVALID, f"query_start_loc is {list(given.shape)}, it must be "
+                    f"[{rows + 1}] for {rows} rows")
+        whole = self._starts.new_empty(self.rows + 1)
+        whole[: rows + 1].copy_(given)
+        whole[rows + 1 :].copy_(given[-1:].expand(self.rows - rows))
+        return whole
+
+    def _check(self, lengths: Tensor, starts: Optional[Tensor]) -> None:
+        counts = lengths.shape[0] * [self.spec.row_tokens]
+        if starts is not None:
+            counts = starts.diff().tolist()
+            self._check_counts(counts, int(starts[0]))
+        for row, (length, count) in enumerate(zip(lengths.tolist(), counts)):
             if not 0 <= length <= self.cap:
                 sentence = f"row {row} has length {length}, its cache holds {self.cap}"
                 raise errors.of(abi.FIG_TOO_LARGE, sentence)
+            if 0 < length < count:
+                _refuse(abi.FIG_INVALID, f"row {row} has length {length}, it has {count} new "
+                        "tokens")
 
-    def __call__(self, lengths: Optional[Union[Sequence[int], Tensor]] = None) -> None:
-        """One step: of these lengths, and rows that are left over idle; or as the tensor has it."""
+    def _check_counts(self, counts: Sequence[int], first: int) -> None:
+        """Checks the new tokens of each row."""
+        if first != 0:
+            _refuse(abi.FIG_INVALID, f"query_start_loc begins with {first}, it must begin with 0")
+        for row, count in enumerate(counts):
+            if not 0 <= count <= self.spec.row_tokens:
+                raise errors.of(abi.FIG_TOO_LARGE, f"query_start_loc gives row {row} {count} new "
+                                f"tokens, limits 0 to {self.spec.row_tokens}")
+        if sum(counts) > self.tokens:
+            raise errors.of(abi.FIG_TOO_LARGE, f"query_start_loc ends with {sum(counts)}, the "
+                            f"step has {self.tokens} tokens")
+
+    def __call__(self, lengths: Optional[Numbers] = None,
+                 query_start_loc: Optional[Numbers] = None) -> None:
+        """Runs one step. lengths: one number per row; missing rows are idle. Without lengths the
+        step uses the tensor `lengths` as it is, and so with query_start_loc, one number more than
+        rows."""
         if self._loop is None:
             raise errors.of(abi.FIG_ORDER, "step: no loop was captured")
-        given = self.lengths if lengths is None else self._take(lengths)
+        taken = None if lengths is None else self._take("lengths", lengths, self.rows)
+        given = self._lengths if taken is None else taken
+        starts = self._starts
+        if query_start_loc is not None:
+            starts = self._take_starts(query_start_loc, taken)
         if self.check:
-            self._check(given)
-        if lengths is not None:
-            self.lengths[given.shape[0] :].zero_()
-            self.lengths[: given.shape[0]].copy_(given)
+            self._check(given, starts)
+        if taken is not None:
+            self._lengths[given.shape[0] :].zero_()
+            self._lengths[: given.shape[0]].copy_(given)
+        if query_start_loc is not None and self._starts is not None and starts is not None:
+            self._starts.copy_(starts)
         if self._graph is None:
-            self._loop()
+            self._call(self._loop)
+            self._refuse_woken()
         else:
             self._graph.replay()

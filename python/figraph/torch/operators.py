@@ -1,53 +1,62 @@
-"""operators.py: torch's custom operators of the namespace figraph, for the CPU and CUDA.
+"""operators.py: defines the custom operators that work row by row: activations, norms and RoPE.
 
-Each has a schema that says what it writes, a run, and a fake kernel that makes its results of
-shapes alone. Invariant: an operator that returns a tensor has made it, and it lies on nothing that
-was given.
+Each operator has a schema that names the tensors it writes, a function that runs it, and a fake
+kernel that makes results from shapes alone. An operator whose name ends in _out writes its result
+into tensors of the caller. Invariant: every returned tensor is new and shares no memory with an
+argument.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Optional
 
-import torch
 from torch import Tensor
 
 from .. import operands
-from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Plan, dtype_name
-from ..specs import DTYPES
+from ..operands import Rope, dtype_name, shaped, typed
 from .calls import call
+from .schemas import define
 
 ANGLES = ("int rotary_dim, bool interleaved, float scale, float theta, float llama3_factor, "
           "float llama3_low, float llama3_high, int llama3_context")
-CACHE = ("Tensor{} k_cache, Tensor{} v_cache, Tensor lengths, Tensor? page_table, "
-         "Tensor? k_scale, Tensor? v_scale, int layout")
-READ, GROWN = CACHE.format("", ""), CACHE.format("(c!)", "(d!)")
-ATTENTION = ("Tensor? plan, Tensor(e!)? scratch, Tensor? alibi, Tensor? sinks, int window, "
-             "float soft_cap, float sm_scale, bool with_lse")
-
-library = torch.library.Library("figraph", "DEF")
 
 
-def _define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    name = schema.partition("(")[0]
-    library.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
-    for device in ("CPU", "CUDA"):
-        library.impl(name, run, device)
-    torch.library.register_fake(f"figraph::{name}", fake, lib=library)
+def side_by_side(name: str, tensor: Tensor) -> None:
+    """Raises if the elements of the last dim have gaps between them."""
+    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        raise ValueError(f"{name} has strides {list(tensor.stride())}, the elements of its last "
+                         "dim must lie side by side")
 
 
-def _bytes(count: int, beside: Tensor) -> Tensor:
-    return beside.new_empty(count, dtype=torch.uint8)
+def without_gaps(name: str, tensor: Tensor) -> None:
+    """Raises if the tensor is not contiguous."""
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} has strides {list(tensor.stride())}, it must be row-major and "
+                         "without gaps")
 
 
-# ---- Row by row, and RoPE ------------------------------------------------------------------------
+def result(name: str, out: Tensor, first: str, like: Tensor, shape: Any) -> None:
+    """Raises unless `out` has this shape and the dtype of the argument named `first`."""
+    typed(name, out, [dtype_name(like.dtype)])
+    shaped(name, out, *shape, like=first)
 
 
 def _rows(x: Tensor) -> Tensor:
     return x.flatten(0, -2) if x.ndim > 1 else x[None]
 
 
+# ---- Activations ---------------------------------------------------------------------------------
+
+
 def _gated(name: str) -> None:
+    def fake_out(x: Tensor, out: Tensor) -> None:
+        result("out", out, "input", x, operands.gated(x))
+        without_gaps("out", out)
+
+    def run_out(x: Tensor, out: Tensor) -> None:
+        fake_out(x, out)
+        call(name, _rows(out), _rows(x.contiguous()), False)
+
     def fake(x: Tensor) -> Tensor:
         return x.new_empty(operands.gated(x))
 
@@ -56,184 +65,100 @@ def _gated(name: str) -> None:
         call(name, _rows(out), _rows(x.contiguous()), False)
         return out
 
-    _define(f"{name}(Tensor input) -> Tensor", run, fake)
+    define(f"{name}(Tensor input) -> Tensor", run, fake)
+    define(f"{name}_out(Tensor input, Tensor(a!) out) -> ()", run_out, fake_out)
 
 
 for _name in ("silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"):
     _gated(_name)
 
+# ---- Norms ---------------------------------------------------------------------------------------
+
 
 def _norm_fake(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
     operands.normed(x, residual, weight)
-    if residual is not None and not residual.is_contiguous():
-        raise ValueError("residual has gaps or another order of dims, it must be row-major")
+    if residual is not None:
+        without_gaps("residual", residual)
     return x.new_empty(x.shape)
+
+
+def _norm_to(x: Tensor, residual: Optional[Tensor], weight: Tensor, out: Tensor,
+             *rest: float) -> None:
+    sums = None if residual is None else _rows(residual)
+    call("rms_norm", _rows(x.contiguous()), sums, weight.contiguous(), _rows(out), *rest)
 
 
 def _norm(x: Tensor, residual: Optional[Tensor], weight: Tensor, *rest: float) -> Tensor:
     out = _norm_fake(x, residual, weight)
-    sums = None if residual is None else _rows(residual)
-    call("rms_norm", _rows(x.contiguous()), sums, weight.contiguous(), _rows(out), *rest)
+    _norm_to(x, residual, weight, out, *rest)
     return out
 
 
-_define("rms_norm(Tensor input, Tensor(a!)? residual, Tensor weight, float epsilon, "
-        "float weight_offset) -> Tensor", _norm, _norm_fake)
+def _norm_out_fake(x: Tensor, residual: Optional[Tensor], weight: Tensor, epsilon: float,
+                   weight_offset: float, out: Tensor) -> None:
+    _norm_fake(x, residual, weight)
+    result("out", out, "input", x, x.shape)
+    without_gaps("out", out)
 
 
-def _rope_fake(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
+def _norm_out(x: Tensor, residual: Optional[Tensor], weight: Tensor, epsilon: float,
+              weight_offset: float, out: Tensor) -> None:
+    _norm_out_fake(x, residual, weight, epsilon, weight_offset, out)
+    _norm_to(x, residual, weight, out, epsilon, weight_offset)
+
+
+NORM = "Tensor input, Tensor(a!)? residual, Tensor weight, float epsilon, float weight_offset"
+define(f"rms_norm({NORM}) -> Tensor", _norm, _norm_fake)
+define(f"rms_norm_out({NORM}, Tensor(b!) out) -> ()", _norm_out, _norm_out_fake)
+
+# ---- RoPE ----------------------------------------------------------------------------------------
+
+
+def turned(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],
+           *angles: Any) -> None:
+    """Checks the arguments of apply_rope."""
     operands.turned(q, k, positions)
+    operands.placed(positions, q.shape[0], cos_sin, Rope(*angles), int(q.shape[2]))
     operands.sound_rope(int(q.shape[2]), *angles)
+    for name, x in (("q", q), ("k", k)):
+        side_by_side(name, x)
+
+
+def _rope_fake(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],
+               *angles: Any) -> tuple[Tensor, Tensor]:
+    turned(q, k, positions, cos_sin, *angles)
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
 
-def _rope(q: Tensor, k: Tensor, positions: Tensor, *angles: Any) -> tuple[Tensor, Tensor]:
-    outs = _rope_fake(q, k, positions, *angles)
-    call("rope", q, k, positions, *outs, *angles)
+def _rope_to(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],
+             outs: tuple[Tensor, Tensor], *angles: Any) -> None:
+    call("rope", q, k, positions, *outs, *angles, cos_sin)
+
+
+def _rope(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],
+          *angles: Any) -> tuple[Tensor, Tensor]:
+    outs = _rope_fake(q, k, positions, cos_sin, *angles)
+    _rope_to(q, k, positions, cos_sin, outs, *angles)
     return outs
 
 
-_define(f"apply_rope(Tensor q, Tensor k, Tensor positions, {ANGLES}) -> (Tensor, Tensor)", _rope,
-        _rope_fake)
-
-# ---- The cache -----------------------------------------------------------------------------------
-
-
-class Held(NamedTuple):
-    """CACHE, as operators get it."""
-
-    k: Tensor
-    v: Tensor
-    lengths: Tensor
-    page_table: Optional[Tensor]
-    k_scale: Optional[Tensor]
-    v_scale: Optional[Tensor]
-    layout: int
-
-    def cache(self) -> Cache:
-        """As callers have it."""
-        return Cache(self.k, self.v, self.page_table, self.k_scale, self.v_scale)
+def _rope_out_fake(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],
+                   *rest: Any) -> None:
+    *angles, q_out, k_out = rest
+    turned(q, k, positions, cos_sin, *angles)
+    for name, out, first, like in (("out[0]", q_out, "q", q), ("out[1]", k_out, "k", k)):
+        result(name, out, first, like, like.shape)
+        side_by_side(name, out)
 
 
-def _append_fake(k: Tensor, v: Tensor, *rest: Any) -> None:
-    held = Held(*rest[:-1])
-    operands.appended(k, v, held.cache(), held.lengths, held.layout)
+def _rope_out(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],
+              *rest: Any) -> None:
+    _rope_out_fake(q, k, positions, cos_sin, *rest)
+    *angles, q_out, k_out = rest
+    _rope_to(q, k, positions, cos_sin, (q_out, k_out), *angles)
 
 
-def _append(k: Tensor, v: Tensor, *rest: Any) -> None:
-    held, plan = Held(*rest[:-1]), rest[-1]
-    form = operands.appended(k, v, held.cache(), held.lengths, held.layout)
-    scratch = None
-    if plan is None:
-        scratch = _bytes(operands.scratch_bytes(k.dtype, form.kv_heads, form, 0)[1], k)
-    call("append_kv", k, v, held.k, held.v, held.lengths, held.page_table, plan, held.k_scale,
-         held.v_scale, scratch, held.layout)
-
-
-_define(f"append_kv(Tensor k, Tensor v, {GROWN}, Tensor? plan) -> ()", _append, _append_fake)
-
-
-def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
-               page_size: int, kv_length: int, kv_dtype: torch.dtype,
-               window: int) -> tuple[Tensor, Tensor]:
-    kind = CACHES[dtype_name(kv_dtype)]
-    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind)
-    operands.lengths_of(lengths, form.rows)
-    needs = operands.scratch_bytes(dtype, q_heads, form, window)
-    return _bytes(needs[0], lengths), _bytes(needs[1], lengths)
-
-
-def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tensor]:
-    *numbers, kv_dtype, window = rest
-    outs = _plan_fake(lengths, dtype, *rest)
-    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype_name(dtype)]],
-         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1)
-    return outs
-
-
-_define("plan(Tensor lengths, ScalarType dtype, int q_heads, int kv_heads, int head_dim, "
-        "int page_size, int kv_length, ScalarType kv_dtype, int window) -> (Tensor, Tensor)",
-        _plan, _plan_fake)
-
-# ---- Attention -----------------------------------------------------------------------------------
-
-
-class Asked(NamedTuple):
-    """ATTENTION, as operators get it."""
-
-    plan: Optional[Tensor]
-    scratch: Optional[Tensor]
-    alibi: Optional[Tensor]
-    sinks: Optional[Tensor]
-    window: int
-    soft_cap: float
-    sm_scale: float
-    with_lse: bool
-
-
-def _attended(q: Tensor, held: Held, asked: Asked) -> tuple[Form, int]:
-    """Of the cache, and bytes of scratch."""
-    form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi, asked.sinks)
-    operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
-    needs = operands.scratch_bytes(q.dtype, q.shape[1], form, asked.window)
-    if (asked.plan is None) != (asked.scratch is None):
-        raise ValueError("plan and scratch: one is given, the other is not")
-    if asked.plan is not None and asked.scratch is not None:
-        operands.planned(Plan(asked.plan, asked.scratch), needs)
-    return form, needs[1]
-
-
-def _outs(q: Tensor, asked: Asked) -> tuple[Tensor, Tensor]:
-    """out and lse, which is empty where nobody asked for it."""
-    sums = q.shape[:2] if asked.with_lse else (0, 0)
-    return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
-
-
-def _run(function: str, given: tuple[Tensor, ...], held: Held, asked: Asked, scratch_bytes: int,
-         angles: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    """Of attention or decode_attention; given: q, and what comes before the cache."""
-    outs = _outs(given[0], asked)
-    scratch = _bytes(scratch_bytes, given[0]) if asked.scratch is None else asked.scratch
-    call(function, *given, held.k, held.v, held.lengths, held.page_table, asked.plan, asked.alibi,
-         asked.sinks, held.k_scale, held.v_scale, outs[0], scratch, outs[1], *angles, held.layout,
-         asked.window - 1, asked.soft_cap, asked.sm_scale)
-    return outs
-
-
-def _attention_fake(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    held, asked = Held(*rest[:7]), Asked(*rest[7:])
-    _attended(q, held, asked)
-    return _outs(q, asked)
-
-
-def _attention(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    held, asked = Held(*rest[:7]), Asked(*rest[7:])
-    return _run("attention", (q,), held, asked, _attended(q, held, asked)[1], ())
-
-
-_define(f"attention(Tensor q, {READ}, {ATTENTION}) -> (Tensor, Tensor)", _attention,
-        _attention_fake)
-
-
-def _decoded(q: Tensor, k: Tensor, v: Tensor, held: Held, asked: Asked, *angles: Any) -> int:
-    form, scratch_bytes = _attended(q, held, asked)
-    for name, one in (("k", k), ("v", v)):
-        operands.tokens(name, one, dtype_name(q.dtype), form)
-    operands.sound_rope(int(q.shape[2]), *angles)
-    return scratch_bytes
-
-
-def _decode_fake(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    held, asked = Held(*rest[:7]), Asked(*rest[7:15])
-    _decoded(q, k, v, held, asked, *rest[15:])
-    return _outs(q, asked)
-
-
-def _decode(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    held, asked = Held(*rest[:7]), Asked(*rest[7:15])
-    scratch_bytes = _decoded(q, k, v, held, asked, *rest[15:])
-    return _run("decode_attention", (q, k, v), held, asked, scratch_bytes, rest[15:])
-
-
-_define(f"decode_attention(Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {ANGLES}) "
-        "-> (Tensor, Tensor)", _decode, _decode_fake)
+ROPE = f"Tensor q, Tensor k, Tensor positions, Tensor? cos_sin_cache, {ANGLES}"
+define(f"apply_rope({ROPE}) -> (Tensor, Tensor)", _rope, _rope_fake)
+define(f"apply_rope_out({ROPE}, Tensor(a!) q_out, Tensor(b!) k_out) -> ()", _rope_out,
+       _rope_out_fake)

@@ -1,7 +1,7 @@
-"""peer_cells.py: a cell of the grid, and what passes between peers.py and the peers it starts.
+"""peer_cells.py: defines a cell of the grid and the messages between peers.py and its peers.
 
-Each peer is a process of its own: it says on its first line who it is, or why it cannot be one,
-then answers every cell with a row for each of its paths. Invariant: a row has a time only where its
+Each peer is a separate process. Its first line gives its version or the reason why it cannot run.
+Then it answers every cell with a row for each of its paths. Invariant: a row has a time only if its
 numbers were right.
 """
 
@@ -11,15 +11,15 @@ import os
 import sys
 
 LIMIT_US, LIMIT_BYTES_PER_US = 2.0, 4.70e6  # as figraph bench attention has them
-COLD_BYTES = 256e6  # of all caches that take turns, at least, as there
-CAP_BYTES = 40e9  # and at most, where one of them is read in full
-CALLS_LEAST = 32  # of a graph
+COLD_BYTES = 256e6  # at least so many in all caches together, as in figraph bench attention
+CAP_BYTES = 40e9  # at most so many in all caches together
+CALLS_LEAST = 32  # a graph has at least so many calls
 
 SHAPE = ("heads", "head_dim", "page", "dtype", "kv_dtype", "cell")
 
 
 def lengths_of(cell):
-    """[512, 512] of 2x512."""
+    """Returns [512, 512] for 2x512."""
     lengths = []
     for part in cell.lower().split("+"):
         count, length = part.split("x") if "x" in part else ("1", part)
@@ -48,7 +48,7 @@ class Cell:
         return " ".join(self.shape[name] for name in ("cell", "heads", "kv_dtype"))
 
     def copies(self, held_bytes):
-        """How many caches take turns, of which each holds so many bytes; 0: memory has not two."""
+        """Returns the number of caches to use in turn; 0: memory cannot hold two of this size."""
         cold = max(2, math.ceil(COLD_BYTES / self.bytes))
         held = int(CAP_BYTES / held_bytes)
         return min(cold, held) if held >= 2 else 0
@@ -67,9 +67,9 @@ def short(error):
 
 
 def serve(open_peer):
-    """The life of a peer: opened, then asked cell by cell, by lines of JSON.
+    """Runs a peer: opens it, then answers cell by cell, in lines of JSON.
 
-    What else prints goes to stderr, so that no library's line is taken for an answer.
+    All other output goes to stderr, so that no library's line is mistaken for an answer.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

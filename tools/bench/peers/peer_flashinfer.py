@@ -1,13 +1,13 @@
-"""peer_flashinfer.py: FlashInfer's decode attention by every path that runs on a Hopper GPU.
+"""peer_flashinfer.py: times FlashInfer's decode attention by each path that runs on a Hopper GPU.
 
     cc, tc        BatchDecodeWithPagedKVCacheWrapper, on CUDA cores and on tensor cores (fa2)
-    cudnn         the same wrapper over cuDNN; a process of its own, since it may take one down
+    cudnn         the same wrapper over cuDNN, in a separate process, which it may crash
     xqa           trtllm_batch_decode_with_kv_cache, which on 9.0 is XQA
     ba            BatchAttention, the persistent scheduler
-    .hnd, .ng     over pages [head][token]; a wrapper that was made without use_cuda_graph
+    .hnd, .ng     .hnd: pages are [head][token]; .ng: a wrapper without use_cuda_graph
 
-As a user calls them: plan() once, then calls in a graph, with programmatic edges where a path has
-them. The wrapper does not choose among its paths, and no path is the quickest everywhere.
+The calls are those of a user: plan() once, then calls in a graph, with programmatic edges if the
+path has them. The wrapper does not choose among its paths, and no path is the fastest everywhere.
 """
 
 import math
@@ -24,7 +24,7 @@ INT, WORKSPACE_BYTES = torch.int32, 768 << 20
 
 
 def why_not(path, cell):
-    """None where the path takes the cell."""
+    """Returns the reason why the path cannot run the cell; None if it can."""
     way = path.split(".")[0]
     if way == "cc" and cell.group not in (1, 2, 3, 4, 6, 8):
         return f"groups of {cell.group} are none of 1, 2, 3, 4, 6, 8"
@@ -36,7 +36,7 @@ def why_not(path, cell):
 
 
 class Paged:
-    """The cell's page table, shuffled, and its caches, a copy after the other."""
+    """The cell's shuffled page table and its caches, one copy after another."""
 
     def __init__(self, cell, pool, copies):
         self.cell, self.copies = cell, copies
@@ -81,7 +81,7 @@ class Paged:
 
 
 class FlashInfer:
-    """All paths, or those over cuDNN."""
+    """Runs all paths, or only those over cuDNN."""
 
     version = flashinfer.__version__
 
@@ -118,7 +118,7 @@ class FlashInfer:
         return self.workspaces[name]
 
     def open(self, path, layout, paged):
-        """What makes a call of it, given caches and where to."""
+        """Returns a function that calls the path with given caches and output."""
         way = path.split(".")[0]
         if way == "xqa":
             return self.open_xqa(layout, paged)

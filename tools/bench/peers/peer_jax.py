@@ -1,10 +1,10 @@
-"""peer_jax.py: JAX's dot_product_attention, all calls of a jit in XLA's command buffers.
+"""peer_jax.py: times JAX's dot_product_attention, with all calls of a jit in XLA's command buffers.
 
     xla, cudnn    its two implementations, over dense caches; ragged rows are padded and masked
 
-A jit holds as many calls as a graph of the others, each on the out of the one before, and is
-replayed without a wait between; time is the host's, of many replays, behind which the launch of
-one hides. Invariant: the caches of a jit are arguments, so that nothing of them is folded.
+A jit holds as many calls as the graphs of the other peers; each call reads the output of the one
+before. The host times many replays without a wait between them, so the launch of each is hidden.
+Invariant: the caches of a jit are arguments, so that XLA does not fold their values.
 """
 
 import math
@@ -26,7 +26,7 @@ TOLERANCE, SAMPLES, SAMPLE_S, COPIES_MOST = 0.01, 5, 0.008, 32
 
 
 def off_by(cell, got, q, k, v, r):
-    """Of the norm, of a row of a call."""
+    """Returns the error of row r of a call, relative to the norm."""
     length = cell.lengths[r]
     q, k, v = (np.asarray(t, dtype=np.float32) for t in (q[r, 0], k[r, :length], v[r, :length]))
     scores = np.einsum("hgd,lhd->hgl", q.reshape(cell.kv_heads, cell.group, -1), k)
@@ -37,7 +37,7 @@ def off_by(cell, got, q, k, v, r):
 
 
 class Jax:
-    """Both implementations."""
+    """Runs both implementations."""
 
     version = jax.__version__
 
@@ -90,7 +90,7 @@ class Jax:
         return peer_cells.row(path, statistics.median(times), times[0], error)
 
     def time(self, chain, q, caches, calls):
-        """Microseconds of a call, by sample."""
+        """Returns the microseconds of a call, one value for each sample."""
         for _ in range(3):  # the first run is not captured, the second is
             chain(q, caches).block_until_ready()
         begin = time.perf_counter()

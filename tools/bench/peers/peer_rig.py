@@ -1,8 +1,8 @@
-"""peer_rig.py: what peers on torch share: caches, the right numbers, captures, and time.
+"""peer_rig.py: gives the peers on torch caches, expected results, captures and times.
 
-Times are of replays of a torch.cuda.CUDAGraph that holds at least 32 calls, which take turns over
-caches that no L2 keeps, as figraph bench attention's chains do. Invariant: the graph that is timed
-is the one whose numbers were compared.
+A time is measured on replays of a torch.cuda.CUDAGraph with at least 32 calls. The calls take turns
+over caches that are too large for an L2, like the chains of figraph bench attention. Invariant: the
+graph that is timed is the graph whose numbers were compared.
 """
 
 import math
@@ -16,13 +16,13 @@ WARM_MS, SAMPLE_MS, SAMPLES, ALL_MS = 10.0, 1.0, 16, 60.0
 
 
 class Pool:
-    """Random numbers that every cell's caches are cut from."""
+    """Random numbers; the caches of all cells are parts of them."""
 
     def __init__(self):
         self.held = {}
 
     def take(self, dtype, count):
-        """K and V, `count` numbers each."""
+        """Returns K and V, `count` numbers each."""
         have = self.held.get(dtype)
         if have is None or have[0].numel() < count:
             self.held.clear()
@@ -44,7 +44,7 @@ def fill(dtype, count, generator, piece=1 << 28):
 
 
 def attend(cell, q, k, v):
-    """What is right for a row: [heads][head_dim] of q and [tokens][kv heads][head_dim] of each."""
+    """Returns a row's right output. q: [heads][head_dim]; k, v: [tokens][kv heads][head_dim]."""
     q = q.float().view(cell.kv_heads, cell.group, cell.head_dim)
     scores = torch.einsum("hgd,lhd->hgl", q, k.float()) / math.sqrt(cell.head_dim)
     return torch.einsum("hgl,lhd->hgd", scores.softmax(-1), v.float()).reshape(
@@ -53,7 +53,7 @@ def attend(cell, q, k, v):
 
 
 def off_by(got, due):
-    """Of the norm; NaN where a number is none."""
+    """Returns the error relative to the norm; NaN if a number is not finite."""
     got = got.float()
     if not bool(torch.isfinite(got).all()):
         return math.nan
@@ -61,7 +61,7 @@ def off_by(got, due):
 
 
 def capture(enqueue):
-    """A graph of all that enqueue does; it was tried beside the capture first."""
+    """Returns a graph of the work of enqueue(), which first runs once without a capture."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -85,7 +85,7 @@ def span_ms(graph, times):
 
 
 def time_graph(graph, calls):
-    """Median and least microseconds of a call."""
+    """Returns the median and the least microseconds of a call."""
     graph.replay()
     torch.cuda.synchronize()
     begin, end = span_ms(graph, 1)
@@ -102,9 +102,9 @@ def time_graph(graph, calls):
 
 
 def measure(cell, path, copies, enqueue, outs, due):
-    """The row of a path. due(row, copy) is what is right there.
+    """Returns the row of a path. due(row, copy) returns the right output.
 
-    enqueue(copy, out, is_last) is one call; of the last alone the numbers need be in out.
+    enqueue(copy, out, is_last) makes one call; only the last call must leave its numbers in out.
     """
     calls = cell.calls(copies)
     last = (calls - 1) % copies

@@ -1,11 +1,11 @@
-"""peer_torch.py: PyTorch's own attention, in torch.cuda.CUDAGraph.
+"""peer_torch.py: times PyTorch's own attention in a torch.cuda.CUDAGraph.
 
-    sdpa, sdpa.flash, sdpa.cudnn    scaled_dot_product_attention with enable_gqa: as it chooses, or
-                                    by that backend; rows of one length, dense caches
+    sdpa, sdpa.flash, sdpa.cudnn    scaled_dot_product_attention with enable_gqa, by the backend
+                                    that torch chooses or the named one; equal rows, dense caches
     flex                            flex_attention, compiled; ragged rows are padded and masked
 
-Neither has pages for a decode step, so that caches are dense here: less work than in a cache of
-pages, never more.
+Neither supports pages in a decode step, so the caches are dense here. That is at most as much work
+as with pages.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class Dense:
 
 
 class Torch:
-    """Paths of SDPA, or FlexAttention."""
+    """Runs the paths of SDPA, or FlexAttention."""
 
     version = torch.__version__
 
@@ -71,7 +71,7 @@ class Torch:
                 continue
             call, within = self.open(path, dense)
 
-            # Results are where the call puts them; what is compared is copied.
+            # The call allocates its results; a result that is compared is copied to `out`.
             def enqueue(copy, out, is_last):
                 got = call(dense.q, *dense.caches[copy])
                 if is_last:
@@ -81,7 +81,7 @@ class Torch:
                 yield peer_rig.measure(cell, path, copies, enqueue, dense.outs, dense.due)
 
     def open(self, path, dense):
-        """What makes a call of it, and within what."""
+        """Returns a function that calls the path, and the context for the calls."""
         if path == "flex":
             return open_flex(dense), contextlib.nullcontext()
         backend = BACKENDS[path]

@@ -1,9 +1,9 @@
-/* bench_allreduce.c: figraph bench allreduce, what a sum over ranks takes, each way that it can go.
+/* bench_allreduce.c: figraph bench allreduce, which times all-reduces by each route.
  *
- * Ranks are threads of this process, each with a GPU of its own. A program is a row of sums, each
- * of what the one before left; every rank replays it as often as the others, and before that once,
- * whose numbers are compared with float64. Invariant: ranks open, check and time the same programs
- * in the same order, so that they meet in every one. */
+ * Ranks are threads of this process, each with its own GPU. A program is a chain of sums, each of
+ * which reads the result of the one before. Every rank first runs it once and compares the result
+ * with float64; then all ranks replay it equally often. Invariant: all ranks open, check and time
+ * the same programs in the same order, so that they meet in each of them. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #include "tools/figraph/terminal/report.h"
 
 enum {
-    CHAIN = 20, /* sums of a program */
+    CHAIN = 20, /* sums in a program */
     REPLAYS = 10,
     SAMPLES = 9,
     RANK_LIMIT = 8,
@@ -31,11 +31,11 @@ enum {
 };
 static const char DEFAULT_ROWS[] = "1,2,4,8,16,32,64,128,256,512";
 static const char HOST_ROWS[] = "1,3";
-/* Of what is due: what every one of a chain's sums may round by, all to one side. */
+/* The tolerance relative to the expected value: all sums of a chain may round in one direction. */
 static const double TOLERANCE = CHAIN / 256.0;
 
-/* The ways, in the order of their columns: by force, then as the library chooses, without a norm
- * and with one. */
+/* The routes in the order of their columns: first each forced route, then the library's choice
+ * without a norm and with one. */
 enum { WAY_CHOSEN = 3, WAY_NORMED, WAY_COUNT };
 static const struct way {
     const char *column;
@@ -59,7 +59,7 @@ static const fig_bench_column columns[] = {
 typedef struct bench {
     fig_bench_machine machine;
     int32_t ranks, width;
-    fig_lengths rows;      /* of each message */
+    fig_lengths rows;      /* the rows of each message */
     fig_graphs *graphs[2]; /* [normed] */
     fig_bench_table table;
 } bench;
@@ -71,8 +71,8 @@ typedef struct member {
     int32_t rank;
     pthread_t thread;
     int code;                         /* FIG_EXIT_* */
-    double us[WAY_COUNT][SIZE_LIMIT]; /* NAN: there is no such way here */
-    char family[SIZE_LIMIT][16];      /* that the library chose */
+    double us[WAY_COUNT][SIZE_LIMIT]; /* NAN: this group does not have the route */
+    char family[SIZE_LIMIT][16];      /* the family that the library chose */
 } member;
 
 /* ---- Programs ------------------------------------------------------------------------------ */
@@ -110,7 +110,7 @@ static int32_t most_rows(const bench *b) {
     return most;
 }
 
-/* A bucket for each message. */
+/* Lowers a program with one bucket for each message size. */
 static fig_status lower(bench *b, int normed) {
     fig_bucket buckets[SIZE_LIMIT];
     fig_program *program;
@@ -141,19 +141,19 @@ static fig_status bind_all(fig_engine *engine, const fig_graphs *graphs) {
     return status;
 }
 
-/* bf16 of a number that has no more bits than it. */
+/* Converts to bf16 a number that bf16 holds exactly. */
 static uint16_t exactly(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return (uint16_t)(bits >> 16);
 }
 
-/* Of element i of a row: what a rank gives of it is so often this as its number says, from 1. */
+/* Returns the value of element i; rank r contributes r + 1 times this value. */
 static float given(int64_t i) {
     return 1.0f + (float)(i % 4) / 4;
 }
 
-/* So often given(i), or 1 in all elements where `times` is 0. */
+/* Fills elements with `times` times given(i), or with 1 if `times` is 0. */
 static fig_status fill(fig_engine *engine, const char *name, int64_t count, int32_t times) {
     const fig_span span = {.size = sizeof span, .name = name, .bytes = (uint64_t)count * 2};
     uint16_t *values = malloc(span.bytes);
@@ -164,11 +164,11 @@ static fig_status fill(fig_engine *engine, const char *name, int64_t count, int3
     return status;
 }
 
-/* What a chain leaves of the four elements that rows are made of. */
+/* Computes the result of a chain for the four elements that every row repeats. */
 static void sum_in_float64(const bench *b, int normed, double due[4]) {
     double residual[4] = {1, 1, 1, 1};
     for (int i = 0; i < 4; i++)
-        due[i] = (double)given(i) * (b->ranks + 1) / 2; /* of a rank, on average */
+        due[i] = (double)given(i) * (b->ranks + 1) / 2; /* the mean over the ranks */
     for (int n = 0; n < CHAIN; n++) {
         double square = 0;
         for (int i = 0; i < 4; i++) {
@@ -181,7 +181,7 @@ static void sum_in_float64(const bench *b, int normed, double due[4]) {
     }
 }
 
-/* Once, before it is timed: the last row of what a chain leaves. */
+/* Checks the last row of a chain's result once, before the chain is timed. */
 static fig_status check_size(member *m, fig_engine *engine, int way, const fig_step *step) {
     const bench *b = m->of;
     const fig_span span = {.size = sizeof span,
@@ -205,7 +205,7 @@ static fig_status check_size(member *m, fig_engine *engine, int way, const fig_s
         if (fabs((double)value / due[i % 4] - 1) <= TOLERANCE) continue;
         m->code =
             fig_report_failure("bench allreduce: %s: rank %d, %d rows: element %d of the last "
-                               "is %.9g where %.9g is due",
+                               "is %.9g and must be %.9g",
                                ways[way].column, m->rank, step->rows, i, (double)value, due[i % 4]);
         break;
     }
@@ -238,7 +238,7 @@ static fig_status time_size(member *m, fig_engine *engine, int way, int32_t size
     return FIG_OK;
 }
 
-/* A way that this group does not have is left out. */
+/* Routes that this group does not have are left out. */
 static fig_status time_way(member *m, int way) {
     const bench *b = m->of;
     const fig_graphs *graphs = b->graphs[ways[way].normed];
@@ -261,7 +261,7 @@ static fig_status time_way(member *m, int way) {
     return status == FIG_OK ? closed : status;
 }
 
-/* A rank that fails tells the others, and what failed first is told. */
+/* A rank that fails aborts the group, so the first failure is reported. */
 static void *run_member(void *user) {
     member *m = user;
     for (int way = 0; m->code == FIG_EXIT_FINE && way < WAY_COUNT; way++) {
@@ -278,7 +278,7 @@ static void *run_member(void *user) {
 
 /* ---- All ranks ----------------------------------------------------------------------------- */
 
-/* What the slowest rank took. */
+/* Returns the time of the slowest rank. */
 static double slowest(const member *members, const bench *b, int way, int32_t size) {
     double us = members[0].us[way][size];
     for (int32_t r = 1; r < b->ranks; r++)
@@ -342,7 +342,7 @@ static int measure(bench *b) {
     return code;
 }
 
-/* ---- What is asked for --------------------------------------------------------------------- */
+/* ---- Options ------------------------------------------------------------------------------- */
 
 static int read_options(const fig_arguments *arguments, bench *b) {
     const fig_integer ranks = {"--ranks", 1, RANK_LIMIT, 2};
@@ -380,16 +380,17 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_bench_allreduce = {
     .name = "bench allreduce",
-    .summary = "sums over ranks, each way that they can go, and with a norm: us",
-    .notes = "Each rank is a thread with a GPU of its own. us is the way that the library takes, "
-             "which is of_nccl of NCCL's time; norm_adds is what residual and RMSNorm take more.",
+    .summary = "all-reduces over ranks by each route, and with a norm: us",
+    .notes = "Each rank is a thread with its own GPU. us is the time of the route that the library "
+             "chooses, of_nccl is us as a share of NCCL's time, and norm_adds is the additional "
+             "time for residual and RMSNorm.",
     .example = "figraph bench allreduce --ranks 2 --csv allreduce.csv",
     .run = run,
     .options =
         {
-            {"--ranks", "N", "how many; 2 where not said"},
-            {"--width", "N", "bf16 numbers of a row; 4096 where not said"},
-            {"--rows", "LIST", "rows of each message, 1,2,4"},
+            {"--ranks", "N", "the number of ranks; default 2"},
+            {"--width", "N", "bf16 numbers per row; default 4096"},
+            {"--rows", "LIST", "rows of each message to time, such as 1,2,4"},
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

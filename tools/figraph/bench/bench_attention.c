@@ -1,9 +1,10 @@
-/* bench_attention.c: figraph bench attention, attention's share of what memory allows.
+/* bench_attention.c: figraph bench attention, which times attention against its roofline.
  *
- * A cell's score is its limit, 2 us and the bytes of K and V at the memory's speed, over what it
- * takes: in a chain, where launches depend on each other and nothing else runs, and alone, which is
- * what it adds to a chain of kernels that read weights. Every cell is checked before it is
- * timed. Invariant: all cells of a call are of one run on one machine. */
+ * A cell's score is its roofline divided by its time. The roofline is 2 us plus the bytes of K and
+ * V at the memory's speed. The time is measured in a chain, where launches depend on each other and
+ * nothing else runs, and standalone: the time that attention adds to a chain of kernels that read
+ * weights. Every cell is checked before it is timed. Invariant: all cells of a call are measured in
+ * one run on one machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,9 @@
 #include "tools/figraph/terminal/report.h"
 
 enum { FEW_SAMPLES = 3, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
-static const double LONG_BYTES = 5e9; /* in a replay: milliseconds at any speed */
-static const double FIXED_US = 2, FIXED_BYTES_PER_US = 4.70e6; /* of an H200, by bulk copies */
+static const double LONG_BYTES = 5e9; /* a replay that reads this many bytes takes milliseconds */
+/* measured on an H200 with bulk copies */
+static const double FIXED_US = 2, FIXED_BYTES_PER_US = 4.70e6;
 
 static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"chip", 0, -1},
@@ -60,11 +62,11 @@ typedef struct bench {
     fig_bench_machine machine;
     fig_bench_cells cells;
     fig_bench_table table;
-    int32_t left_out; /* cells that memory does not hold */
-    double speed;     /* of the cell before, bytes in a us of its chain; 0: it was left out */
+    int32_t left_out; /* cells that do not fit into memory */
+    double speed;     /* bytes per us of the previous cell's chain; 0: the cell was left out */
 } bench;
 
-/* ---- What is asked for --------------------------------------------------------------------- */
+/* ---- Options ------------------------------------------------------------------------------- */
 
 static int read_dtype(const char *option, const char *text, fig_dtype *dtype) {
     static const fig_dtype dtypes[] = {FIG_F32, FIG_F16, FIG_BF16, FIG_E4M3, FIG_E5M2};
@@ -93,14 +95,20 @@ static int read_layout(const fig_arguments *arguments, fig_kv_layout *layout) {
     return fig_report_refuse("bench attention: --layout: \"%s\" is none of nhd, hnd", text);
 }
 
-static int read_scales(const fig_arguments *arguments, int32_t *kv_scales) {
+static int read_scales(const fig_arguments *arguments, fig_bench_shape *shape) {
     const char *text = fig_arguments_text(arguments, "--kv-scales");
-    *kv_scales = text != NULL && strcmp(text, "head") == 0;
-    if (text == NULL || *kv_scales || strcmp(text, "tensor") == 0) return FIG_EXIT_FINE;
+    const int fp8 = shape->kv_dtype == FIG_E4M3 || shape->kv_dtype == FIG_E5M2 ||
+                    fig_arguments_text(arguments, "--fp8") != NULL;
+    shape->kv_scales = text != NULL && strcmp(text, "head") == 0;
+    if (text != NULL && !fp8)
+        return fig_report_refuse("bench attention: --kv-scales: %s was given, but a cache of %s "
+                                 "has no scales; only caches of e4m3 and e5m2 have scales",
+                                 text, fig_report_dtype(shape->kv_dtype));
+    if (text == NULL || shape->kv_scales || strcmp(text, "tensor") == 0) return FIG_EXIT_FINE;
     return fig_report_refuse("bench attention: --kv-scales: \"%s\" is none of tensor, head", text);
 }
 
-/* All but the heads, of which there may be several. */
+/* Reads the shape except the heads, which may have several values. */
 static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
     const char *dtype = fig_arguments_text(arguments, "--dtype");
     const char *kv_dtype = fig_arguments_text(arguments, "--kv-dtype");
@@ -115,11 +123,11 @@ static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
     shape->kv_dtype = shape->dtype;
     if (code == FIG_EXIT_FINE && kv_dtype != NULL)
         code = read_dtype("--kv-dtype", kv_dtype, &shape->kv_dtype);
-    if (code == FIG_EXIT_FINE) code = read_scales(arguments, &shape->kv_scales);
+    if (code == FIG_EXIT_FINE) code = read_scales(arguments, shape);
     return code == FIG_EXIT_FINE ? read_layout(arguments, &shape->layout) : code;
 }
 
-/* One size for the host, which is there to be tried. */
+/* Adds the cells of a grid. On the host one small cell is enough to try the command. */
 static int add_grid(bench *b, const fig_bench_set *set, int quarter) {
     static const int32_t batches[] = {1, 4, 8, 16, 32, 64, 128, 256, 0};
     static const int32_t lengths[] = {128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 0};
@@ -136,22 +144,26 @@ static int add_grid(bench *b, const fig_bench_set *set, int quarter) {
 
 static int add_sets(const fig_arguments *arguments, bench *b, const fig_bench_shape *shape) {
     const int host = b->machine.device == FIG_DEVICE_HOST;
-    const char *kv = fig_arguments_text(arguments, "--kv");
+    static const char *const host_few[] = {"1x40", "1x33,2x9", NULL};
+    static const char *const few[] = {"1x512",   "1x4096",  "8x512",          "8x2048",
+                                      "32x2048", "64x2048", "1x32768+39x512", NULL};
+    static const char *const host_ragged[] = {"1x70,3x9", NULL};
+    static const char *const long_ragged[] = {"1x32768+39x512", "2x32768+62x1024", NULL};
     fig_bench_set set = {"kv", *shape};
     int32_t random;
     int code = read_number(arguments, "--random", RANDOM_LIMIT, 0, &random);
     const int uniform = fig_arguments_text(arguments, "--uniform") != NULL;
     const int quarter = fig_arguments_text(arguments, "--fp8") != NULL;
     const int ragged = fig_arguments_text(arguments, "--ragged") != NULL;
-    if (kv == NULL && !uniform && !quarter && !ragged && random == 0)
-        kv = host ? "1x40,1x33+2x9" : "1x512,1x4096,8x512,8x2048,32x2048,64x2048,1x32768+39x512";
-    if (code == FIG_EXIT_FINE && kv != NULL) code = fig_bench_cells_list(&b->cells, &set, kv);
+    const int asked = uniform || quarter || ragged || random > 0;
+    if (code == FIG_EXIT_FINE) code = fig_bench_cells_read(&b->cells, &set, arguments);
+    if (code == FIG_EXIT_FINE && !asked && fig_arguments_text(arguments, "--kv") == NULL)
+        code = fig_bench_cells_list(&b->cells, &set, host ? host_few : few);
     set.name = "uniform";
     if (code == FIG_EXIT_FINE && uniform) code = add_grid(b, &set, 0);
     set.name = "ragged";
     if (code == FIG_EXIT_FINE && ragged)
-        code = fig_bench_cells_list(&b->cells, &set,
-                                    host ? "1x70+3x9" : "1x32768+39x512,2x32768+62x1024");
+        code = fig_bench_cells_list(&b->cells, &set, host ? host_ragged : long_ragged);
     set.name = "random";
     if (code == FIG_EXIT_FINE && random > 0)
         code = fig_bench_cells_random(&b->cells, &set, random, host ? 60 : RANDOM_LONGEST);
@@ -168,7 +180,8 @@ static int read_cells(const fig_arguments *arguments, bench *b) {
     if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
     while (code == FIG_EXIT_FINE) {
         if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
-            return fig_report_refuse("bench attention: --heads: \"%s\" is not as 32/8 is", heads);
+            return fig_report_refuse("bench attention: --heads: \"%s\" does not have the form 32/8",
+                                     heads);
         code = add_sets(arguments, b, &shape);
         heads += strcspn(heads, ",");
         if (*heads == '\0') break;
@@ -233,7 +246,7 @@ static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *ti
     fig_bench_table_number(table, "ceiling_alone_share", ceiling_us / alone_us);
 }
 
-/* What takes long varies little. */
+/* Long cells vary little, so they need fewer samples. */
 static fig_bench_machine machine_for(const bench *b, const fig_bench_chain *sized) {
     fig_bench_machine machine = b->machine;
     const double bytes = fig_bench_cell_bytes(sized->cell) * sized->layers;
@@ -241,7 +254,7 @@ static fig_bench_machine machine_for(const bench *b, const fig_bench_chain *size
     return machine;
 }
 
-/* On the host the same runs, but what it takes is nobody's business. */
+/* Measures a cell. The host runs the same cell, but its times mean nothing and are not reported. */
 static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_cell *cell) {
     fig_bench_chain chain;
     fig_timed timed = {0};
@@ -267,7 +280,7 @@ static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_ce
     return code;
 }
 
-/* All cells of a dtype, in one pool. */
+/* Measures all cells of a dtype in one pool. */
 static int measure_dtype(bench *b, fig_dtype dtype, fig_report_progress *progress, int32_t *done) {
     size_t half = 0;
     fig_bench_pool pool;
@@ -339,34 +352,40 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_bench_attention = {
     .name = "bench attention",
-    .summary = "its share of what memory allows, in a chain and alone",
-    .notes = "A cell is its rows, 8x2048 or 1x32768+39x512; a comma stands between two cells.\n"
-             "\n"
-             "chain: layers over cold caches and shuffled pages, each with the out of the one\n"
-             "before as its q; alone: what a layer adds to a chain of kernels that each read 33.5\n"
-             "MB of weights, as many as a projection of 4096 x 4096 has, where nothing begins\n"
-             "before all before it has ended. limit is 2 us and the bytes of K and V at 4.70\n"
-             "TB/s; share how much of that limit was reached. CSV and JSON also have the ceiling\n"
-             "that was measured, and shares of it.\n"
-             "of_twin: a random batch's bytes a second, as a share of those of the uniform batch\n"
-             "beside it. family: how many kv heads and tokens a worker reads at once.",
-    .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048,1x32768+39x512",
+    .summary = "attention's share of its roofline, in a chain and standalone",
+    .notes =
+        "A cell is one step. Its rows are written as in figraph plan --help: 8x2048 or "
+        "32768,39x512. Give --kv once for each cell. In text and CSV the name of a cell has + "
+        "instead of commas.\n"
+        "\n"
+        "chain: layers over cold caches and shuffled pages; each layer's q is the out of the layer "
+        "before. alone: the time that a layer adds to a chain of other kernels. Each of these "
+        "reads 33.5 MB of weights, like a projection of 4096 x 4096, and begins after the previous "
+        "one has ended. limit: the roofline, 2 us plus the bytes of K and V at 4.70 TB/s. share: "
+        "the roofline divided by the time. CSV and JSON also have the measured ceiling of the "
+        "memory, and shares of it.\n"
+        "\n"
+        "of_twin: the bytes per second of a random batch, as a share of those of the uniform batch "
+        "beside it. family: the kv heads and tokens that a worker reads at a time.",
+    .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048 --kv 32768,39x512",
     .run = run,
     .options =
         {
-            {"--heads", "Q/KV,..", "query and kv heads; without it 32/8"},
-            {"--head-dim", "N", "without it 128"},
-            {"--page", "N", "tokens of a cache page; without it 16"},
-            {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},
-            {"--kv-dtype", "NAME", "the cache's type, e4m3 and e5m2 too; without it --dtype"},
-            {"--kv-scales", "NAME", "a scale of an e4m3 or e5m2 cache for each: tensor or head"},
-            {"--layout", "NAME", "order of a cache page: nhd or hnd"},
-            {"--window", "N", "tokens that a query sees; without it all"},
-            {"--kv", "CELLS", "cells, see below; without it and the sets, a few"},
-            {"--uniform", NULL, "batch 1 to 256 x kv 128 to 32768, what memory holds of them"},
-            {"--fp8", NULL, "batch 1 to 256 x kv 512 to 8192 with an e4m3 cache"},
-            {"--ragged", NULL, "one or two long rows among many short ones"},
-            {"--random", "N", "batches drawn at random, each beside a uniform one of its bytes"},
+            {"--heads", "Q/KV,..", "query and kv heads; default 32/8"},
+            {"--head-dim", "N", "numbers per head; default 128"},
+            {"--page", "N", "tokens per cache page; default 16"},
+            {"--dtype", "NAME", "f32, f16 or bf16; default bf16"},
+            {"--kv-dtype", "NAME", "the cache's type, also e4m3 or e5m2; default: as --dtype"},
+            {"--kv-scales", "NAME",
+             "tensor or head: one scale per tensor or per head of an e4m3 or e5m2 cache"},
+            {"--layout", "NAME", "order of dims in a cache page: nhd or hnd"},
+            {"--window", "N", "tokens that a query sees; default: all"},
+            {"--kv", "LENS", "a cell; may be repeated. Without --kv and sets: a few cells",
+             .repeats = 1},
+            {"--uniform", NULL, "the set of batch 1 to 256 x kv 128 to 32768 that fits in memory"},
+            {"--fp8", NULL, "the set of batch 1 to 256 x kv 512 to 8192 with an e4m3 cache"},
+            {"--ragged", NULL, "a set of one or two long rows among many short ones"},
+            {"--random", "N", "N random batches, each beside a uniform batch of equal bytes"},
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

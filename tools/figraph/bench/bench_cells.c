@@ -1,4 +1,4 @@
-/* bench_cells.c: what attention is timed at: shapes, and the rows of a step in each. */
+/* bench_cells.c: makes the cells of a bench of attention: a shape and the rows of a step. */
 #include "tools/figraph/bench/bench_cells.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ int fig_bench_cells_heads(const char *text, int32_t *q_heads, int32_t *kv_heads)
            *q_heads % *kv_heads == 0;
 }
 
-/* The cell that comes next, without rows. Returns FIG_EXIT_*. */
+/* Adds the next cell, without rows. Returns FIG_EXIT_*. */
 static int add(fig_bench_cells *cells, const fig_bench_set *set, fig_bench_cell **cell) {
     *cell = NULL;
     if (cells->count >= FIG_BENCH_CELL_LIMIT)
@@ -31,34 +31,40 @@ static int add(fig_bench_cells *cells, const fig_bench_set *set, fig_bench_cell 
     return FIG_EXIT_FINE;
 }
 
-/* `text` begins with a cell of so many bytes. */
-static int add_text(fig_bench_cells *cells, const fig_bench_set *set, const char *text, int bytes) {
-    char list[sizeof((fig_bench_cell *)0)->name];
+static void replace(char *text, char from, char to) {
+    for (; *text != '\0'; text++)
+        if (*text == from) *text = to;
+}
+
+int fig_bench_cells_add(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
     fig_bench_cell *cell;
-    if (bytes >= (int)sizeof list)
-        return fig_report_refuse("bench attention: --kv: \"%.*s\" is longer than %zu letters",
-                                 bytes, text, sizeof list - 1);
     int code = add(cells, set, &cell);
     if (code != FIG_EXIT_FINE) return code;
-    memcpy(cell->name, text, (size_t)bytes);
-    snprintf(list, sizeof list, "%s", cell->name);
-    for (char *c = list; *c != '\0'; c++)
-        if (*c == '+') *c = ',';
-    code = fig_lengths_parse(&cell->lengths, list, "bench attention: --kv");
+    cell->name = strdup(text);
+    if (cell->name == NULL) return fig_report_refuse("bench attention: no memory for a cell");
+    replace(cell->name, '+', ',');
+    code = fig_lengths_parse(&cell->lengths, cell->name, "bench attention: --kv");
+    replace(cell->name, ',', '+');
     if (code == FIG_EXIT_FINE && fig_lengths_total(&cell->lengths) == 0)
         return fig_report_refuse("bench attention: --kv: \"%s\" has no row with tokens",
                                  cell->name);
     return code;
 }
 
-int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
+int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set,
+                         const char *const *texts) {
     int code = FIG_EXIT_FINE;
-    for (const char *cell = text; code == FIG_EXIT_FINE;) {
-        const int bytes = (int)strcspn(cell, ",");
-        code = add_text(cells, set, cell, bytes);
-        if (cell[bytes] == '\0') break;
-        cell += bytes + 1;
-    }
+    for (int i = 0; code == FIG_EXIT_FINE && texts[i] != NULL; i++)
+        code = fig_bench_cells_add(cells, set, texts[i]);
+    return code;
+}
+
+int fig_bench_cells_read(fig_bench_cells *cells, const fig_bench_set *set,
+                         const fig_arguments *arguments) {
+    const char *text;
+    int at = 0, code = FIG_EXIT_FINE;
+    while (code == FIG_EXIT_FINE && (text = fig_arguments_next(arguments, "--kv", &at)) != NULL)
+        code = fig_bench_cells_add(cells, set, text);
     return code;
 }
 
@@ -68,8 +74,8 @@ int fig_bench_cells_grid(fig_bench_cells *cells, const fig_bench_set *set, const
     int code = FIG_EXIT_FINE;
     for (int i = 0; batches[i] > 0; i++)
         for (int j = 0; code == FIG_EXIT_FINE && lengths[j] > 0; j++) {
-            const int bytes = snprintf(text, sizeof text, "%dx%d", batches[i], lengths[j]);
-            code = add_text(cells, set, text, bytes);
+            snprintf(text, sizeof text, "%dx%d", batches[i], lengths[j]);
+            code = fig_bench_cells_add(cells, set, text);
         }
     return code;
 }
@@ -93,17 +99,19 @@ static int add_random(fig_bench_cells *cells, const fig_bench_set *set, fig_synt
     int code = draw(&lengths, synthetic, most);
     if (code != FIG_EXIT_FINE) return code;
     const int64_t even = fig_lengths_total(&lengths) / lengths.count;
-    const int bytes = snprintf(text, sizeof text, "%dx%d", lengths.count, even > 0 ? (int)even : 1);
-    code = add_text(cells, set, text, bytes);
+    snprintf(text, sizeof text, "%dx%d", lengths.count, even > 0 ? (int)even : 1);
+    code = fig_bench_cells_add(cells, set, text);
     if (code == FIG_EXIT_FINE) code = add(cells, set, &cell);
     if (code != FIG_EXIT_FINE) {
         fig_lengths_finish(&lengths);
         return code;
     }
-    snprintf(cell->name, sizeof cell->name, "random%d", cells->count / 2);
+    snprintf(text, sizeof text, "random%d", cells->count / 2);
     cell->lengths = lengths;
     cell->has_twin = 1;
-    return FIG_EXIT_FINE;
+    cell->name = strdup(text);
+    return cell->name != NULL ? FIG_EXIT_FINE
+                              : fig_report_refuse("bench attention: no memory for a cell");
 }
 
 int fig_bench_cells_random(fig_bench_cells *cells, const fig_bench_set *set, int32_t count,
@@ -117,8 +125,10 @@ int fig_bench_cells_random(fig_bench_cells *cells, const fig_bench_set *set, int
 }
 
 void fig_bench_cells_finish(fig_bench_cells *cells) {
-    for (int32_t i = 0; i < cells->count; i++)
+    for (int32_t i = 0; i < cells->count; i++) {
         fig_lengths_finish(&cells->cells[i].lengths);
+        free(cells->cells[i].name);
+    }
     free(cells->cells);
     *cells = (fig_bench_cells){0};
 }

@@ -1,7 +1,7 @@
-/* bench_chain.c: one cell's attention as a chain of layers over cold caches, checked and timed.
+/* bench_chain.c: checks and times one cell's attention as a chain of layers over cold caches.
  *
- * So many caches are taken in turn that all of them are several times what an L2 holds, and so many
- * layers that the gap between two replays falls into less than a hundredth of them. */
+ * The layers take turns over caches that together are several times as large as an L2. There are
+ * enough layers that the gap between two replays is less than a hundredth of their time. */
 #include "tools/figraph/bench/bench_chain.h"
 
 #include <figraph_parallel.h>
@@ -24,17 +24,17 @@ enum {
     ROUNDS = 3,                     /* an odd number */
     SPACER_BYTES = 4096 * 4096 * 2, /* 33.5 MB: a projection of 4096 x 4096 in 16 bits */
     HOST_SPACER_BYTES = 65536,
-    SAMPLES_LIMIT = 64 /* rows and heads that are compared */
+    SAMPLES_LIMIT = 64 /* the number of rows and heads that are compared */
 };
-static const double COLD_BYTES = 256e6;      /* of all caches together, at least */
-static const double ENDLESS_BYTES = 6e9;     /* one cache of so many is cold by itself */
-static const double REPLAY_US = 1500;        /* of a graph, as far as its layers go */
-static const double SAMPLED_ELEMENTS = 2e6;  /* of K, in all rows and heads that are compared */
-static const double READ_ELEMENTS = 5e5;     /* where each vector is read back from the device */
-static const double TOLERANCE_ULP = 2;       /* of 16-bit types */
-static const double SINGLE_TOLERANCE = 2e-5; /* of the magnitude, for f32 */
-static const double SMALL = 1.0 / 1024;      /* beside which an error is one of rounding before */
-static const float SCALE = 1.0f / 128;       /* of fp8: makes values about as large as the others */
+static const double COLD_BYTES = 256e6;      /* the least bytes of all caches together */
+static const double ENDLESS_BYTES = 6e9;     /* one cache of this size is cold by itself */
+static const double REPLAY_US = 1500;        /* the time that a graph's layers should take */
+static const double SAMPLED_ELEMENTS = 2e6;  /* the elements of K in all compared rows and heads */
+static const double READ_ELEMENTS = 5e5;     /* the same, if vectors are read from the device */
+static const double TOLERANCE_ULP = 2;       /* for 16-bit types */
+static const double SINGLE_TOLERANCE = 2e-5; /* for f32, relative to the magnitude */
+static const double SMALL = 1.0 / 1024;      /* below this, earlier rounding dominates the error */
+static const float SCALE = 1.0f / 128;       /* for fp8: gives values the usual magnitude */
 
 /* ---- How large ----------------------------------------------------------------------------- */
 
@@ -91,7 +91,7 @@ static fig_spec spec_of(const fig_bench_cell *cell) {
                       .kv_limit = kv_limit};
 }
 
-/* As an engine's own ladder has them. */
+/* Returns the bucket that an engine's own ladder has for the cell. */
 static fig_bucket bucket_of(const fig_bench_cell *cell, const fig_spec *spec) {
     const int64_t tokens = fig_lengths_total(&cell->lengths), rows = spec->batch_limit;
     int32_t kv = fig_bench_rig_round((int32_t)((tokens + rows - 1) / rows));
@@ -110,12 +110,12 @@ static cache_name name_of(int32_t copy) {
     return name;
 }
 
-/* Scales of K, and of V. */
+/* Returns the number of scales of K, which is also the number of scales of V. */
 static int32_t scale_count(const fig_bench_chain *chain) {
     return chain->spec.kv_scales ? chain->spec.kv_heads : 1;
 }
 
-/* Each head's is another's, so that none passes for one. */
+/* Heads have different scales, so the check notices a kernel that mixes up heads. */
 static float scale_of(const fig_bench_chain *chain, int32_t kv_head) {
     return chain->spec.kv_scales ? SCALE * (float)(8 + kv_head % 8) / 8 : SCALE;
 }
@@ -134,10 +134,10 @@ static int is_step(const fig_bench_chain *chain) {
     return chain->between == FIG_BENCH_STEP || chain->between == FIG_BENCH_STEP_APART;
 }
 
-/* What a layer does beside attention. */
+/* The operations of a layer other than attention. */
 typedef struct beside {
     fig_tensor gate_up, act, k, k_last, k_turned, v;
-    fig_rms_norm_op sum; /* of what ranks have behind a projection, which is left out */
+    fig_rms_norm_op sum; /* the sum over ranks after a projection that is left out */
 } beside;
 
 static beside record_beside(fig_bench_chain *chain) {
@@ -155,7 +155,7 @@ static beside record_beside(fig_bench_chain *chain) {
     return of;
 }
 
-/* A layer's k is of.k. */
+/* of.k is the k of the recorded layer. */
 static void record_step(fig_bench_chain *chain, const beside *of, const fig_attention_op *op) {
     fig_program *program = chain->rig.program;
     fig_silu_and_mul(program, FIG_OPTIONS(fig_gated_op, .in = of->gate_up, .out = of->act));
@@ -322,7 +322,7 @@ static int order_numbers(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Each round makes its graphs anew, since runs of one graph differ less than those of several. */
+/* Each round makes new graphs: times vary more from graph to graph than from run to run. */
 int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machine, double *us) {
     const int32_t nodes = chain->layers < SPACED_LAYERS ? chain->layers : SPACED_LAYERS;
     const int host = machine->device == FIG_DEVICE_HOST;
@@ -351,8 +351,8 @@ int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machi
 
 /* ---- Checking ------------------------------------------------------------------------------ */
 
-/* One row of one kv head, [length][head_dim], out of the pages that it lies in: where layers append
- * to them as the device holds them, else as the pool was filled. */
+/* Gathers one row of one kv head, [length][head_dim], from the pages that hold it. If layers
+ * append to these pages, reads them from the device, else from the pool's copy on the host. */
 static int gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_t half,
                   uint8_t *to) {
     const fig_spec *spec = &chain->spec;
@@ -379,7 +379,7 @@ static int gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_
 }
 
 typedef struct sample {
-    int32_t row, head; /* of q */
+    int32_t row, head; /* the row and head of q */
     const uint8_t *q, *out;
     uint8_t *k, *v; /* [longest][head_dim] */
 } sample;
@@ -397,8 +397,7 @@ static int compare(const fig_bench_chain *chain, const sample *s, const truth_at
         const double error = fabs(got - due->out[i]);
         if (!(error <= tolerance))
             return fig_report_failure("bench attention: %s: row %d, head %d, element %d of the "
-                                      "last layer is %.9g where %.9g is due, and the tolerance is "
-                                      "%.3g",
+                                      "last layer is %.9g and must be %.9g, tolerance %.3g",
                                       chain->cell->name, s->row, s->head, i, got, due->out[i],
                                       tolerance);
         if (error / ulp > *worst_ulp) *worst_ulp = error / ulp;
@@ -406,7 +405,7 @@ static int compare(const fig_bench_chain *chain, const sample *s, const truth_at
     return FIG_EXIT_FINE;
 }
 
-/* A head turned as RoPE does it. base: [head][head_dim], of a row of that length. */
+/* Rotates a head as RoPE does. base: [head][head_dim] of a row of this length. */
 static void turn(const fig_bench_chain *chain, const uint8_t *base, int32_t head, int32_t length,
                  double *turned) {
     const fig_spec *spec = &chain->spec;
@@ -427,7 +426,7 @@ static size_t row_bytes(const fig_bench_chain *chain, int32_t heads) {
     return (size_t)heads * (size_t)chain->spec.head_dim * bytes;
 }
 
-/* The cache's last token is the row's k turned, to a unit. cached: of a head, all tokens. */
+/* Checks the cache's last token, the row's k after RoPE, to one unit. cached: one head's tokens. */
 static int check_turned(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
                         const uint8_t *cached) {
     const fig_spec *spec = &chain->spec;
@@ -440,15 +439,14 @@ static int check_turned(const fig_bench_chain *chain, const sample *s, int32_t k
         const double tolerance = truth_ulp(spec->dtype, fmax(fabs(due[i]), SMALL));
         if (!(fabs(got - due[i]) <= tolerance))
             return fig_report_failure("bench step: %s: row %d, kv head %d, element %d of the last "
-                                      "token in the cache is %.9g where %.9g is due, and the "
-                                      "tolerance is %.3g",
+                                      "token in the cache is %.9g and must be %.9g, tolerance %.3g",
                                       chain->cell->name, s->row, kv_head, i, got, due[i],
                                       tolerance);
     }
     return FIG_EXIT_FINE;
 }
 
-/* And v, bit by bit. */
+/* Checks that the appended v is equal bit by bit. */
 static int check_appended(const fig_bench_chain *chain, const sample *s, int32_t kv_head,
                           const uint8_t *cached) {
     const size_t bytes = row_bytes(chain, 1);
@@ -466,7 +464,7 @@ static int check_appended(const fig_bench_chain *chain, const sample *s, int32_t
                               chain->cell->name, s->row, kv_head);
 }
 
-/* The sample's head of q as attention has seen it, rounded to the type's last place. */
+/* Computes the sample's head of q after RoPE, as attention reads it, rounded to the type. */
 static void turn_q(const fig_bench_chain *chain, const sample *s, float *turned) {
     const fig_spec *spec = &chain->spec;
     double q[TRUTH_HEAD_DIM_LIMIT];
@@ -519,7 +517,7 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
     return compare(chain, s, &due, worst_ulp);
 }
 
-/* The longest row, the first and the last, then any. */
+/* Compares the longest row, the first and the last, then random rows. */
 static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_ulp) {
     const fig_lengths *lengths = &chain->cell->lengths;
     const int32_t longest = fig_bench_cell_longest(chain->cell);
@@ -554,7 +552,7 @@ static int read_k(const fig_bench_chain *chain, uint8_t *to) {
                : fig_report_status(chain->cell->name);
 }
 
-/* Runs the step, and looks at whether it turns q and k where they lie. */
+/* Runs the step and finds out whether it rotates q and k in place. */
 static int run_step(fig_bench_chain *chain) {
     const size_t bytes =
         (size_t)chain->cell->lengths.count * row_bytes(chain, chain->spec.kv_heads);

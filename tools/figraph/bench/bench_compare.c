@@ -1,8 +1,8 @@
-/* bench_compare.c: figraph bench compare, the times of a run beside those of runs before it.
+/* bench_compare.c: figraph bench compare, which compares the times of a run with earlier runs.
  *
- * Rows of two files are of the same cell where all columns that both have and that say what was
- * measured agree. Invariant: nothing is called slower that repeated runs of the old, or the samples
- * of either run, differ by. */
+ * Rows of two files belong to the same cell if they agree in all columns that describe the cell
+ * and that both files have. Invariant: a time is called slower only if it differs by more than
+ * repeated old runs differ from each other and by more than the samples of either run differ. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { OLD_LIMIT = 16, NAME_LIMIT = FIG_BENCH_WORD, PATH_LIMIT = 4096, PERCENT_LIMIT = 100 };
 
-/* What says which cell a row is of, and times of one. */
+/* The columns that describe a row's cell, and the columns of times. */
 static const char *const names[] = {
     "chip",  "preset",   "op",        "cell",   "kv",        "heads", "head_dim", "page", "layout",
     "dtype", "kv_dtype", "kv_scales", "window", "ffn_width", "nodes", "width",    "rows"};
@@ -28,28 +28,29 @@ static const fig_bench_column columns[] = {{"cell", 34, -1}, {"time", 11, -1}, {
                                            {"old", 10, 2},   {"most", 10, 2},  {"new", 10, 2},
                                            {"ratio", 6, 3},  {"slower", 6, 0}, {NULL, 0, 0}};
 
-/* A time of a cell, of all runs. */
+/* One time of a cell, in all runs. */
 typedef struct line {
     char cell[NAME_LIMIT];
     int time;                  /* index into times */
-    int runs;                  /* of the old that have it */
-    double old, most, now;     /* the old ones' geometric mean, and the greatest of them */
-    double noise;              /* that is no wonder, of `most` */
-    double old_run[OLD_LIMIT]; /* NAN: a run has it not */
+    int runs;                  /* the number of old runs that have this time */
+    double old, most, now;     /* the geometric mean of the old times, and the greatest of them */
+    double noise;              /* the expected difference, relative to `most` */
+    double old_run[OLD_LIMIT]; /* NAN: the run does not have the time */
 } line;
 
 typedef struct comparison {
     fig_bench_csv now, old[OLD_LIMIT];
     int old_count;
-    double margin; /* that is allowed beside the noise: 0.02 */
+    double margin; /* the difference that is allowed in addition to the noise: 0.02 */
     line *lines;
     double *scratch;             /* [line_count] */
-    int32_t line_count, missing; /* missing: times that no old run has */
+    int32_t line_count, missing; /* missing: times that are in no old run */
 } comparison;
 
 /* ---- Cells --------------------------------------------------------------------------------- */
 
-/* Of a name; -1: there is none, or it is the rows where the cell says them. */
+/* Returns the column of a name; -1: the file has no such column. If the file has a column "cell",
+ * which gives the rows, the column "rows" counts as absent. */
 static int32_t column_of(const fig_bench_csv *csv, int name) {
     if (strcmp(names[name], "rows") == 0 && fig_bench_csv_column(csv, "cell") >= 0) return -1;
     return fig_bench_csv_column(csv, names[name]);
@@ -64,14 +65,15 @@ static int is_same(const fig_bench_csv *a, int32_t row, const fig_bench_csv *b, 
     return 1;
 }
 
-/* -1: there is none. */
+/* Returns the row of `in` that has the same cell as row `row` of `of`; -1: there is none. */
 static int32_t find_row(const fig_bench_csv *in, const fig_bench_csv *of, int32_t row) {
     for (int32_t i = 0; i < in->row_count; i++)
         if (is_same(of, row, in, i)) return i;
     return -1;
 }
 
-/* What tells a row from those of the same file: names that are not one for all of them. */
+/* Writes the values that distinguish a row from the others of its file, from columns that are not
+ * the same in all rows. */
 static void name_row(const fig_bench_csv *csv, int32_t row, char name[NAME_LIMIT]) {
     size_t used = 0;
     name[0] = '\0';
@@ -88,13 +90,14 @@ static void name_row(const fig_bench_csv *csv, int32_t row, char name[NAME_LIMIT
     }
 }
 
-/* What samples differ by; one that went astray excuses little. */
+/* Returns the spread of a row's samples; a single outlier changes it little. */
 static double spread_of(const fig_bench_csv *csv, int32_t row) {
     const double spread = fig_bench_csv_number(csv, row, fig_bench_csv_column(csv, "spread"));
     return spread > 0 ? fmin(spread, SPREAD_LIMIT) : 0;
 }
 
-/* The time of a row of the new run in all of them; 0: it has none, or no old run has. */
+/* Finds one time of a row of the new run in all runs. Returns 0 if the new run or all old runs
+ * lack it. */
 static int read_line(comparison *c, int32_t row, int time, line *to) {
     *to = (line){.time = time, .noise = spread_of(&c->now, row)};
     to->now = fig_bench_csv_number(&c->now, row, fig_bench_csv_column(&c->now, times[time]));
@@ -139,13 +142,13 @@ static int read_lines(comparison *c) {
     return FIG_EXIT_FINE;
 }
 
-/* ---- What they say ------------------------------------------------------------------------- */
+/* ---- Verdicts ------------------------------------------------------------------------------ */
 
 static int is_slower(const comparison *c, const line *of) {
     return of->now > of->most * (1 + of->noise + c->margin);
 }
 
-/* Shown are those that differ by more than the margin, all of them in CSV and JSON. */
+/* Text shows the times that differ by more than the margin; CSV and JSON have all times. */
 static int show(const comparison *c, const fig_arguments *arguments) {
     fig_bench_table table;
     const int all = fig_arguments_text(arguments, "--json") != NULL ||
@@ -172,13 +175,13 @@ static int show(const comparison *c, const fig_arguments *arguments) {
 
 typedef struct verdict {
     int32_t count, slower;
-    double ratio; /* geometric mean of new over old */
-    /* How far the old runs' own means lie apart or, if that is more, the samples of a cell, of
-     * which the median counts. */
+    double ratio; /* the geometric mean of new over old */
+    /* The spread of the old runs' means or, if that is larger, the median of the cells' sample
+     * spreads. */
     double scatter;
 } verdict;
 
-/* Of an old run over all of them: those cells alone that all have. */
+/* Returns the mean of an old run, only over cells that all runs have. */
 static double run_over_all(const comparison *c, int time, int run) {
     double sum = 0;
     int32_t count = 0;
@@ -224,7 +227,7 @@ static verdict judge(const comparison *c, int time) {
     return of;
 }
 
-/* stdout is for JSON alone where that is asked for. */
+/* With --json, stdout has only JSON. */
 static int conclude(const comparison *c, const fig_arguments *arguments) {
     const int quiet = fig_arguments_text(arguments, "--json") != NULL;
     double scatter = 0;
@@ -248,7 +251,7 @@ static int conclude(const comparison *c, const fig_arguments *arguments) {
                               slower, c->line_count);
 }
 
-/* ---- What is asked for --------------------------------------------------------------------- */
+/* ---- Arguments ----------------------------------------------------------------------------- */
 
 static int read_old(comparison *c, const char *paths) {
     char path[PATH_LIMIT];
@@ -290,26 +293,26 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_bench_compare = {
     .name = "bench compare",
-    .summary = "a run's times beside those of runs before it, what became slower first",
+    .summary = "compare a run's times with earlier runs; slower times come first",
     .operand = "NEW.csv",
     .notes =
-        "Files are what --csv of the other parts wrote, all of one part. Several old ones are\n"
-        "repeated runs, of which the greatest time counts and the geometric mean is shown.\n"
-        "A time is slower where it is above that by more than the margin and what the samples\n"
-        "of its cell differed by. Shown are those that differ from the old by more than the\n"
-        "margin; --csv and --json have all.\n"
+        "All files were written by --csv of the same part. Several old files are repeated runs: "
+        "their greatest time counts, and their geometric mean is shown. A time is slower if it "
+        "exceeds the greatest old time by more than the margin and more than the spread of its "
+        "cell's samples. The text shows times that differ from the old by more than the margin; "
+        "--csv and --json have all times.\n"
         "\n"
-        "scatter: how far the old runs' means lie apart or, where that is more, how much\n"
-        "samples of a cell differ on average. Where it is beyond the margin the machine was\n"
-        "too noisy for an answer.",
+        "scatter: the distance between the means of the old runs, or the mean spread of a cell's "
+        "samples if that is greater. If scatter exceeds the margin, the machine was too noisy for "
+        "an answer.",
     .failure = "a time is slower, or the machine was too noisy to say",
     .example = "figraph bench compare --old monday.csv,tuesday.csv today.csv",
     .run = run,
     .options =
         {
-            {"--old", "FILE,..", "one run, or several of one commit", FIG_OPTION_REQUIRED},
-            {"--margin", "PERCENT", "allowed beside the noise; without it 2"},
-            {"--csv", "FILE", "write all times there, a line for each"},
+            {"--old", "FILE,..", "an earlier run, or several of one commit", FIG_OPTION_REQUIRED},
+            {"--margin", "PERCENT", "the allowed increase beside the noise; default 2"},
+            {"--csv", "FILE", "write all times to FILE, a line for each"},
             {"--json", NULL, "print an array"},
         },
 };

@@ -1,4 +1,4 @@
-/* bench_csv.c: a CSV that a bench wrote, read again. */
+/* bench_csv.c: reads a CSV that a bench wrote. */
 #include "tools/figraph/bench/bench_csv.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ static int read_text(fig_bench_csv *csv, const char *path, FILE *file) {
     return FIG_EXIT_FINE;
 }
 
-/* Ends the field that begins there and returns where the next begins; `end` becomes the character
- * that stood behind it. What stands in quotes keeps its commas. */
+/* Ends the field that begins at `at` and returns the start of the next field. Sets `end` to the
+ * character that followed the field. Commas within quotes do not end a field. */
 static char *cut_field(char *at, char **field, char *end) {
     const int quoted = *at == '"';
     char *last = at + quoted;
@@ -38,7 +38,7 @@ static char *cut_field(char *at, char **field, char *end) {
     return *end == '\0' ? next : next + 1;
 }
 
-/* [LIMIT] fields of a line; returns how many there are. */
+/* Splits a line into fields, [LIMIT]; returns the number of fields. */
 static int32_t cut_line(char **at, char **fields) {
     int32_t count = 0;
     char end = ',';

@@ -1,8 +1,8 @@
-/* bench_ops.c: figraph bench ops, the small operations in a chain.
+/* bench_ops.c: figraph bench ops, which times the small operations in a chain.
  *
- * Each is recorded once and compared with float64, then many times, and every launch comes after
- * the one before, as in a model where each waits for its input. Invariant: all rows of a call are
- * of one run on one machine. */
+ * Each operation is first recorded once and compared with float64, then recorded many times and
+ * timed. Every launch follows the one before, as in a model, where each operation waits for its
+ * input. Invariant: all rows of a call are measured in one run on one machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,15 +20,16 @@
 
 enum {
     CHAIN = 256,     /* launches in a graph */
-    LONG_CHAIN = 32, /* of many rows */
-    FEW_ROWS = 512,  /* more are many */
+    LONG_CHAIN = 32, /* launches if there are many rows */
+    FEW_ROWS = 512,  /* more rows than this are "many" */
     HOST_CHAIN = 2,
-    ROW_LIMIT = 1024, /* of a step; more are several to a row */
+    ROW_LIMIT = 1024, /* rows of a step; if there are more, a row has several query tokens */
     ALIGNED = 256,
     SIZE_LIMIT = 256
 };
-static const size_t HALF = 1 << 30, HOST_HALF = 1 << 20; /* of the pool: for every size's sets */
-static const double COLD_BYTES = 256e6;                  /* of all sets together, at least */
+/* half the pool, enough for the sets of every size */
+static const size_t HALF = 1 << 30, HOST_HALF = 1 << 20;
+static const double COLD_BYTES = 256e6; /* the least bytes of all sets together */
 
 static const fig_bench_column columns[] = {
     {"device", 0, -1},      {"chip", 0, -1}, {"op", 12, -1},  {"width", 7, 0},  {"rows", 6, 0},
@@ -45,7 +46,7 @@ typedef struct bench {
     fig_bench_size sizes[SIZE_LIMIT];
     int32_t size_count;
     fig_bench_pool pool;
-    double copy; /* bytes that a second reads and writes in a copy; 0 on the host */
+    double copy; /* the bytes per second that a copy reads and writes; 0 on the host */
 } bench;
 
 static int has_heads(fig_bench_op of) {
@@ -64,7 +65,8 @@ static int32_t multiple_of(const fig_bench_size *of) {
     return of->rows > ROW_LIMIT ? of->rows / ROW_LIMIT : 1;
 }
 
-/* What must be read and written: an activation reads two numbers for each that it writes. */
+/* Returns the bytes that must be read and written. An activation reads two numbers for each
+ * number that it writes. */
 static double bytes_of(const fig_bench_size *of) {
     const double q = (double)FIG_BENCH_Q_HEADS * FIG_BENCH_HEAD_DIM,
                  kv = (double)FIG_BENCH_KV_HEADS * FIG_BENCH_HEAD_DIM;
@@ -100,15 +102,16 @@ typedef struct set_name {
     char text[24];
 } set_name;
 
-/* Of the tensors that launch number `set` has, and each launch that is a multiple of all sets
- * later. */
+/* Returns the name of a tensor of set `set`. Launch number n uses set n modulo the number of
+ * sets. */
 static set_name name_of(const char *stem, int32_t set) {
     set_name name;
     snprintf(name.text, sizeof name.text, "%s.%d", stem, set);
     return name;
 }
 
-/* Where many rows are, so many sets of tensors are taken in turn that none is left in a cache. */
+/* With many rows, launches use several sets of tensors in turn, enough that none stays in a
+ * cache. */
 static int32_t sets_of(const fig_bench_size *of, int32_t launches) {
     const double cold = ceil(COLD_BYTES / bytes_of(of));
     if (of->rows <= FEW_ROWS) return 1;
@@ -186,8 +189,8 @@ static void record_rows(fig_bench_rig *rig, const fig_bench_size *of, int32_t la
 
 /* ---- Measuring ----------------------------------------------------------------------------- */
 
-/* Tensors that are read lie in the pool's first half, one behind the other, and what is only
- * written in its second: filling them anew for each size would take longer than timing it. */
+/* Tensors that are read lie one after another in the pool's first half; tensors that are only
+ * written lie in the second. Filling them again for each size would take longer than timing. */
 static fig_status bind_rows(fig_bench_rig *rig, const bench *b, const fig_bench_size *of,
                             int32_t sets) {
     const size_t item = fig_synthetic_bytes(FIG_BF16), rows = (size_t)of->rows;
@@ -244,8 +247,8 @@ static int bind_all(fig_bench_rig *rig, const bench *b, const fig_bench_size *of
     return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench ops");
 }
 
-/* So many launches of it, over so many sets of tensors. Serial, since sets of tensors are no reason
- * for launches to wait for each other. */
+/* Opens a rig with the given number of launches over the given number of sets of tensors. The
+ * rig is serial, because launches on different sets would not wait for each other. */
 static int open_size(fig_bench_rig *rig, const bench *b, const fig_bench_size *of, int32_t launches,
                      int32_t sets) {
     const fig_spec spec = spec_of(of);
@@ -314,7 +317,7 @@ static int measure_size(bench *b, const fig_bench_size *of) {
     return FIG_EXIT_FINE;
 }
 
-/* ---- What is asked for --------------------------------------------------------------------- */
+/* ---- Arguments ----------------------------------------------------------------------------- */
 
 static void add_sizes(bench *b, fig_bench_op of, const int32_t *widths, const int32_t *rows) {
     for (int i = 0; widths[i] > 0; i++)
@@ -384,17 +387,18 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_bench_ops = {
     .name = "bench ops",
-    .summary = "activations, rms_norm, RoPE and append in a chain: us, and bytes a second",
+    .summary = "activations, rms_norm, RoPE and append in a chain: us and bytes per second",
     .notes =
-        "rope_append is both in one launch, as decode_attention without an out records it.\n"
-        "share is of the bytes that a copy reads and writes in a second, measured in the same\n"
-        "run. Tensors of up to 512 rows lie in the GPU's cache, where they fit; where there are\n"
-        "more rows, launches take turns at so many sets of tensors that no cache holds them.",
+        "rope_append is RoPE and append in one launch, as decode_attention without an out records "
+        "it. share compares the bytes per second with those of a copy in the same run. Tensors of "
+        "up to 512 rows stay in the GPU's cache if they fit. With more rows the launches rotate "
+        "over so many sets of tensors that no cache holds them.",
     .example = "figraph bench ops --op silu --csv silu.csv",
     .run = run,
     .options =
         {
-            {"--op", "NAME", "silu, gelu, gelu_tanh, rms_norm, rope, append or rope_append alone"},
+            {"--op", "NAME",
+             "only silu, gelu, gelu_tanh, rms_norm, rope, append or rope_append; default: all"},
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

@@ -1,7 +1,6 @@
-/* bench_ops_check.c: whether a small operation gives what float64 gives, before it is timed.
+/* bench_ops_check.c: compares a small operation with float64 before it is timed.
  *
- * Invariant: what stands in the tensors before the launch is read before it, since RoPE turns them
- * where they lie. */
+ * Invariant: the tensors are read before the launch, because RoPE changes them in place. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,17 +10,17 @@
 #include "tools/figraph/step/truth.h"
 #include "tools/figraph/terminal/report.h"
 
-enum { LENGTHS = 5 }; /* that rows have in turn */
+enum { LENGTHS = 5 }; /* lengths that the rows have in turn */
 static const double TOLERANCE_ULP = 2, SMALL = 1.0 / 1024, EPSILON = 1e-6, THETA = 10000;
 static const fig_dtype DTYPE = FIG_BF16;
 
-/* A row of the tensors, and what stood there before. */
+/* A row of the tensors and its values before the launch. */
 typedef struct sample {
     fig_bench_rig *rig;
     const fig_bench_size *of;
     int32_t row, sequence, position;
-    uint8_t *in, *q, *k, *v; /* before; in has the weight behind it */
-    uint8_t *got;            /* the longest of them */
+    uint8_t *in, *q, *k, *v; /* the values before the launch; the weight follows the values of in */
+    uint8_t *got;            /* as large as the largest of them */
     double *due;             /* [width] */
 } sample;
 
@@ -33,7 +32,7 @@ static int32_t in_width(const fig_bench_size *of) {
     return of->op == FIG_BENCH_RMS_NORM ? of->width : 2 * of->width;
 }
 
-/* `count` numbers from `from` on. */
+/* Reads `count` numbers from number `from` on. */
 static int read_from(const sample *s, const char *name, int64_t from, int32_t count, uint8_t *to) {
     const size_t item = fig_synthetic_bytes(DTYPE);
     const fig_span span = {.size = sizeof span,
@@ -54,8 +53,8 @@ static int compare(const sample *s, const char *name, const uint8_t *got, const 
         const double value = truth_load(got, DTYPE, i);
         const double tolerance = TOLERANCE_ULP * truth_ulp(DTYPE, fmax(fabs(due[i]), SMALL));
         if (fabs(value - due[i]) <= tolerance) continue;
-        return fig_report_failure("bench ops: %s, %d x %d: %s: element %d of row %d is %.9g where "
-                                  "%.9g is due, and the tolerance is %.3g",
+        return fig_report_failure("bench ops: %s, %d x %d: %s: element %d of row %d is %.9g and "
+                                  "must be %.9g, tolerance %.3g",
                                   s->of->name, s->of->rows, s->of->width, name, i, s->row, value,
                                   due[i], tolerance);
     }
@@ -102,7 +101,7 @@ static int check_row(const sample *s) {
     return compare(s, "out", s->got, s->due, width);
 }
 
-/* Heads of a row as RoPE leaves them, or as they were. */
+/* Checks that heads of a row were rotated by RoPE, or that they are unchanged. */
 static int check_heads(const sample *s, const char *name, const uint8_t *before, int32_t heads) {
     for (int32_t head = 0; head < heads; head++) {
         double *due = s->due + (size_t)head * FIG_BENCH_HEAD_DIM;
@@ -123,7 +122,7 @@ static int check_heads(const sample *s, const char *name, const uint8_t *before,
     return compare(s, name, s->got, s->due, heads * FIG_BENCH_HEAD_DIM);
 }
 
-/* The token in the cache: k as it is due, and v bit by bit. */
+/* Checks the token in the cache: k against its expected values, and v bit by bit. */
 static int check_cached(const sample *s) {
     const int32_t kv = FIG_BENCH_KV_HEADS * FIG_BENCH_HEAD_DIM;
     const int64_t at = ((int64_t)s->sequence * FIG_BENCH_PAGE + s->position) * kv;
@@ -132,7 +131,7 @@ static int check_cached(const sample *s) {
     if (code == FIG_EXIT_FINE) code = read_from(s, "v_cache.0", at, kv, s->got);
     if (code != FIG_EXIT_FINE) return code;
     if (memcmp(s->got, s->v, (size_t)kv * fig_synthetic_bytes(DTYPE)) == 0) return FIG_EXIT_FINE;
-    return fig_report_failure("bench ops: %s, %d rows: what is in the cache of row %d is not its v",
+    return fig_report_failure("bench ops: %s, %d rows: the cached token of row %d is not its v",
                               s->of->name, s->of->rows, s->row);
 }
 

@@ -1,4 +1,5 @@
-/* bench_pool.c: device memory full of made-up numbers, of which every cell's caches are pages. */
+/* bench_pool.c: fills device memory with synthetic numbers; the caches of all cells are its
+ * pages. */
 #include "tools/figraph/bench/bench_pool.h"
 
 #include <stdlib.h>
@@ -8,12 +9,13 @@
 #include "tools/figraph/terminal/report.h"
 
 enum { PAGE = 16, HEADS = 8, HEAD_DIM = 128 };
-static const size_t BLOCK_BYTES = 8 << 20; /* a multiple of every half */
-static const size_t WEIGHT_BYTES = 256 << 20, HOST_WEIGHT_BYTES = 8 << 20; /* multiples of it */
+static const size_t BLOCK_BYTES = 8 << 20; /* every half is a multiple of it */
+/* multiples of BLOCK_BYTES */
+static const size_t WEIGHT_BYTES = 256 << 20, HOST_WEIGHT_BYTES = 8 << 20;
 static const size_t LEAST_HALF = 32 << 20;
-static const size_t CEILING_HALF = 1 << 30; /* whose reading takes long enough to time */
+static const size_t CEILING_HALF = 1 << 30; /* reading this much takes long enough to time */
 
-/* The smallest program that has a cache: its engine owns the pool. */
+/* Opens the smallest program that has a cache; its engine owns the pool. */
 static int open_rig(fig_bench_pool *pool, const fig_bench_machine *machine) {
     const int quarter = fig_synthetic_bytes(pool->dtype) == 1;
     const fig_spec spec = {.size = sizeof spec,
@@ -47,7 +49,7 @@ static fig_status allocate(const fig_bench_pool *pool, const char *name, size_t 
     return status;
 }
 
-/* Where memory is short a quarter less is tried, until it is enough or too little for anything. */
+/* If memory is short, tries a quarter less, until it fits or is too small for any cell. */
 static int allocate_all(fig_bench_pool *pool) {
     fig_status status = allocate(pool, "weights", pool->weight_bytes, &pool->weights);
     while (status == FIG_OK) {
@@ -78,7 +80,7 @@ static int fill_all(fig_bench_pool *pool) {
     return code == FIG_EXIT_FINE ? fill(pool, "weights", pool->weight_bytes) : code;
 }
 
-/* Both halves hold the same, so that a copy changes nothing. */
+/* Both halves hold the same numbers, so a copy changes nothing. */
 static int measure(const fig_bench_pool *pool, const fig_bench_machine *machine, int32_t copies,
                    double *bytes) {
     fig_timed timed = {.size = sizeof timed};

@@ -1,9 +1,9 @@
-/* bench_pool.h: device memory full of made-up numbers, of which every cell's caches are pages.
+/* bench_pool.h: fills device memory with synthetic numbers; the caches of all cells are its pages.
  *
- * One allocation serves all cells of a dtype: filling many GB anew for each would take longer than
- * timing it. Its first half is for K, its second for V; beside them lie weights, which nobody
- * multiplies by. Invariant: what fig_bench_pool_at tells is
- * what the device holds, for as long as no caches of a program that appends lie there. */
+ * One allocation serves all cells of a dtype, because filling many GB again for each cell would
+ * take longer than timing it. The first half is for K, the second for V. Weights lie beside
+ * them; they are only read, never multiplied. Invariant: fig_bench_pool_at() returns the
+ * contents of the device, unless a program that appends has caches there. */
 #ifndef FIG_TOOLS_BENCH_POOL_H
 #define FIG_TOOLS_BENCH_POOL_H
 
@@ -14,25 +14,25 @@ typedef struct fig_bench_pool {
     fig_dtype dtype;
     uint8_t *address; /* on the device */
     size_t half_bytes;
-    uint8_t *block;   /* what is there, again and again */
-    uint8_t *weights; /* on the device, several times what an L2 holds */
+    uint8_t *block;   /* the contents of a block; the halves repeat them */
+    uint8_t *weights; /* on the device, several times as large as an L2 */
     size_t weight_bytes;
-    double ceiling; /* bytes that a second reads, by bulk copies from end to end */
+    double ceiling; /* the bytes per second that bulk copies read, from end to end */
 } fig_bench_pool;
 
-/* As many bytes as there are where memory is short, but a cell of the least size. Returns
- * FIG_EXIT_*; close frees what was opened. */
+/* Opens a pool of the given size or, if memory is short, a smaller one that still holds the
+ * smallest cell. Returns FIG_EXIT_*; close frees everything that was opened. */
 int fig_bench_pool_open(fig_bench_pool *pool, const fig_bench_machine *machine, fig_dtype dtype,
                         size_t half_bytes);
 void fig_bench_pool_close(fig_bench_pool *pool);
-/* Copies what lies `offset` bytes from the pool's start. */
+/* Copies the bytes at `offset` from the pool's start, as they were filled in. */
 void fig_bench_pool_at(const fig_bench_pool *pool, size_t offset, void *to, size_t bytes);
 
-/* The same from the device itself, whoever wrote there since. Returns FIG_EXIT_*. */
+/* Reads the same bytes from the device, including later writes. Returns FIG_EXIT_*. */
 int fig_bench_pool_read(const fig_bench_pool *pool, size_t offset, void *to, size_t bytes);
 
-/* Bytes that a second reads and writes, both counted, where one half is copied to the other. What
- * the pool holds stays as it is. */
+/* Measures the bytes per second that copying one half to the other reads and writes, both
+ * counted. The contents of the pool do not change. */
 int fig_bench_pool_copy(const fig_bench_pool *pool, const fig_bench_machine *machine,
                         double *bytes);
 

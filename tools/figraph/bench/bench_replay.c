@@ -1,8 +1,8 @@
-/* bench_replay.c: figraph bench replay, what a replay costs and which of its parts costs it.
+/* bench_replay.c: figraph bench replay, which times the parts of a step on host and device.
  *
- * Makes up rows, opens a session for each row count, compares a step with float64, has the library
- * measure, and prints the figures as text, CSV or JSON. What a figure is says engine/measure.c.
- * Invariant: text, CSV and JSON are printed from one table of figures. */
+ * Generates rows, opens a session for each row count, compares a step with float64, lets the
+ * library measure, and prints the figures as text, CSV or JSON. engine/measure.c explains each
+ * figure. Invariant: text, CSV and JSON are printed from one table of figures. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -20,15 +20,15 @@
 #include "tools/figraph/terminal/lengths.h"
 #include "tools/figraph/terminal/report.h"
 
-static const int64_t CHECK_US = 60000000; /* that a step may take that is compared */
+static const int64_t CHECK_US = 60000000; /* the timeout of the step that is compared */
 
 enum {
     STEPS_LIMIT = 1000000,
     STEPS_OF_GPU = 10000,
-    STEPS_OF_HOST = 100, /* whose kernels are C on one thread */
-    QUICKER = 10,        /* times fewer where that is asked for */
-    GROWTH = 64,         /* tokens that measuring adds to a row, at most */
-    LENGTH_MEAN = 512,   /* of lengths that are made up */
+    STEPS_OF_HOST = 100, /* few, because the host's kernels are C on one thread */
+    QUICKER = 10,        /* --quick divides the steps by this */
+    GROWTH = 64,         /* the most tokens that measuring adds to a row */
+    LENGTH_MEAN = 512,   /* the mean of generated lengths */
     BAR = 50,
     LINES_LIMIT = 64
 };
@@ -57,11 +57,11 @@ typedef struct bench {
     int32_t line_count;
 } bench;
 
-/* What CSV and JSON say of a line, in ns. */
+/* A figure of a line in CSV and JSON, in ns. */
 static const struct figure {
     const char *name;
-    size_t offset; /* of a double in a line */
-    int of_gpu;    /* 1: the host as a device has no such figure, its kernels are a thread's work */
+    size_t offset; /* the offset of its double in a line */
+    int of_gpu;    /* 1: only a GPU has this figure */
 } figures[] = {
     {"check_ns", offsetof(line, measured.check_ns), 0},
     {"choose_ns", offsetof(line, measured.choose_ns), 0},
@@ -96,13 +96,13 @@ static double value_of(const line *of, size_t figure) {
     return value;
 }
 
-/* ---- What is asked for --------------------------------------------------------------------- */
+/* ---- Options ------------------------------------------------------------------------------- */
 
 static int32_t least(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* Between half the mean and one and a half of it, the same on every machine. */
+/* Generates lengths between 0.5 and 1.5 times the mean, the same on every machine. */
 static int make_up(fig_lengths *lengths, int32_t rows, const fig_spec *spec) {
     fig_synthetic synthetic;
     const int32_t room = spec->kv_limit - GROWTH;
@@ -114,23 +114,37 @@ static int make_up(fig_lengths *lengths, int32_t rows, const fig_spec *spec) {
     fig_synthetic_seed(&synthetic, 1);
     for (int32_t row = 0; row < rows; row++) {
         const int32_t length = mean / 2 + 1 + fig_synthetic_below(&synthetic, mean);
-        lengths->values[row] = length > spec->row_tokens ? length : spec->row_tokens;
+        const int32_t fewest = fig_schedule_least(spec);
+        lengths->values[row] = length > fewest ? length : fewest;
     }
+    if (spec->row_tokens == fig_schedule_least(spec)) return FIG_EXIT_FINE;
+    /* Rows may be chunks; unless the caller asks for some, each row decodes one token. */
+    lengths->queries = calloc((size_t)rows, sizeof *lengths->queries);
+    if (lengths->queries == NULL)
+        return fig_report_refuse("bench replay: no memory for %d rows", rows);
+    for (int32_t row = 0; row < rows; row++)
+        lengths->queries[row] = 1;
     return FIG_EXIT_FINE;
 }
 
 static int read_lengths(const bench *b, const char *text, line *of) {
     const fig_spec *spec = &b->source.spec;
-    int code = text == NULL ? make_up(&of->lengths, of->rows, spec)
-                            : fig_lengths_parse(&of->lengths, text, "bench replay: --kv");
+    int code = FIG_EXIT_FINE;
+    if (text == NULL) {
+        code = make_up(&of->lengths, of->rows, spec);
+    } else if (spec->query_limit > 0) {
+        code = fig_lengths_parse_queries(&of->lengths, text, "bench replay: --kv");
+    } else {
+        code = fig_lengths_parse(&of->lengths, text, "bench replay: --kv");
+    }
     if (code == FIG_EXIT_FINE)
         code = fig_lengths_repeat(&of->lengths, of->rows, "bench replay: --kv");
     for (int32_t row = 0; code == FIG_EXIT_FINE && row < of->rows; row++) {
         const int32_t length = of->lengths.values[row];
         if (length >= spec->kv_limit)
             code = fig_report_refuse(
-                "bench replay: --kv: %d tokens, a sequence of %s has %d at most, and "
-                "rows grow",
+                "bench replay: --kv: %d tokens, a sequence of %s has %d at most, and rows grow "
+                "while they are measured",
                 length, b->name, spec->kv_limit);
     }
     if (code == FIG_EXIT_FINE) of->tokens = fig_lengths_total(&of->lengths);
@@ -169,16 +183,16 @@ static int read_lines(const fig_arguments *arguments, bench *b) {
     return code;
 }
 
-/* A file says what the options say. */
+/* Refuses options of the step beside a file, which already fixes the step. */
 static int check_file(const fig_arguments *arguments) {
     static const char *const said[] = {
         "--preset",      "--config",     "--q-heads",       "--kv-heads",   "--head-dim",
         "--ffn-width",   "--activation", "--window",        "--rope-theta", "--dtype",
         "--batch-limit", "--kv-limit",   "--page-size",     "--kv-dtype",   "--kv-scales",
-        "--kv-layout",   "--row-tokens", "--deterministic", "--layers"};
+        "--kv-layout",   "--row-tokens", "--deterministic", "--layers",     "--ignore"};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         if (fig_arguments_text(arguments, said[i]) != NULL)
-            return fig_report_refuse("bench replay: %s: %s was given, which says it already",
+            return fig_report_refuse("bench replay: %s: %s was given, which already fixes it",
                                      said[i], arguments->operand);
     }
     return FIG_EXIT_FINE;
@@ -205,8 +219,8 @@ static int read_preset(const fig_arguments *arguments, bench *b) {
     return fig_source_keep_layers(arguments, &b->source, (int32_t)layers);
 }
 
-/* Buckets that no line would use cost time to prepare and memory: limits that nobody gave come down
- * to what the lines need, to a power of two. */
+/* Unused buckets cost memory and time to prepare. Therefore limits that the user did not give are
+ * reduced: the rows to the number that the lines need, the tokens to the next power of two. */
 static void narrow(const fig_arguments *arguments, bench *b) {
     fig_spec *spec = &b->source.spec;
     int32_t rows = 1, longest = 1, kv_limit = 128;
@@ -245,7 +259,7 @@ static int read_arguments(const fig_arguments *arguments, bench *b) {
 
 /* ---- Measuring ----------------------------------------------------------------------------- */
 
-/* The first word of the kernel module's own line that is a version: "570.86.15". */
+/* Reads the driver's version, such as "570.86.15", from the text of the kernel module. */
 static void read_driver(bench *b) {
     char text[256] = "";
     FILE *file = b->device == FIG_DEVICE_CUDA ? fopen("/proc/driver/nvidia/version", "r") : NULL;
@@ -264,25 +278,33 @@ static void read_driver(bench *b) {
     }
 }
 
-/* Gives each row the pages that it grows into, and every input data. */
+/* Returns the number of a row's query tokens. */
+static int32_t queries_of(const bench *b, const line *of, int32_t row) {
+    return of->lengths.queries != NULL ? of->lengths.queries[row] : b->info.spec->row_tokens;
+}
+
+/* Gives each row all the pages that it grows into, and fills every input. */
 static int feed(const bench *b, fig_session *session, const line *of) {
     const fig_spec *spec = b->info.spec;
-    int32_t *longest = calloc((size_t)of->rows, sizeof *longest);
+    int32_t *longest = calloc(2 * (size_t)of->rows, sizeof *longest), *queries = longest + of->rows;
     if (longest == NULL) return fig_report_refuse("bench replay: no memory for %d rows", of->rows);
     for (int32_t row = 0; row < of->rows; row++) {
         const int32_t length = of->lengths.values[row];
         if (length > 0) longest[row] = least(length + GROWTH, spec->kv_limit);
+        queries[row] = queries_of(b, of, row);
     }
-    const fig_schedule schedule = {.rows = of->rows, .lengths = longest};
+    const fig_schedule schedule = {.rows = of->rows, .lengths = longest, .queries = queries};
     const int code = fig_session_feed(session, &schedule);
     free(longest);
     return code;
 }
 
-/* The line's bucket with its first row alone: to compare all takes longer than to time them. */
+/* Checks the line's bucket with its first row only, because comparing all rows would take longer
+ * than timing them. */
 static int check_session(const bench *b, fig_session *session, const line *of,
                          const fig_step *whole) {
-    const fig_schedule schedule = {.rows = 1, .lengths = of->lengths.values};
+    int32_t queries = queries_of(b, of, 0);
+    const fig_schedule schedule = {.rows = 1, .lengths = of->lengths.values, .queries = &queries};
     fig_plan_report report = {.size = sizeof report};
     fig_check check = {.elements = 0};
     fig_step step = *whole;
@@ -299,6 +321,7 @@ static int measure_session(bench *b, fig_session *session, line *of) {
     const fig_step step = {.size = sizeof step,
                            .rows = of->rows,
                            .kv_lengths = of->lengths.values,
+                           .query_counts = of->lengths.queries,
                            .sequences = session->sequences};
     int code = feed(b, session, of);
     if (code == FIG_EXIT_FINE) code = check_session(b, session, of, &step);
@@ -344,8 +367,9 @@ static int measure_line(bench *b, line *of) {
 static int measure_lines(bench *b) {
     fig_report_progress progress;
     int code = FIG_EXIT_FINE;
-    fig_report_begin(&progress, "row count", b->line_count);
+    fig_report_begin(&progress, "bench replay: row count", b->line_count);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < b->line_count; i++) {
+        fig_report_part(&progress, i);
         code = measure_line(b, &b->lines[i]);
         fig_report_advance(&progress, i + 1);
     }
@@ -356,7 +380,7 @@ static int measure_lines(bench *b) {
 
 /* ---- Text ---------------------------------------------------------------------------------- */
 
-/* How a step's time is shared, in marks: the largest part first, what no part is at the end. */
+/* Draws the parts of a step's time as marks: the largest part first, the rest at the end. */
 static void print_bar(const line *of) {
     const fig_measured *m = &of->measured;
     struct part {
@@ -425,7 +449,7 @@ static void print_bench(const bench *b) {
     printf("         L launch  P plan  C check  H choose  . the rest\n");
 }
 
-/* ---- For programs -------------------------------------------------------------------------- */
+/* ---- CSV and JSON -------------------------------------------------------------------------- */
 
 static void write_quoted(FILE *file, const char *text) {
     fputc('"', file);
@@ -522,35 +546,33 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_bench_replay = {
     .name = "bench replay",
-    .summary = "a step, over and over: what its parts take on host and device",
+    .summary = "the times of a step's parts on host and device, over many replays",
     .operand = "[FILE]",
-    .notes = "FILE is a .fig file; without it --preset, --config or --q-heads names the model, and "
-             "limits that are\nnot given are as low as the rows allow. On the host rows grow by a "
-             "token a "
-             "step.\n\n"
-             "On the host, step is a stage and a launch, by a loop that runs ahead of the device; "
-             "bare\nlaunch is the driver's call alone, of the same graph; above bare is by how "
-             "much a step\ntakes longer. CSV and JSON have the same of a loop that waits for each "
-             "step to end: idle.\n\n"
-             "On a GPU rows keep their lengths. fetched: each graph fetches all of a plan of its "
-             "own;\nwaited: one such graph alone, with its launch and the way over the bus; "
-             "resident: the\nfetch finds the plan on the device; bare: the same nodes without a "
-             "fetch. fetched is over\nsays how much longer it takes than either of the last two, "
-             "gap what passes between two\ngraphs. result: the host stages, launches, and knows "
-             "that the step has ended. Graphs of\nlaunches that do nothing take the driver's "
-             "least.",
+    .notes = "FILE is a .fig file. Without it --preset, --config or --q-heads names the model, and "
+             "limits that you do not give are as low as the rows allow.\n\n"
+             "Host figures: rows grow by a token per step. step is a stage and a launch, in a loop "
+             "that runs ahead of the device. bare launch is only the driver's launch of the same "
+             "graph. above bare is the difference of the two. CSV and JSON also have these for a "
+             "loop that waits for each step to end; their names begin with idle.\n\n"
+             "GPU figures: rows keep their lengths. fetched: each graph fetches a whole plan of "
+             "its own. waited: a single such graph, with its launch and the transfer over the bus. "
+             "resident: the fetch finds the plan on the device. bare: the same nodes without a "
+             "fetch. fetched is over bare and over resident: the additional time of fetched. gap: "
+             "the time between two graphs. result: the time from stage until the host knows that "
+             "the step has ended. Graphs of empty launches show the least time that the driver "
+             "needs.",
     .example = "figraph bench replay --preset llama-3.1-8b-layer --rows 1,8,64 --kv 1024",
     .run = run,
     .options =
         {
             FIG_SOURCE_OPTIONS,
-            {"--layers", "N", "layers of the step; without it the model's"},
-            {"--rows", "N,..", "row counts; without it 1,8,64, as far as the step takes them"},
-            {"--kv", "LENS", "kv lengths, see figraph plan --help; without it made up, of 512"},
-            {"--steps", "N", "steps of each kind; without it 10000, on the host 100"},
+            {"--layers", "N", "layers of the step; default: all layers of the model"},
+            {"--rows", "N,..", "row counts; default 1,8,64, up to the limit of the step"},
+            {"--kv", "LENS", "kv lengths, see figraph plan --help; default: random, mean 512"},
+            {"--steps", "N", "steps of each kind; default 10000, on the host 100"},
             FIG_SOURCE_DEVICE,
-            {"--quick", NULL, "a tenth of the steps, where --steps does not say"},
-            {"--csv", "FILE", "write all figures there, a line for each row count"},
+            {"--quick", NULL, "a tenth of the steps, unless --steps is given"},
+            {"--csv", "FILE", "write all figures to FILE, a line for each row count"},
             {"--json", NULL, "print an object"},
         },
 };

@@ -1,4 +1,4 @@
-/* bench_rig.c: a program of a bench's own, lowered for one bucket, bound and timed. */
+/* bench_rig.c: lowers, binds and times a small program that a bench records. */
 #include "tools/figraph/bench/bench_rig.h"
 
 #include <stdio.h>
@@ -88,7 +88,7 @@ static fig_status bind_all(const fig_bench_rig *rig) {
     return FIG_OK;
 }
 
-/* A rig lives for moments only, so its ring may lie on any node. */
+/* A rig is short-lived, so its ring may lie on any NUMA node. */
 int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig_bucket bucket) {
     const fig_lower_options lower = {
         .size = sizeof lower, .traits = &machine->traits, .buckets = &bucket, .bucket_count = 1};
@@ -128,7 +128,7 @@ int fig_bench_rig_run(fig_bench_rig *rig, const fig_step *step) {
     return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status("bench");
 }
 
-/* How often a sample replays it on every rank: by what it takes on rank 0. */
+/* Rank 0 decides from its own time how many replays a sample has on every rank. */
 static fig_status agree_replays(const fig_bench_rig *rig, const fig_bench_machine *machine,
                                 fig_timing_options *options) {
     fig_timing_options once = *options;

@@ -1,6 +1,7 @@
-/* bench_rig.h: a program of a bench's own, lowered for one bucket, bound and timed.
+/* bench_rig.h: lowers, binds and times a small program that a bench records.
  *
- * Owns program, graphs and engine. Invariant: close frees what was opened, of a failed open too. */
+ * Owns the program, the graphs and the engine. Invariant: close frees everything, also after a
+ * failed open. */
 #ifndef FIG_TOOLS_BENCH_RIG_H
 #define FIG_TOOLS_BENCH_RIG_H
 
@@ -13,62 +14,62 @@
 
 /* Rows of an option table. */
 #define FIG_BENCH_MACHINE_OPTIONS                                                                  \
-    FIG_SOURCE_DEVICE, {"--quick", NULL, "fewer cells and samples"},                               \
-        {"--csv", "FILE", "write all figures there, a line for each row"}, {                       \
+    FIG_SOURCE_DEVICE, {"--quick", NULL, "measure fewer cells and samples"},                       \
+        {"--csv", "FILE", "write all figures to FILE, a line for each row"}, {                     \
         "--json", NULL, "print an array"                                                           \
     }
 
-/* The machine that is measured, and how long. */
+/* The machine to measure, and the amount of measuring. */
 typedef struct fig_bench_machine {
     fig_device device; /* never AUTO */
     fig_traits traits;
     int32_t samples, sample_us;
     int quick;
-    int32_t ordinal;  /* cuda: which GPU */
-    fig_ranks *ranks; /* that measure together; NULL: this process alone */
+    int32_t ordinal;  /* the number of the GPU, with FIG_DEVICE_CUDA */
+    fig_ranks *ranks; /* the group that measures together; NULL: this process alone */
 } fig_bench_machine;
-/* From those options. Returns FIG_EXIT_*. */
+/* Reads the options above. Returns FIG_EXIT_*. */
 int fig_bench_rig_read_machine(const fig_arguments *arguments, fig_bench_machine *machine);
 
-/* Shows a table of what was measured there; on the host says why it has no times. */
+/* Shows a table of results; on the host prints why there are no times. */
 int fig_bench_rig_show(const fig_bench_machine *machine, const fig_bench_table *table,
                        const fig_arguments *arguments);
 
 typedef struct fig_bench_rig {
-    fig_dtype dtype;      /* the spec's */
+    fig_dtype dtype;      /* as in the spec */
     fig_program *program; /* NULL once it is lowered */
     fig_graphs *graphs;
     fig_engine *engine;
-    int32_t variant; /* before open: the one that is lowered, from 1; 0: those worth having */
+    int32_t variant; /* set before open: the only variant to lower, from 1; 0: the useful ones */
     int meets;       /* 1: the program has collectives */
-    int serial;      /* of timing: launches one after another, as recorded */
-    const fig_spacer *spacer; /* of timing: what stands before each node; NULL: nothing */
+    int serial;      /* 1: time the launches one after another, as recorded */
+    const fig_spacer *spacer; /* work to run before each node while timing; NULL: none */
 } fig_bench_rig;
 
 /* Begins a program. Returns FIG_EXIT_*. */
 int fig_bench_rig_begin(fig_bench_rig *rig, const fig_spec *spec);
-/* [rows * multiple][heads][head_dim] or, where head_dim is 0, [rows * multiple][heads]. */
+/* A tensor [rows * multiple][heads][head_dim], or [rows * multiple][heads] if head_dim is 0. */
 fig_tensor fig_bench_rig_rows(fig_bench_rig *rig, const char *name, int32_t heads, int32_t head_dim,
                               int32_t multiple);
-/* i32, of the spec's sequences and pages; the engine's. */
+/* A page table of i32 for the spec's sequences, in the engine's memory. */
 fig_tensor fig_bench_rig_table(fig_bench_rig *rig, const fig_spec *spec);
-/* Pages of the spec's kind. */
+/* A cache with pages of the spec's shape. */
 fig_tensor fig_bench_rig_cache(fig_bench_rig *rig, const fig_spec *spec, const char *name);
-/* What ranks sum behind a projection, which is left out: rows so wide, and their norm; recorded by
- * fig_all_reduce_add_rms_norm, as often as one likes. */
+/* The tensors of an all-reduce of `width` columns with residual and norm, as after a projection
+ * (which is left out). fig_all_reduce_add_rms_norm may record it any number of times. */
 fig_rms_norm_op fig_bench_rig_sum(fig_bench_rig *rig, int32_t width);
-/* Lowers what was recorded for one bucket, opens an engine and binds each tensor but pages to
- * memory of the engine's. */
+/* Lowers the recorded program for one bucket, opens an engine, and binds each tensor except caches
+ * to memory of the engine. */
 int fig_bench_rig_open(fig_bench_rig *rig, const fig_bench_machine *machine, fig_bucket bucket);
-/* Made-up numbers in all of a tensor's memory, [count] of the dtype. */
+/* Fills a tensor of `count` elements of the dtype with synthetic numbers. */
 int fig_bench_rig_fill(fig_bench_rig *rig, const char *name, fig_dtype dtype, int64_t count);
-int fig_bench_rig_run(fig_bench_rig *rig, const fig_step *step); /* once, to its end */
-/* A rig that meets is timed on all ranks at once. */
+int fig_bench_rig_run(fig_bench_rig *rig, const fig_step *step); /* runs one step to its end */
+/* Times the program. If it has collectives, all ranks must call this together. */
 int fig_bench_rig_time(fig_bench_rig *rig, const fig_bench_machine *machine, const fig_step *step,
                        fig_timed *timed);
 void fig_bench_rig_close(fig_bench_rig *rig);
 
-/* The least power of two that is not below. */
+/* Rounds up to a power of two. */
 int32_t fig_bench_rig_round(int32_t value);
 
 #endif

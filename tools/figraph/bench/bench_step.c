@@ -1,12 +1,12 @@
-/* bench_step.c: figraph bench step, a decode step layer by layer, beside its attention alone.
+/* bench_step.c: figraph bench step, which times the layers of a decode step and their attention.
  *
- * Each layer turns, appends and attends what the layer before left, over caches of its own. Of a
- * layer's activation nothing else depends, since between it and its neighbours a model has GEMMs,
- * which are none of this library's. So the step is timed twice: serial, all launches one after
- * another as where GEMMs part them, and parallel, as the engine launches it, the activations beside
- * the rest. On several ranks each has its share of heads and columns, and sums over all of them
- * stand behind activation and attention. Invariant: what is timed was checked against float64
- * first, and all sizes of a call are of one run on one machine. */
+ * Each layer does RoPE, append and attention on the result of the layer before, over its own
+ * caches. Nothing here depends on a layer's activation: in a model, GEMMs are on both sides of it,
+ * and this library leaves them out. So the step is timed twice: serial, with all launches one after
+ * another as if GEMMs separated them, and parallel, as the engine launches it, with the activations
+ * beside the rest. On several ranks each has its share of heads and columns, and all-reduces follow
+ * activation and attention. Invariant: a step is checked against float64 before it is timed, and
+ * all sizes of a call are measured in one run on one machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 
 enum { LAYERS = 32, HOST_LAYERS = 2, LAYER_LIMIT = 256, FFN = 14336, HEAD_DIM = 128, PAGE = 16 };
 static const double TOLERANCE_ULP = 1;
-static const double SMALL = 1.0 / 1024; /* beside which an error is one of rounding on the way */
+static const double SMALL = 1.0 / 1024; /* below this, intermediate rounding dominates the error */
 
 static const fig_bench_column columns[] = {
     {"device", 0, -1},       {"chip", 0, -1},    {"cell", 18, -1},
@@ -38,15 +38,14 @@ typedef struct bench {
     fig_bench_table table;
     fig_bench_pool pool;
     fig_ranked ranked;
-    int32_t layers, ffn_width,
-        sum_width;          /* the last: 0: ranks sum nothing, as one has nothing to */
-    fig_bench_between form; /* FIG_BENCH_STEP or FIG_BENCH_STEP_APART */
+    int32_t layers, ffn_width, sum_width; /* columns of the sums over ranks; 0: one rank, no sums */
+    fig_bench_between form;               /* FIG_BENCH_STEP or FIG_BENCH_STEP_APART */
 } bench;
 
-/* What a cell takes, all layers together. */
+/* The times of a cell, for all layers together. */
 typedef struct times {
     fig_timed serial, parallel, attention;
-    fig_timed apart; /* serial, of a rank that sums nothing */
+    fig_timed apart; /* serial, without the sums over ranks */
 } times;
 
 /* ---- Checking ------------------------------------------------------------------------------ */
@@ -69,14 +68,14 @@ static int compare(const fig_bench_chain *chain, const char *name, const uint8_t
         const double value = truth_load(got, dtype, i);
         const double tolerance = TOLERANCE_ULP * truth_ulp(dtype, fmax(fabs(due[i]), SMALL));
         if (!(fabs(value - due[i]) <= tolerance))
-            return fig_report_failure("bench step: %s: %s: element %d of the last row is %.9g "
-                                      "where %.9g is due, and the tolerance is %.3g",
+            return fig_report_failure("bench step: %s: %s: element %d of the last row is %.9g and "
+                                      "must be %.9g, tolerance %.3g",
                                       chain->cell->name, name, i, value, due[i], tolerance);
     }
     return FIG_EXIT_FINE;
 }
 
-/* scratch: [3 * ffn_width] of the dtype, and due [ffn_width]. */
+/* Compares the activation of a row. scratch: [3 * ffn_width] of the dtype; due: [ffn_width]. */
 static int check_activation(const fig_bench_chain *chain, int32_t row, uint8_t *scratch,
                             double *due) {
     const int32_t width = chain->ffn_width;
@@ -91,7 +90,7 @@ static int check_activation(const fig_bench_chain *chain, int32_t row, uint8_t *
     return compare(chain, FIG_BENCH_ACT, act, due, width);
 }
 
-/* Runs the step once; of the activation the last row that has tokens is compared. */
+/* Runs the step once and compares the activation of the last row that has tokens. */
 static int check_step(fig_bench_chain *chain, double *worst_ulp) {
     const size_t bytes = fig_synthetic_bytes(chain->spec.dtype), width = (size_t)chain->ffn_width;
     uint8_t *scratch = malloc(3 * width * bytes);
@@ -188,7 +187,7 @@ static int measure_cell(bench *b, const fig_bench_cell *cell) {
     return FIG_EXIT_FINE;
 }
 
-/* Of the model's heads and columns. */
+/* Fills in the model's heads and columns. */
 static int take_share(bench *b, fig_bench_shape *shape) {
     const fig_spec model = {.size = sizeof model,
                             .dtype = FIG_BF16,
@@ -211,7 +210,8 @@ static int take_share(bench *b, fig_bench_shape *shape) {
 
 static int read_bench(const fig_arguments *arguments, bench *b) {
     const char *heads = fig_arguments_text(arguments, "--heads");
-    const char *kv = fig_arguments_text(arguments, "--kv");
+    static const char *const host_few[] = {"1x40", "2x33", NULL};
+    static const char *const few[] = {"1x512", "8x2048", "32x2048", NULL};
     fig_integer range = {.name = "--layers", .least = 1, .most = LAYER_LIMIT};
     int64_t layers = 0, width = 0;
     int code = fig_bench_rig_read_machine(arguments, &b->machine);
@@ -230,14 +230,15 @@ static int read_bench(const fig_arguments *arguments, bench *b) {
         fig_arguments_text(arguments, "--apart") != NULL ? FIG_BENCH_STEP_APART : FIG_BENCH_STEP;
     if (heads == NULL) heads = host ? "4/2" : "32/8";
     if (!fig_bench_cells_heads(heads, &set.shape.q_heads, &set.shape.kv_heads))
-        return fig_report_refuse("bench step: --heads: \"%s\" is not as 32/8 is", heads);
+        return fig_report_refuse("bench step: --heads: \"%s\" does not have the form 32/8", heads);
     code = take_share(b, &set.shape);
     if (code != FIG_EXIT_FINE) return code;
-    if (kv == NULL) kv = host ? "1x40,2x33" : "1x512,8x2048,32x2048";
-    return fig_bench_cells_list(&b->cells, &set, kv);
+    if (fig_arguments_text(arguments, "--kv") != NULL)
+        return fig_bench_cells_read(&b->cells, &set, arguments);
+    return fig_bench_cells_list(&b->cells, &set, host ? host_few : few);
 }
 
-/* Large enough for every cell's caches. */
+/* Opens a pool that is large enough for the caches of every cell. */
 static int open_pool(bench *b) {
     size_t half = 0;
     for (int32_t i = 0; i < b->cells.count; i++) {
@@ -285,25 +286,25 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_bench_step = {
     .name = "bench step",
-    .summary = "a layer of silu, RoPE, append and attention, beside its attention alone",
-    .notes = "Layers depend on each other: each turns and attends what the one before left, over\n"
-             "caches of its own. layer_us is one layer, its launches one after another;\n"
-             "parallel_us one with its activation beside the rest, as the engine launches a step;\n"
-             "attention_us one of the same layers with attention alone; above_us what the other\n"
-             "launches add to that. Heads, columns and times of several ranks are those of one;\n"
-             "behind its activation and its attention each layer sums over all of them, with\n"
-             "residual and norm, rows as wide as the model's heads: sums_us is what that "
-             "adds.\n\n" FIG_RANKED_NOTES,
-    .example = "figraph bench step --kv 1x512,8x2048,32x2048",
+    .summary = "a layer of silu, RoPE, append and attention, and its attention alone",
+    .notes = "Layers depend on each other: each works on the result of the layer before, over its "
+             "own caches. layer_us: one layer, with its launches one after another. parallel_us: "
+             "one layer with its activation beside the rest, as the engine launches a step. "
+             "attention_us: one layer with only attention. above_us: the time that the other "
+             "launches add to attention.\n\nWith several ranks, heads, columns and times are those "
+             "of one rank. After its activation and its attention each layer has an all-reduce "
+             "with residual and norm, with rows as wide as the model's heads; sums_us is the time "
+             "that they add.\n\n" FIG_RANKED_NOTES,
+    .example = "figraph bench step --kv 1x512 --kv 8x2048 --kv 32x2048",
     .run = run,
     .options =
         {
-            {"--heads", "Q/KV", "query and kv heads; without it 32/8"},
-            {"--kv", "CELLS", "rows of a step, see figraph bench attention --help"},
-            {"--layers", "N", "without it 32"},
-            {"--ffn-width", "N", "without it 14336"},
-            {"--apart", NULL,
-             "RoPE, append and attention as three nodes, not as the one of the step"},
+            {"--heads", "Q/KV", "query and kv heads; default 32/8"},
+            {"--kv", "LENS", "the rows of a step; may be repeated; see figraph plan --help",
+             .repeats = 1},
+            {"--layers", "N", "the number of layers; default 32"},
+            {"--ffn-width", "N", "columns of the activation's output; default 14336"},
+            {"--apart", NULL, "record RoPE, append and attention as three nodes instead of one"},
             FIG_RANKED_OPTION,
             FIG_BENCH_MACHINE_OPTIONS,
         },

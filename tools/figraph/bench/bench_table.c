@@ -1,4 +1,4 @@
-/* bench_table.c: what a bench found, as text, CSV and JSON from one table of columns. */
+/* bench_table.c: prints the results of a bench as text, CSV and JSON from one table of columns. */
 #include "tools/figraph/bench/bench_table.h"
 
 #include <assert.h>
@@ -26,6 +26,8 @@ int fig_bench_table_open(fig_bench_table *table, const fig_bench_column *columns
 }
 
 void fig_bench_table_close(fig_bench_table *table) {
+    for (int32_t i = 0; i < table->row_count * table->column_count; i++)
+        free(table->values[i].word);
     free(table->values);
     *table = (fig_bench_table){0};
 }
@@ -53,8 +55,18 @@ void fig_bench_table_word(fig_bench_table *table, const char *column, const char
     fig_bench_value *value = &row_of(table, table->row_count - 1)[column_named(table, column)];
     va_list list;
     va_start(list, format);
-    vsnprintf(value->word, sizeof value->word, format, list);
+    const int bytes = vsnprintf(NULL, 0, format, list) + 1;
     va_end(list);
+    free(value->word);
+    value->word = malloc((size_t)bytes); /* without memory the table lacks this word */
+    if (value->word == NULL) return;
+    va_start(list, format);
+    vsnprintf(value->word, (size_t)bytes, format, list);
+    va_end(list);
+}
+
+static const char *word_of(const fig_bench_value *value) {
+    return value->word != NULL ? value->word : "";
 }
 
 void fig_bench_table_number(fig_bench_table *table, const char *column, double number) {
@@ -86,18 +98,21 @@ double fig_bench_table_least(const fig_bench_table *table, const char *column) {
 
 /* ---- Three forms --------------------------------------------------------------------------- */
 
-/* How the columns stand on a screen. Narrow: a heading is in lines, one for each word of the name,
- * "chain" over "us"; a column is as wide as what stands in it; and what is the same in all rows is
- * told once, above. */
+/* The layout of the columns on a screen. In a narrow layout a heading has one line for each word
+ * of the name, for example "chain" over "us". A column is as wide as its contents. A value that
+ * all rows share is printed once, above the table. */
 typedef struct layout {
-    int widths[FIG_BENCH_COLUMN_LIMIT]; /* 0: not among the rows */
-    int lines;                          /* of the heading */
+    int widths[FIG_BENCH_COLUMN_LIMIT]; /* 0: the column is not printed */
+    int lines;                          /* the lines of the heading */
     int narrow;
 } layout;
 
 static const char *text_of(const fig_bench_column *column, const fig_bench_value *value,
                            char text[FIG_BENCH_WORD]) {
-    if (column->digits < 0) return value->word;
+    if (column->digits < 0) {
+        snprintf(text, FIG_BENCH_WORD, "%s", word_of(value));
+        return text;
+    }
     if (isnan(value->number)) return "-";
     snprintf(text, FIG_BENCH_WORD, "%.*f", column->digits, value->number);
     return text;
@@ -110,8 +125,8 @@ static int words_of(const char *name) {
     return words;
 }
 
-/* Finds what of a name stands in a line of the heading, whose last line has the last word. Returns
- * its bytes. */
+/* Finds the part of a name that stands in a line of the heading; the last line has the last
+ * word. Returns the number of bytes. */
 static int heading(const layout *of, const char *name, int line, const char **part) {
     *part = name;
     if (!of->narrow) return (int)strlen(name);
@@ -147,8 +162,8 @@ static int widest(const fig_bench_table *table, const layout *of, int column) {
     return most;
 }
 
-/* Takes off the rows what was not measured, and tells words and whole numbers once that are the
- * same in all of them. The first column says which row it is, and stays. */
+/* Removes columns without a measured value. Prints words and whole numbers that are the same in
+ * all rows once, above the table. The first column identifies the row and always stays. */
 static void print_alike(const fig_bench_table *table, layout *of) {
     char text[FIG_BENCH_WORD], line[FIG_BENCH_COLUMN_LIMIT * FIG_BENCH_WORD];
     int used = 0, seen = 0;
@@ -171,7 +186,8 @@ static int width_of(const fig_bench_table *table, const layout *of) {
     return width;
 }
 
-/* The last resort: the last columns say least, and the first says which row it is. */
+/* Removes the last columns if the table is still too wide, because they matter least. The first
+ * column stays, because it identifies the row. */
 static void leave_out(const fig_bench_table *table, layout *of) {
     char line[FIG_BENCH_COLUMN_LIMIT * FIG_BENCH_WORD];
     int used = 0;
@@ -229,7 +245,7 @@ void fig_bench_table_emit(const fig_bench_table *table) {
             const fig_bench_column *column = &table->columns[i];
             const fig_bench_value *value = &row_of(table, row)[i];
             if (column->digits < 0) {
-                fig_emit_text(&emit, column->name, value->word);
+                fig_emit_text(&emit, column->name, word_of(value));
             } else {
                 fig_emit_number(&emit, column->name, value->number);
             }
@@ -239,13 +255,13 @@ void fig_bench_table_emit(const fig_bench_table *table) {
     fig_emit_close(&emit);
 }
 
-/* Words hold no commas and no quotes: names of cells have a + where others have a comma. */
+/* Words contain no commas and no quotes, because cell names in a CSV have + instead of commas. */
 static void write_row(FILE *file, const fig_bench_table *table, int32_t row) {
     for (int i = 0; i < table->column_count; i++) {
         const fig_bench_value *value = &row_of(table, row)[i];
         if (i > 0) fputc(',', file);
         if (table->columns[i].digits < 0) {
-            fputs(value->word, file);
+            fputs(word_of(value), file);
         } else if (!isnan(value->number)) {
             fprintf(file, "%.*f", table->columns[i].digits, value->number);
         }

@@ -1,6 +1,6 @@
-/* bench_table.h: what a bench found, as text, CSV and JSON from one table of columns.
+/* bench_table.h: prints the results of a bench as text, CSV and JSON from one table of columns.
  *
- * Invariant: a row has a value for every column, and all three forms show the same ones. */
+ * Invariant: a row has a value for every column, and all three forms show the same values. */
 #ifndef FIG_TOOLS_BENCH_TABLE_H
 #define FIG_TOOLS_BENCH_TABLE_H
 
@@ -8,15 +8,16 @@
 
 #include "tools/figraph/terminal/arguments.h"
 
+/* FIG_BENCH_WORD: the largest number of bytes of a word in text. */
 enum { FIG_BENCH_WORD = 96, FIG_BENCH_COLUMN_LIMIT = 40 };
 
 typedef struct fig_bench_column {
-    const char *name;  /* NULL behind the last */
-    int width, digits; /* of the text; width 0: in CSV and JSON alone; digits below 0: a word */
+    const char *name;  /* NULL in the row after the last */
+    int width, digits; /* for text; width 0: not in text; digits below 0: a word */
 } fig_bench_column;
 
 typedef struct fig_bench_value {
-    char word[FIG_BENCH_WORD];
+    char *word;    /* NULL: no word */
     double number; /* NAN: not measured */
 } fig_bench_value;
 
@@ -31,21 +32,21 @@ typedef struct fig_bench_table {
 int fig_bench_table_open(fig_bench_table *table, const fig_bench_column *columns,
                          int32_t row_limit);
 void fig_bench_table_close(fig_bench_table *table);
-/* The row that comes next: words empty, numbers NAN. */
+/* Adds a row with empty words and all numbers NAN. */
 void fig_bench_table_add(fig_bench_table *table);
-/* Of the last row. */
+/* Sets a value in the last row. */
 __attribute__((format(printf, 3, 4))) void
 fig_bench_table_word(fig_bench_table *table, const char *column, const char *format, ...);
 void fig_bench_table_number(fig_bench_table *table, const char *column, double number);
-/* Of every row that has a number above 0 there; NAN where none has. */
+/* Returns the mean of a column over all rows with a number above 0; NAN if no row has one. */
 double fig_bench_table_mean(const fig_bench_table *table, const char *column);
 double fig_bench_table_least(const fig_bench_table *table, const char *column);
 
-/* As wide as its columns; narrow where the terminal has not so many. */
+/* Prints the table as wide as its columns; uses the narrow layout if the terminal is narrower. */
 void fig_bench_table_print(const fig_bench_table *table);
 void fig_bench_table_emit(const fig_bench_table *table); /* an array of objects, as JSON */
 int fig_bench_table_write(const fig_bench_table *table, const char *path);
-/* Writes what --csv asks for, and prints it as text or, with --json, as JSON. */
+/* Writes the CSV that --csv names, and prints the table as text or, with --json, as JSON. */
 int fig_bench_table_show(const fig_bench_table *table, const fig_arguments *arguments);
 
 #endif

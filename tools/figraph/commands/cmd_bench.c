@@ -1,4 +1,4 @@
-/* cmd_bench.c: figraph bench, whose parts time one thing each. */
+/* cmd_bench.c: figraph bench; each of its parts times one thing. */
 #include <figraph.h>
 
 #include "tools/figraph/bench/bench_parts.h"
@@ -14,7 +14,7 @@ static const fig_command *const parts[] = {&fig_bench_attention,
 
 const fig_command fig_cmd_bench = {
     .name = "bench",
-    .summary = "time attention, whole steps, operations, a replay, or sums over ranks",
+    .summary = "time attention, whole steps, single operations, replays or all-reduces",
     .example = "figraph bench attention --kv 8x2048",
     .parts = parts,
 };

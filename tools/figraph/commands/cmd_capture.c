@@ -1,6 +1,6 @@
-/* cmd_capture.c: figraph capture, from a model's shape to a .fig file.
+/* cmd_capture.c: figraph capture, which makes a .fig file from a model's shape.
  *
- * Records the standard step, lowers it for every bucket of the ladder and saves. */
+ * Records the standard step, lowers it for every bucket and saves the file. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 
 enum { NOTE_LIMIT = 64, KEY_BYTES = 128 };
 
-/* --note KEY=VALUE, as often as it was given. */
+/* The notes given by --note KEY=VALUE. */
 typedef struct given_notes {
     fig_note of[NOTE_LIMIT];
     char keys[NOTE_LIMIT][KEY_BYTES];
@@ -23,11 +23,11 @@ typedef struct given_notes {
 } given_notes;
 
 typedef struct captured {
-    const char *path, *why; /* why it is for this machine */
+    const char *path, *why; /* why: a phrase that tells why the file is for this machine */
     fig_archive_options archive;
     int64_t bytes;
     fig_graphs_info info;
-    const fig_source *share; /* of one rank, by which the file will be used */
+    const fig_source *share; /* the share of one rank that will use the file */
 } captured;
 
 static void emit_capture(const captured *file) {
@@ -64,9 +64,9 @@ static int read_notes(const fig_arguments *arguments, given_notes *notes) {
     for (const char *word; (word = fig_arguments_next(arguments, "--note", &at)) != NULL;) {
         const size_t key = strcspn(word, "=");
         if (word[key] == '\0' || key >= KEY_BYTES)
-            return fig_report_refuse("capture: --note: %s: it is KEY=VALUE", word);
+            return fig_report_refuse("capture: --note: %s: it must be KEY=VALUE", word);
         if (notes->count == NOTE_LIMIT)
-            return fig_report_refuse("capture: --note: more than %d", NOTE_LIMIT);
+            return fig_report_refuse("capture: --note: more than %d notes", NOTE_LIMIT);
         char *own = notes->keys[notes->count];
         memcpy(own, word, key);
         own[key] = '\0';
@@ -84,7 +84,7 @@ static int save(const fig_graphs *graphs, captured *file, int json) {
     if (fig_graphs_archive(graphs, file->path, &file->archive) != FIG_OK)
         return fig_report_status(file->path);
     if (stat(file->path, &status) != 0)
-        return fig_report_refuse("%s: it was saved and is gone", file->path);
+        return fig_report_refuse("%s: the file was saved, and then disappeared", file->path);
     file->bytes = (int64_t)status.st_size;
     fig_graphs_read_info(graphs, &file->info);
     if (json) {
@@ -116,6 +116,7 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &machine);
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
+    source.score = fig_arguments_text(arguments, "--score");
     share = source;
     if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &share);
     if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
@@ -130,22 +131,23 @@ static int run(const fig_arguments *arguments) {
 const fig_command fig_cmd_capture = {
     .name = "capture",
     .summary = "record and lower a model's decode step, and save it as a .fig file",
-    .notes = FIG_SOURCE_NOTES "\n\nThe file is written whole or not at all: what -o named before "
-                              "stays until then.",
+    .notes = FIG_SOURCE_NOTES "\n\nThe file is written whole or not at all. An existing file of "
+                              "that name stays until the new one is complete.",
     .example = "figraph capture --preset llama-3.1-8b-layer -o llama.fig",
     .run = run,
     .options =
         {
             FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
             FIG_SOURCE_CHANGES,
-            {"--ranks", "N", "tell a rank's share; the file is the model's and serves any number"},
-            {"--layers", "N", "layers of the step; without it the model's"},
+            {"--ranks", "N", "also print the share of one of N ranks; the file is the same"},
+            {"--layers", "N", "layers of the step; default: all layers of the model"},
+            {"--score", "TEXT",
+             "an expression for attention's scores; docs/scores.md has the words"},
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,
-            {"-o", "FILE", "where the file goes", FIG_OPTION_REQUIRED},
-            {"--note", "KEY=VALUE", "words to find in the file; as often as you like",
-             .repeats = 1},
-            {"--embed", NULL, "put the kernels' images in, for an archive; see inspect --images"},
+            {"-o", "FILE", "the file to write", FIG_OPTION_REQUIRED},
+            {"--note", "KEY=VALUE", "a note to store in the file; may be repeated", .repeats = 1},
+            {"--embed", NULL, "store the kernels' images in the file; see inspect --images"},
             {"--json", NULL, "print an object"},
         },
 };

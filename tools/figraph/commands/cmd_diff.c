@@ -1,26 +1,28 @@
-/* cmd_diff.c: figraph diff, in what two .fig files differ.
+/* cmd_diff.c: figraph diff, which prints the differences of two .fig files.
  *
- * The library finds and folds; here it is laid out. Invariant: what one has and the other lacks
- * stands before fields that both have. */
+ * inspect/diff.c finds the differences and folds repeated ones; this file prints them. Invariant:
+ * parts that only one file has come before fields that differ. */
 #include <stdio.h>
 #include <string.h>
 
-#include <figraph_unstable.h>
+#include <figraph.h>
 
 #include "tools/figraph/commands/commands.h"
+#include "tools/figraph/inspect/diff.h"
+#include "tools/figraph/inspect/failure.h"
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/report.h"
 
 enum { FIELD_COLUMN = 4, VALUE_COLUMN = 28, TEXT_BYTES = 1024 };
 
-/* What was told so far. */
+/* The state of the output. */
 typedef struct told {
     const fig_arguments *arguments;
-    fig_emit *emit;    /* NULL: text */
-    int32_t count;     /* of differences */
-    int in_fields;     /* 1: all of the structure was told */
-    char subject[256]; /* whose fields are being told */
+    fig_emit *emit;    /* NULL: print text */
+    int32_t count;     /* differences printed so far */
+    int in_fields;     /* 1: all differences of structure were printed */
+    char subject[256]; /* the part whose fields are being printed */
 } told;
 
 /* ---- Text */
@@ -32,7 +34,7 @@ static void print_title(const told *to) {
     printf(" differ\n");
 }
 
-/* ", of 32 such the first": what a folded difference stands for. */
+/* Prints a difference; if several were folded into it, their number and the first place follow. */
 static void print_rest(const fig_difference *of, int at, int indent, const char *text) {
     char sentence[TEXT_BYTES];
     if (of->times == 1) snprintf(sentence, sizeof sentence, "%s", text);
@@ -47,7 +49,7 @@ static void print_subject(const fig_difference *of) {
     print_rest(of, at, at, of->times > 1 ? of->subject : of->where);
 }
 
-/* A single place goes by its own name. */
+/* A difference in a single place is printed under that place's own name. */
 static void print_head(told *to, const fig_difference *of) {
     const char *subject = of->times > 1 ? of->subject : of->where;
     if (strcmp(to->subject, subject) == 0) return;
@@ -55,7 +57,7 @@ static void print_head(told *to, const fig_difference *of) {
     snprintf(to->subject, sizeof to->subject, "%s", subject);
 }
 
-/* Values that are too long to stand behind their field stand below it. */
+/* Values that are too long for the field's line are printed below it. */
 static void print_field(told *to, const fig_difference *of) {
     const char *a = of->a != NULL ? of->a : "absent", *b = of->b != NULL ? of->b : "absent";
     const int room = fig_columns() - VALUE_COLUMN;
@@ -74,7 +76,8 @@ static void print_field(told *to, const fig_difference *of) {
 static void print_difference(told *to, const fig_difference *of) {
     const int begins = to->count == 0 || (of->field != NULL && !to->in_fields);
     if (to->count == 0) print_title(to);
-    if (begins && of->field == NULL) printf("\nstructure: - the first alone has, + the second\n");
+    if (begins && of->field == NULL)
+        printf("\nstructure: - only in the first, + only in the second\n");
     if (begins && of->field != NULL) printf("\nfields of both\n");
     if (of->field == NULL) print_subject(of);
     if (of->field != NULL) print_field(to, of);
@@ -121,13 +124,13 @@ static void take(void *user, const fig_difference *of) {
 
 static fig_status tell(told *to, const fig_graphs *a, const fig_graphs *b) {
     fig_emit emit = {0};
-    if (fig_arguments_text(to->arguments, "--json") == NULL) return fig_graphs_diff(a, b, take, to);
+    if (fig_arguments_text(to->arguments, "--json") == NULL) return fig_diff_graphs(a, b, take, to);
     to->emit = &emit;
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, "a", to->arguments->operand);
     fig_emit_text(&emit, "b", to->arguments->second);
     fig_emit_array(&emit, "structure");
-    const fig_status status = fig_graphs_diff(a, b, take, to);
+    const fig_status status = fig_diff_graphs(a, b, take, to);
     fig_emit_close(&emit);
     if (!to->in_fields) {
         fig_emit_array(&emit, "fields");
@@ -147,7 +150,7 @@ static void print_same(const fig_arguments *arguments) {
 
 static int compare(const fig_arguments *arguments, const fig_graphs *a, const fig_graphs *b) {
     told to = {.arguments = arguments};
-    if (tell(&to, a, b) != FIG_OK) return fig_report_status("diff");
+    if (tell(&to, a, b) != FIG_OK) return fig_report_refuse("diff: %s", fig_failure_message());
     if (to.count == 0 && to.emit == NULL) print_same(arguments);
     return to.count > 0 ? FIG_EXIT_FAILED : FIG_EXIT_FINE;
 }
@@ -167,13 +170,14 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_diff = {
     .name = "diff",
-    .summary = "tell in what two .fig files differ",
+    .summary = "print the differences of two .fig files",
     .operand = "FILE",
     .second = "FILE",
-    .notes = "What one has and the other lacks stands first, then fields of what both have, down "
-             "to each param of a launch. What layers or buckets share is told once. Buckets are "
-             "the same by their limits and by what a worker reads at once.",
-    .failure = "they differ",
+    .notes = "First come the parts that only one file has, then the fields that differ, down to "
+             "each parameter of a launch. A difference that repeats in several layers or buckets "
+             "is printed once. Two buckets are matched if they have the same limits and the same "
+             "variant.",
+    .failure = "the files differ",
     .example = "figraph diff old.fig new.fig",
     .run = run,
     .options = {{"--json", NULL, "print an object"}},

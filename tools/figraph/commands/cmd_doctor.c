@@ -1,7 +1,7 @@
-/* cmd_doctor.c: figraph doctor, what this machine has, lacks and does wrong.
+/* cmd_doctor.c: figraph doctor, which examines this machine and reports faults and advice.
  *
- * Leaves the looking to fig_examine(); shows what it finds. Invariant: the exit code is 1
- * exactly where a fault is shown. */
+ * fig_examine() does the work; this file prints its findings. Invariant: the exit code is 1 if and
+ * only if a fault was printed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,8 @@ static void emit_finding(void *user, const fig_finding *finding) {
 
 /* ---- The command --------------------------------------------------------------------------- */
 
-/* What to try: the GPU of `ordinal`, -1: none; and ranks on so many of them, 0: on the host. */
+/* ordinal: the GPU to test, -1: none. gpus: the number of GPUs for ranks, 0: test ranks on the
+ * host. */
 typedef struct trying {
     int32_t ordinal, gpus;
 } trying;
@@ -66,7 +67,7 @@ static void note_gpu(void *user, const fig_finding *finding) {
         found->gpus = 1;
 }
 
-/* Ranks on one GPU alone are none, so where there is one nothing is told of them. */
+/* One GPU cannot run several ranks, so with a single GPU the test of ranks is skipped. */
 static fig_status examine(const trying *of, fig_find_callback find, showing *shown) {
     const int32_t most = of->gpus < RANK_LIMIT ? of->gpus : RANK_LIMIT;
     const fig_status status = fig_examine(of->ordinal, find, shown);
@@ -98,7 +99,7 @@ static int emit_all(const trying *of) {
     return shown.counts[FIG_VERDICT_FAULT] > 0 ? FIG_EXIT_FAILED : FIG_EXIT_FINE;
 }
 
-/* Without --device the first GPU is tried, where there is one. */
+/* Without --device the first GPU is tested, if there is one. */
 static int run(const fig_arguments *arguments) {
     const fig_integer range = {
         .name = "--device", .least = 0, .most = ORDINAL_LIMIT, .fallback = -1};
@@ -113,16 +114,16 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_doctor = {
     .name = "doctor",
-    .summary = "tell what this machine has, lacks and does wrong",
-    .notes = "Looks at the library, the driver, GPUs and whether they reach one another, cores and "
-             "memory, and NCCL; tries the driver for known faults, takes a few steps, and times "
-             "all-reduces over the GPUs, eight at most. Without a GPU it does so on the host.",
-    .failure = "a fault was found; advice alone is fine",
+    .summary = "examine this machine and report faults and advice",
+    .notes = "Looks at the library, the driver, the GPUs and the paths between them, cores, memory "
+             "and NCCL. Tests the driver for known faults, runs a few steps, and times all-reduces "
+             "over up to eight GPUs. Without a GPU it runs the steps and all-reduces on the host.",
+    .failure = "a fault was found (advice does not count)",
     .example = "figraph doctor --device 0",
     .run = run,
     .options =
         {
-            {"--device", "N", "the GPU to try; without it the first, if there is one"},
+            {"--device", "N", "the number of the GPU to test; default: the first GPU, if any"},
             {"--json", NULL, "print an object"},
         },
 };

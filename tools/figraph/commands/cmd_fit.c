@@ -1,7 +1,7 @@
-/* cmd_fit.c: figraph fit, may this machine, or another, run a .fig file as it is?
+/* cmd_fit.c: figraph fit, which tells whether a machine can run a .fig file as it is.
  *
- * No GPU is needed to ask for one. A file that does not load is answered for as well: a sound one
- * of another library is to be captured anew, a damaged one is refused. */
+ * The command needs no GPU to answer for a GPU. It also answers for a file that does not load: a
+ * sound file of another library must be captured anew, and a damaged file is refused. */
 #include <stdio.h>
 
 #include <figraph_unstable.h>
@@ -30,7 +30,8 @@ static const char *word_of(fig_fit fit) {
     return words[fit];
 }
 
-/* Before the first reason, so that of traits that are refused nothing is said. */
+/* Prints the head of the output before the first reason. If the traits are refused, nothing is
+ * printed. */
 static void begin(fitted *of) {
     if (of->begun) return;
     of->begun = 1;
@@ -61,8 +62,8 @@ static void take(void *user, fig_fit fit, const char *reason) {
 static int end(fitted *of, fig_fit fit) {
     static const char *const sentences[] = {
         [FIG_FIT_FINE] = "It fits.",
-        [FIG_FIT_WARNING] = "It fits, but for what stands above.",
-        [FIG_FIT_ANEW] = "Capture it anew: it runs there, if at all, slower than it could.",
+        [FIG_FIT_WARNING] = "It fits, with the warnings above.",
+        [FIG_FIT_ANEW] = "Capture it anew: it does not run there, or runs slower than it could.",
         [FIG_FIT_REFUSED] = "It does not run there."};
     begin(of);
     if (of->json) {
@@ -100,10 +101,10 @@ const fig_command fig_cmd_fit = {
     .name = "fit",
     .summary = "tell how well a .fig file fits this machine, or another",
     .operand = "FILE",
-    .notes = "Steps are right wherever they run. A file is to be captured anew where a capture for "
-             "the machine would cut steps otherwise, which is faster, or where this library cannot "
-             "read it.",
-    .failure = "it is to be captured anew, or does not run there",
+    .notes = "A file gives correct results on every machine that runs it. Capture it anew if a "
+             "capture for the machine would cut steps in another, faster way, or if this library "
+             "cannot read the file.",
+    .failure = "the file must be captured anew, or does not run there",
     .example = "figraph fit llama.fig --traits h100",
     .run = run,
     .options = {FIG_SOURCE_DEVICE, FIG_SOURCE_TRAITS, {"--json", NULL, "print an object"}},

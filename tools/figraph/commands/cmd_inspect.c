@@ -1,11 +1,13 @@
-/* cmd_inspect.c: figraph inspect, what a .fig file holds, in words, as JSON, or drawn. */
+/* cmd_inspect.c: figraph inspect, which prints a .fig file as text, JSON, a page or a drawing. */
 #include <stdio.h>
 #include <string.h>
 
 #include <figraph_archive.h>
-#include <figraph_unstable.h>
+#include <figraph.h>
 
 #include "tools/figraph/commands/commands.h"
+#include "tools/figraph/inspect/failure.h"
+#include "tools/figraph/inspect/inspect_print.h"
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/lengths.h"
 #include "tools/figraph/terminal/report.h"
@@ -25,16 +27,16 @@ static int read_format(const fig_arguments *arguments, fig_print_format *format)
     const int json = fig_arguments_text(arguments, "--json") != NULL;
     *format = json ? FIG_PRINT_JSON : FIG_PRINT_TEXT;
     if (name == NULL) return FIG_EXIT_FINE;
-    if (json) return fig_report_refuse("inspect: --format and --json: one of both is taken");
+    if (json) return fig_report_refuse("inspect: --format and --json: give only one of them");
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(name, names[i].name) != 0) continue;
         *format = names[i].format;
         return FIG_EXIT_FINE;
     }
-    return fig_report_refuse("inspect: --format: %s: it is html, svg or dot", name);
+    return fig_report_refuse("inspect: --format: %s: it must be html, svg or dot", name);
 }
 
-/* What is shown, as the options say. step: lengths are filled in where --kv is given. */
+/* Reads the options of the output; fills in lengths if --kv is given. */
 static int read_options(const fig_arguments *arguments, fig_print_options *options,
                         fig_lengths *lengths) {
     fig_integer range = {.name = "--bucket", .least = 1, .most = INT32_MAX, .fallback = 0};
@@ -43,7 +45,7 @@ static int read_options(const fig_arguments *arguments, fig_print_options *optio
     int code = fig_arguments_integer(arguments, &range, &bucket);
     if (code == FIG_EXIT_FINE) code = read_format(arguments, &options->format);
     if (code == FIG_EXIT_FINE && kv != NULL && options->format != FIG_PRINT_HTML)
-        code = fig_report_refuse("inspect: --kv: a step's split is shown with --format html alone");
+        code = fig_report_refuse("inspect: --kv: only --format html draws a step's split");
     if (code == FIG_EXIT_FINE && kv != NULL) code = fig_lengths_parse(lengths, kv, "inspect: --kv");
     options->bucket = (int32_t)bucket;
     options->columns = fig_columns();
@@ -51,7 +53,7 @@ static int read_options(const fig_arguments *arguments, fig_print_options *optio
     return code;
 }
 
-/* As sha256sum prints: the list that --trust of replay reads. */
+/* Prints in the format of sha256sum, which replay --trust reads. */
 static int print_images(const fig_graphs *graphs, const char *path) {
     fig_image_info info = {.size = sizeof info};
     int32_t i = 0;
@@ -59,7 +61,9 @@ static int print_images(const fig_graphs *graphs, const char *path) {
         printf("%s  %s/%s/%d.%d\n", info.sha256, info.operation, info.family,
                (int)info.compute_capability / 10, (int)info.compute_capability % 10);
     if (i > 0) return FIG_EXIT_FINE;
-    return fig_report_refuse("%s: no images are recorded: its maker was built without nvcc", path);
+    return fig_report_refuse("%s: no images are recorded: the library that made it was built "
+                             "without nvcc",
+                             path);
 }
 
 static int refuse_beside_images(const fig_arguments *arguments) {
@@ -67,7 +71,7 @@ static int refuse_beside_images(const fig_arguments *arguments) {
                                          "--json",   "--format", "--kv"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (fig_arguments_text(arguments, others[i]) != NULL)
-            return fig_report_refuse("inspect: --images and %s: one of both is taken", others[i]);
+            return fig_report_refuse("inspect: --images and %s: give only one of them", others[i]);
     return FIG_EXIT_FINE;
 }
 
@@ -81,15 +85,15 @@ static int print_file(const fig_arguments *arguments, int32_t ranks,
     if (code == FIG_EXIT_FINE && fig_arguments_text(arguments, "--images") != NULL) {
         code = print_images(graphs, arguments->operand);
     } else if (code == FIG_EXIT_FINE &&
-               fig_graphs_print(graphs, options, write_stdout, NULL) != FIG_OK) {
-        code = fig_report_status(arguments->operand);
+               fig_inspect_print(graphs, options, write_stdout, NULL) != FIG_OK) {
+        code = fig_report_refuse("%s: %s", arguments->operand, fig_failure_message());
     }
     fig_graphs_destroy(graphs);
     return code;
 }
 
 static int run(const fig_arguments *arguments) {
-    fig_print_options options = {.size = sizeof options};
+    fig_print_options options = {.file = arguments->operand};
     fig_step step = {.size = sizeof step};
     fig_lengths lengths = {0};
     int32_t ranks;
@@ -109,22 +113,22 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_inspect = {
     .name = "inspect",
-    .summary = "print what a .fig file holds",
+    .summary = "print the contents of a .fig file",
     .operand = "FILE",
     .notes =
-        "A page or a drawing shows the launches of one bucket: that of --bucket, else that which "
-        "the step of --kv takes, else the last. Where they repeat, layers are shown once. The "
-        "page is one file for any browser, and dot is Graphviz's.",
+        "A page or a drawing shows the launches of one bucket: the bucket of --bucket, the bucket "
+        "that the step of --kv takes, or the last bucket. Layers with equal launches are shown "
+        "once. The page is a single HTML file for any browser; dot is the format of Graphviz.",
     .example = "figraph inspect tutorial.fig --bucket 1",
     .run = run,
     .options =
         {
-            {"--bucket", "K", "the launches of the K-th bucket; without it the summary"},
+            {"--bucket", "K", "the launches of the K-th bucket; default: a summary of the file"},
             FIG_SOURCE_RANKS,
-            {"--all", NULL, "a line for each bucket, not one for each batch"},
-            {"--images", NULL, "SHA-256 of each image of kernels that it records, a line for each"},
-            {"--json", NULL, "print an object, which holds all buckets"},
-            {"--format", "NAME", "html, svg or dot: a page, a drawing, or one for Graphviz"},
-            {"--kv", "LENS", "with html: kv lengths of a step whose split is drawn, 8x4096 say"},
+            {"--all", NULL, "print a line for each bucket; default: a line for each batch"},
+            {"--images", NULL, "print the SHA-256 of each recorded kernel image"},
+            {"--json", NULL, "print an object that holds all buckets"},
+            {"--format", "NAME", "html, svg or dot: a page, a drawing, or input for Graphviz"},
+            {"--kv", "LENS", "with html, draw the split of a step of these kv lengths: 8x4096"},
         },
 };

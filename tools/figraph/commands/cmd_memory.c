@@ -1,19 +1,23 @@
-/* cmd_memory.c: figraph memory, what a .fig file will take of a device, before one is opened.
+/* cmd_memory.c: figraph memory, which tells how much memory an engine takes for a file or a preset.
  *
- * So that the owner of the device can size the KV cache by what is left. */
+ * With the answer the user can size the KV cache by the memory that is left. The command opens no
+ * device for a file, nor for a preset with --traits. */
 #include <stdio.h>
 
 #include <figraph.h>
 
 #include "tools/figraph/commands/commands.h"
+#include "tools/figraph/inspect/print.h"
+#include "tools/figraph/step/source.h"
+#include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/report.h"
-#include "tools/figraph/step/source.h"
 
 typedef struct told_memory {
-    const char *path;
+    const char *name; /* of the file or the preset */
+    int is_file;
     int32_t ranks;
-    fig_memory_info info; /* of one rank */
+    fig_memory_info info; /* for one rank */
 } told_memory;
 
 static uint64_t device_bytes(const fig_memory_info *memory) {
@@ -25,7 +29,7 @@ static void emit_memory(const told_memory *memory) {
     const int64_t ranks = memory->ranks;
     fig_emit emit = {0};
     fig_emit_object(&emit, NULL);
-    fig_emit_text(&emit, "file", memory->path);
+    fig_emit_text(&emit, memory->is_file ? "file" : "model", memory->name);
     fig_emit_integer(&emit, "workspace_bytes", (int64_t)info->workspace_bytes);
     fig_emit_integer(&emit, "plans_bytes", (int64_t)info->plan_bytes);
     fig_emit_integer(&emit, "state_bytes", (int64_t)info->state_bytes);
@@ -43,45 +47,71 @@ static void emit_memory(const told_memory *memory) {
 }
 
 static void print_bytes(const char *name, uint64_t bytes, const char *what) {
-    char number[FIG_REPORT_NUMBER];
-    printf("  %-10s%15s   %s\n", name, fig_report_number(number, (int64_t)bytes), what);
+    char number[FIG_REPORT_NUMBER], size[FIG_PRINT_NUMBER];
+    const int column =
+        printf("  %-10s%15s %11s   ", name, fig_report_number(number, (int64_t)bytes),
+               fig_print_bytes(size, bytes));
+    fig_columns_words(column, column, what);
 }
 
 static void print_together(const told_memory *memory) {
     const uint64_t ranks = (uint64_t)memory->ranks;
     if (ranks == 1) return;
     printf("\nall %d ranks together\n\n", memory->ranks);
-    print_bytes("device", ranks * device_bytes(&memory->info), "of all devices");
-    print_bytes("pinned", ranks * memory->info.pinned_bytes, "of the host, or of all hosts");
+    print_bytes("device", ranks * device_bytes(&memory->info), "on all devices");
+    print_bytes("pinned", ranks * memory->info.pinned_bytes, "on the host, or on all hosts");
     print_bytes("token", ranks * memory->info.token_bytes,
-                "of all KV caches; kv heads that ranks share count for each");
+                "in all KV caches; a kv head that several ranks hold counts for each");
 }
 
 static void print_memory(const told_memory *memory) {
     const fig_memory_info *info = &memory->info;
-    fig_report_name(memory->path);
+    fig_report_name(memory->name);
     if (memory->ranks > 1) printf(": one of %d ranks", memory->ranks);
-    printf(": bytes beside what the caller binds\n\n");
+    printf(": bytes in addition to the tensors that the caller binds\n\n");
     print_bytes("workspace", info->workspace_bytes, "partial results and their counters");
-    print_bytes("plans", info->plan_bytes, "one of the largest bucket, and one taken ahead");
-    print_bytes("state", info->state_bytes, "tensors that the engine owns, page tables say");
+    print_bytes("plans", info->plan_bytes, "a plan of the largest bucket, and a prefetched one");
+    print_bytes("state", info->state_bytes, "tensors that the engine owns, such as page tables");
     print_bytes("graphs", info->exec_bytes, "of all buckets; estimated from one H200");
-    print_bytes("device", device_bytes(info), "all of these");
-    print_bytes("pinned", info->pinned_bytes, "of the host: plans and pages on their way");
-    print_bytes("token", info->token_bytes, "of the KV cache, one token in all layers");
+    print_bytes("device", device_bytes(info), "the sum of the lines above");
+    print_bytes("pinned", info->pinned_bytes, "on the host: plans and pages in flight");
+    print_bytes("token", info->token_bytes, "in the KV cache: one token in all layers");
     print_together(memory);
+}
+
+/* Loads the file or lowers the preset. Returns FIG_EXIT_*. */
+static int open_graphs(const fig_arguments *arguments, const told_memory *memory,
+                       fig_graphs **graphs) {
+    fig_source source = {.name = memory->name, .spec.size = sizeof source.spec};
+    fig_source_machine machine;
+    if (memory->is_file) {
+        if (fig_arguments_text(arguments, "--traits") != NULL ||
+            fig_arguments_text(arguments, "--device") != NULL)
+            return fig_report_refuse("memory: --traits and --device are for --preset NAME; a file "
+                                     "names its machine");
+        return fig_graphs_load(graphs, memory->name) == FIG_OK ? FIG_EXIT_FINE
+                                                               : fig_report_status(memory->name);
+    }
+    if (fig_source_read_preset(source.name, &source.spec) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
+    const int code = fig_source_read_machine(arguments, &machine);
+    return code == FIG_EXIT_FINE ? fig_source_lower(&source, &machine.traits, graphs) : code;
 }
 
 static int run(const fig_arguments *arguments) {
     fig_integer range = {.name = "--slots", .least = 1, .most = INT32_MAX, .fallback = 0};
-    told_memory memory = {.path = arguments->operand, .info = {.size = sizeof memory.info}};
+    const char *preset = fig_arguments_text(arguments, "--preset");
+    told_memory memory = {.name = preset != NULL ? preset : arguments->operand,
+                          .is_file = preset == NULL,
+                          .info = {.size = sizeof memory.info}};
     fig_graphs *graphs;
     int64_t slots;
+    if ((preset == NULL) == (arguments->operand == NULL))
+        return fig_report_refuse("memory: FILE and --preset NAME: %s; give one of them",
+                                 preset == NULL ? "neither was given" : "both were given");
     int code = fig_arguments_integer(arguments, &range, &slots);
     if (code == FIG_EXIT_FINE) code = fig_source_read_ranks(arguments, &memory.ranks);
-    if (code != FIG_EXIT_FINE) return code;
-    if (fig_graphs_load(&graphs, memory.path) != FIG_OK) return fig_report_status(memory.path);
-    code = fig_source_divide(arguments, memory.ranks, &graphs);
+    if (code == FIG_EXIT_FINE) code = open_graphs(arguments, &memory, &graphs);
+    if (code == FIG_EXIT_FINE) code = fig_source_divide(arguments, memory.ranks, &graphs);
     if (code != FIG_EXIT_FINE) return code;
     if (fig_graphs_memory(graphs, (int32_t)slots, &memory.info) != FIG_OK) {
         code = fig_report_status("memory: --slots");
@@ -96,14 +126,18 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_memory = {
     .name = "memory",
-    .summary = "tell what a .fig file will take of a device",
-    .operand = "FILE",
-    .example = "figraph memory llama.fig --slots 8",
+    .summary = "tell how much memory an engine for a .fig file or a preset takes",
+    .operand = "[FILE]",
+    .example = "figraph memory --preset llama-3.1-8b --traits a100",
     .run = run,
     .options =
         {
-            {"--slots", "N", "plans on their way at once, 2 to 64; without it 4"},
+            {"--preset", "NAME", "a model that the library knows; figraph presets lists them",
+             FIG_OPTION_ONE_OF},
+            {"--slots", "N", "plans in flight at once, 2 to 64; default 4"},
             FIG_SOURCE_RANKS,
+            FIG_SOURCE_DEVICE,
+            FIG_SOURCE_TRAITS,
             {"--json", NULL, "print an object"},
         },
 };

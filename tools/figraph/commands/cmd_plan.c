@@ -1,10 +1,11 @@
-/* cmd_plan.c: figraph plan, how one step's KV work is cut among the workers.
+/* cmd_plan.c: figraph plan, which draws how one step's KV work is cut among the workers.
  *
- * Layers that see as much are a class and are split alike, so one of each class is lowered. The
- * library reports the split of the first attention: where there are two classes, both are lowered
- * twice, in either order, so that each is planned in the bucket that their whole step takes.
- * Nothing runs. Invariant: the rows of each worker, which the library does not report, are walked
- * along the same line of tiles that it cuts, and the sum of both is checked. */
+ * Layers with the same window form a class and are split alike, so one layer of each class is
+ * lowered. The library reports only the split of the first attention. With two classes, the pair of
+ * layers is therefore lowered twice, once in each order, so that each class is planned in the
+ * bucket that the whole step takes. Nothing runs. Invariant: the library does not report the rows
+ * of each worker, so this file walks the same line of tiles, and checks that the number of tiles
+ * agrees. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,16 +22,17 @@
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/vocabulary.h"
 
-enum { CLASS_LIMIT = 2 };
+enum { CLASS_LIMIT = 2, NARROW_TOKENS = 8 }; /* rows of more query tokens are chunks */
 
-/* Layers that see as much, and their split. */
+/* Layers with the same window, and their split. */
 typedef struct planned_class {
     int32_t window; /* 0: all tokens */
     int32_t layers;
     fig_graphs *graphs;
     fig_plan_report report;
     int32_t *worker_tiles, *worker_rows; /* [report.workers] */
-    int32_t longest_workers;             /* who share the longest row */
+    int32_t longest_workers;             /* the number of workers that share the longest row */
+    int32_t *strip_tiles, *strip_pieces; /* [report.strip_workers] */
 } planned_class;
 
 typedef struct planned_step {
@@ -41,14 +43,14 @@ typedef struct planned_step {
     int32_t class_count;
     fig_graphs_info info;
     fig_bucket_info bucket;
-    int32_t longest; /* the row with most tokens */
+    int32_t longest; /* the row with the most tokens */
 } planned_step;
 
 static int read_lengths(const fig_arguments *arguments, fig_lengths *lengths) {
     fig_integer range = {.name = "--batch", .least = 1, .most = FIG_LENGTHS_LIMIT};
     const char *text = fig_arguments_text(arguments, "--kv");
     int64_t batch;
-    int code = fig_lengths_parse(lengths, text, "plan: --kv");
+    int code = fig_lengths_parse_queries(lengths, text, "plan: --kv");
     if (code != FIG_EXIT_FINE) return code;
     range.fallback = lengths->count;
     code = fig_arguments_integer(arguments, &range, &batch);
@@ -56,26 +58,42 @@ static int read_lengths(const fig_arguments *arguments, fig_lengths *lengths) {
     return fig_lengths_repeat(lengths, (int32_t)batch, "plan: --kv");
 }
 
+/* If the list gives query tokens, makes the spec that of a packed program. Its rows then have room
+ * for the largest number of query tokens in the list. */
+static void pack(planned_step *plan) {
+    const fig_lengths *lengths = &plan->lengths;
+    fig_spec *spec = &plan->source.spec;
+    if (lengths->queries == NULL) return;
+    if (spec->row_tokens < 1) spec->row_tokens = 1;
+    for (int32_t row = 0; row < lengths->count; row++)
+        if (lengths->queries[row] > spec->row_tokens) spec->row_tokens = lengths->queries[row];
+    spec->query_limit = (int64_t)spec->batch_limit * spec->row_tokens;
+    if (spec->row_tokens > NARROW_TOKENS) spec->query_limit = fig_lengths_queries(lengths);
+}
+
 static int read_arguments(const fig_arguments *arguments, planned_step *plan) {
     int code = fig_source_read(arguments, &plan->source);
     if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &plan->source);
     if (code == FIG_EXIT_FINE) code = read_lengths(arguments, &plan->lengths);
     if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &plan->machine);
+    if (code == FIG_EXIT_FINE) pack(plan);
     return code;
 }
 
-/* Tiles begin at multiples of their size, the first being the one with the first token seen. */
+/* Tiles begin at multiples of their size. The first one holds the first token that a query sees. */
 static int32_t row_tiles(const planned_step *plan, const planned_class *class, int32_t row) {
     int32_t tile = class->report.tile_tokens, length = plan->lengths.values[row];
-    int32_t first = length - plan->info.spec->row_tokens + 1 - class->window;
-    if (length == 0) return 0;
+    const int32_t *queries = plan->lengths.queries;
+    const int32_t own = queries != NULL ? queries[row] : plan->info.spec->row_tokens;
+    int32_t first = length - own + 1 - class->window;
+    if (length == 0 || own == 0 || own > NARROW_TOKENS) return 0;
     if (class->window == 0 || first < 0) first = 0;
     return (length + tile - 1) / tile - first / tile;
 }
 
-/* Walks rows, head groups and workers together; who reads of a row is counted for it once. */
+/* Walks rows, head groups and workers together. A worker counts once for each row that it reads. */
 static void count_rows(const planned_step *plan, planned_class *class) {
-    int32_t groups = plan->info.spec->kv_heads / class->report.heads;
+    int32_t groups = class->report.groups;
     int32_t worker = 0, left = class->worker_tiles[0];
     int64_t walked = 0;
     for (int32_t row = 0; row < plan->lengths.count; row++) {
@@ -107,11 +125,12 @@ static void find_classes(planned_step *plan) {
         plan->classes[plan->class_count++] = (planned_class){.layers = spec->layers - windowed};
 }
 
-/* One layer of each class, that of `class` first. */
+/* Lowers one layer of each class, with the layer of `class` first. */
 static int lower_class(const planned_step *plan, planned_class *class) {
     fig_source source = plan->source;
     fig_spec *spec = &source.spec;
     spec->layers = plan->class_count;
+    spec->dense_layers = spec->dense_width = 0;
     for (int i = 0; i < 8; i++)
         spec->window_layers[i] = spec->plain_layers[i] = 0; /* RoPE does not change the split */
     if (plan->class_count > 1) spec->window_layers[0] = class->window > 0 ? 1 : 2;
@@ -119,8 +138,10 @@ static int lower_class(const planned_step *plan, planned_class *class) {
 }
 
 static int plan_class(planned_step *plan, planned_class *class) {
-    fig_step step = {
-        .size = sizeof step, .rows = plan->lengths.count, .kv_lengths = plan->lengths.values};
+    fig_step step = {.size = sizeof step,
+                     .rows = plan->lengths.count,
+                     .kv_lengths = plan->lengths.values,
+                     .query_counts = plan->lengths.queries};
     int code = lower_class(plan, class);
     if (code != FIG_EXIT_FINE) return code;
     class->report.size = sizeof class->report;
@@ -130,11 +151,18 @@ static int plan_class(planned_step *plan, planned_class *class) {
     size_t workers = (size_t) class->report.workers;
     class->worker_tiles = calloc(workers + 1, sizeof *class->worker_tiles);
     class->worker_rows = calloc(workers + 1, sizeof *class->worker_rows);
-    if (class->worker_tiles == NULL || class->worker_rows == NULL) {
-        return fig_report_refuse("plan: no memory for %zu workers", workers);
+    const size_t strip_workers = (size_t) class->report.strip_workers;
+    class->strip_tiles = calloc(strip_workers + 1, sizeof *class->strip_tiles);
+    class->strip_pieces = calloc(strip_workers + 1, sizeof *class->strip_pieces);
+    if (class->worker_tiles == NULL || class->worker_rows == NULL || class->strip_tiles == NULL ||
+        class->strip_pieces == NULL) {
+        return fig_report_refuse("plan: no memory for %zu workers", workers + strip_workers);
     }
     class->report.worker_tiles = class->worker_tiles;
     class->report.worker_capacity = class->report.workers;
+    class->report.strip_worker_tiles = class->strip_tiles;
+    class->report.strip_worker_pieces = class->strip_pieces;
+    class->report.strip_worker_capacity = class->report.strip_workers;
     plan->info.size = sizeof plan->info;
     plan->bucket.size = sizeof plan->bucket;
     if (fig_graphs_plan(class->graphs, &step, &class->report) != FIG_OK ||
@@ -149,7 +177,10 @@ static int plan_class(planned_step *plan, planned_class *class) {
 static int make_plan(planned_step *plan) {
     int code = FIG_EXIT_FINE;
     for (int32_t row = 1; row < plan->lengths.count; row++) {
-        if (plan->lengths.values[row] > plan->lengths.values[plan->longest]) plan->longest = row;
+        const int32_t *queries = plan->lengths.queries;
+        const int is_chunk = queries != NULL && queries[row] > NARROW_TOKENS;
+        if (!is_chunk && plan->lengths.values[row] > plan->lengths.values[plan->longest])
+            plan->longest = row;
     }
     find_classes(plan);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < plan->class_count; i++)
@@ -173,19 +204,28 @@ static void print_step(const planned_step *plan) {
     fig_source_print_share(&plan->source.model, &plan->source.spec, plan->source.ranks);
     printf("  step      %s of %s: %s\n", fig_report_count(a, plan->lengths.count, "row"), lengths,
            fig_report_count(b, fig_lengths_total(&plan->lengths), "token"));
+    if (plan->lengths.queries != NULL)
+        printf("  queries   %s, packed\n",
+               fig_report_count(a, fig_lengths_queries(&plan->lengths), "query token"));
     printf(
         "  bucket    %d of %d: up to %s and %s\n", report->bucket, plan->info.bucket_count,
         fig_report_count(a, plan->bucket.bucket.batch, "row"),
         fig_report_count(b, (int64_t)plan->bucket.bucket.batch * plan->bucket.bucket.kv, "token"));
-    printf("  variant   %d of %s at once, tiles of %d tokens, %s\n", report->heads,
-           fig_report_count(a, plan->info.spec->kv_heads, "kv head"), report->tile_tokens,
-           fig_report_count(b, report->workers, "worker"));
+    if (plan->info.spec->latent_dim > 0) {
+        printf("  variant   %s at once, tiles of %d tokens, %s\n",
+               fig_report_count(a, plan->info.spec->q_heads / report->groups, "q head"),
+               report->tile_tokens, fig_report_count(b, report->workers, "worker"));
+    } else {
+        printf("  variant   %d of %s at once, tiles of %d tokens, %s\n", report->heads,
+               fig_report_count(a, plan->info.spec->kv_heads, "kv head"), report->tile_tokens,
+               fig_report_count(b, report->workers, "worker"));
+    }
     printf("  plan      %s bytes of at most %s\n",
            fig_report_number(a, (int64_t)report->plan_bytes),
            fig_report_number(b, (int64_t)report->plan_bytes_limit));
 }
 
-/* What the class sees, where not every layer sees all. */
+/* Prints the window and the split of a class. */
 static void print_class(const planned_step *plan, const planned_class *class) {
     const fig_plan_report *report = &class->report;
     char a[FIG_REPORT_COUNT];
@@ -205,12 +245,38 @@ static void print_class(const planned_step *plan, const planned_class *class) {
         printf("%d to %d, %.2f on average\n", report->tiles_least, report->tiles_most,
                mean_tiles(class));
     }
+    if (report->by_units)
+        printf("  units     %d in the fullest worker: 16 a tile, %d more at the start of a row\n",
+               report->units_most, report->once);
     printf("  partials  %d of at most %d\n", report->partials, report->partial_limit);
 }
 
-/* What the split is for: how long the step would take if nobody shared the longest row. */
+/* Prints the strips of a class's chunks. */
+static void print_strips(const planned_class *class) {
+    const fig_plan_report *report = &class->report;
+    const fig_draw_loads loads = {.counted = "parts",
+                                  .tiles = class->strip_tiles,
+                                  .rows = class->strip_pieces,
+                                  .workers = report->strip_workers,
+                                  .most = report->strip_tiles_most};
+    char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
+    if (report->chunks == 0) return;
+    printf("\n  chunks    %s in %s, tiles of %d tokens\n",
+           fig_report_count(a, report->chunks, "row"), fig_report_count(b, report->strips, "strip"),
+           report->strip_tile_tokens);
+    printf("  tiles     %s; each of %d workers has %d to %d\n",
+           fig_report_number(a, report->strip_tiles), report->strip_workers,
+           report->strip_tiles_least, report->strip_tiles_most);
+    printf("  partials  %s of query vectors, of at most %s\n",
+           fig_report_number(a, report->strip_partials),
+           fig_report_number(b, report->strip_partial_limit));
+    printf("\ntiles of strips of each worker, and how many parts of strips it does\n\n");
+    fig_draw_bars(&loads);
+}
+
+/* Prints how much work the longest row would be for its workers without a split. */
 static void print_longest(const planned_step *plan, const planned_class *class) {
-    int32_t groups = plan->info.spec->kv_heads / class->report.heads;
+    int32_t groups = class->report.groups;
     char each[FIG_REPORT_NUMBER], who[32] = "one worker", sentence[160];
     if (class->longest_workers <= groups) return;
     if (groups > 1) snprintf(who, sizeof who, "%d workers", groups);
@@ -226,17 +292,20 @@ static void print_plan(const planned_step *plan) {
     print_step(plan);
     for (int32_t i = 0; i < plan->class_count; i++) {
         const planned_class *class = &plan->classes[i];
-        fig_draw_loads loads = {.tiles = class->worker_tiles,
+        fig_draw_loads loads = {.counted = "rows",
+                                .tiles = class->worker_tiles,
                                 .rows = class->worker_rows,
                                 .workers = class->report.workers,
                                 .most = class->report.tiles_most};
         print_class(plan, class);
-        if (class->report.tiles == 0) continue;
-        printf("\ntiles of each worker, and how many rows it reads\n\n");
-        fig_draw_bars(&loads);
-        print_longest(plan, class);
+        if (class->report.tiles > 0) {
+            printf("\ntiles of each worker, and how many rows it reads\n\n");
+            fig_draw_bars(&loads);
+            print_longest(plan, class);
+        }
+        print_strips(class);
     }
-    if (plan->classes[0].report.tiles == 0)
+    if (plan->classes[0].report.tiles == 0 && plan->classes[0].report.chunks == 0)
         printf("\nEvery row is idle: there is nothing to cut.\n");
 }
 
@@ -244,6 +313,23 @@ static void emit_array(fig_emit *emit, const char *key, const int32_t *values, i
     fig_emit_array(emit, key);
     for (int32_t i = 0; i < count; i++)
         fig_emit_integer(emit, NULL, values[i]);
+    fig_emit_close(emit);
+}
+
+static void emit_strips(fig_emit *emit, const planned_class *class) {
+    const fig_plan_report *report = &class->report;
+    fig_emit_object(emit, "chunks");
+    fig_emit_integer(emit, "rows", report->chunks);
+    fig_emit_integer(emit, "strips", report->strips);
+    fig_emit_integer(emit, "pieces", report->strip_pieces);
+    fig_emit_integer(emit, "tile_tokens", report->strip_tile_tokens);
+    fig_emit_integer(emit, "tiles", report->strip_tiles);
+    fig_emit_integer(emit, "tiles_least", report->strip_tiles_least);
+    fig_emit_integer(emit, "tiles_most", report->strip_tiles_most);
+    fig_emit_integer(emit, "partial_vectors", report->strip_partials);
+    fig_emit_integer(emit, "partial_vector_limit", report->strip_partial_limit);
+    emit_array(emit, "worker_tiles", class->strip_tiles, report->strip_workers);
+    emit_array(emit, "worker_pieces", class->strip_pieces, report->strip_workers);
     fig_emit_close(emit);
 }
 
@@ -256,10 +342,13 @@ static void emit_class(fig_emit *emit, const planned_class *class) {
     fig_emit_integer(emit, "tiles_least", report->tiles_least);
     fig_emit_integer(emit, "tiles_most", report->tiles_most);
     fig_emit_number(emit, "tiles_mean", mean_tiles(class));
+    if (report->by_units) fig_emit_integer(emit, "units_most", report->units_most);
+    if (report->by_units) fig_emit_integer(emit, "units_once", report->once);
     fig_emit_integer(emit, "partials", report->partials);
     fig_emit_integer(emit, "partial_limit", report->partial_limit);
     emit_array(emit, "worker_tiles", class->worker_tiles, report->workers);
     emit_array(emit, "worker_rows", class->worker_rows, report->workers);
+    if (report->strip_workers > 0) emit_strips(emit, class);
     fig_emit_close(emit);
 }
 
@@ -272,6 +361,8 @@ static void emit_plan(const planned_step *plan) {
     fig_vocabulary_share(&emit, &plan->source.model, plan->source.ranks);
     fig_emit_integer(&emit, "rows", plan->lengths.count);
     fig_emit_integer(&emit, "kv_tokens", fig_lengths_total(&plan->lengths));
+    if (plan->lengths.queries != NULL)
+        fig_emit_integer(&emit, "query_tokens", fig_lengths_queries(&plan->lengths));
     fig_vocabulary_open_bucket(&emit, "bucket", report->bucket, &plan->bucket);
     fig_emit_close(&emit);
     fig_emit_integer(&emit, "plan_bytes", (int64_t)report->plan_bytes);
@@ -297,6 +388,8 @@ static int run(const fig_arguments *arguments) {
     for (int i = 0; i < CLASS_LIMIT; i++) {
         free(plan.classes[i].worker_rows);
         free(plan.classes[i].worker_tiles);
+        free(plan.classes[i].strip_tiles);
+        free(plan.classes[i].strip_pieces);
         fig_graphs_destroy(plan.classes[i].graphs);
     }
     fig_lengths_finish(&plan.lengths);
@@ -306,9 +399,12 @@ static int run(const fig_arguments *arguments) {
 const fig_command fig_cmd_plan = {
     .name = "plan",
     .summary = "draw how one step's KV work is cut among the workers",
-    .notes = "LENS are kv lengths, this step's token included: \"32768,39x512\" is one row and 39 "
-             "equal ones; a single length is repeated for every row; 0 is an idle "
-             "row.\n\n" FIG_SOURCE_NOTES,
+    .notes = "LENS is a list of kv lengths, this step's token included. \"32768,39x512\" is one "
+             "row of 32768 tokens and 39 rows of 512. A single length is repeated for every row; 0 "
+             "is an idle row. \"4x2000:3+512:8\" also gives each row's number of query tokens, for "
+             "a program whose rows are packed; a row without one has 1. A row of more than 8, up "
+             "to 4096, is a chunk of a prompt, whose strips are drawn by themselves: "
+             "\"4x2000+8192:512\".\n\n" FIG_SOURCE_NOTES,
     .example = "figraph plan --preset llama-3.1-8b --kv 32768,39x512 --traits h200",
     .run = run,
     .options =
@@ -316,8 +412,8 @@ const fig_command fig_cmd_plan = {
             FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
             FIG_SOURCE_CHANGES,
             FIG_SOURCE_RANKS,
-            {"--batch", "N", "rows of the step; without it as many as lengths"},
-            {"--kv", "LENS", "kv length of each row", FIG_OPTION_REQUIRED},
+            {"--batch", "N", "rows of the step; default: the number of lengths"},
+            {"--kv", "LENS", "the kv length of each row", FIG_OPTION_REQUIRED},
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,
             {"--json", NULL, "print an object"},

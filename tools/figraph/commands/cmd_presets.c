@@ -1,4 +1,4 @@
-/* cmd_presets.c: figraph presets, the models that the library knows by name. */
+/* cmd_presets.c: figraph presets, which lists the models that the library knows by name. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -41,7 +41,7 @@ static void emit_preset(fig_emit *emit, const char *name, const fig_spec *spec) 
 
 enum { NAME_COLUMNS = 18, TRAITS_BYTES = 128 };
 
-/* Traits so far, of at most TRAITS_BYTES with what stands behind them. */
+/* The traits collected so far; TRAITS_BYTES also covers the text after them. */
 typedef struct traits {
     char text[TRAITS_BYTES];
     size_t used;
@@ -55,7 +55,7 @@ __attribute__((format(printf, 2, 3))) static void add(traits *of, const char *fo
     if (count > 0 && of->used + (size_t)count < sizeof of->text) of->used += (size_t)count;
 }
 
-/* What sets it apart from a llama. */
+/* Describes the differences between a model and a llama. */
 static void describe_traits(const fig_spec *spec, traits *of) {
     char number[FIG_REPORT_NUMBER];
     const int32_t plain = fig_source_plain_layers(spec);
@@ -71,7 +71,7 @@ static void describe_traits(const fig_spec *spec, traits *of) {
             fig_source_window_layers(spec));
 }
 
-/* Its traits stand behind it, or below it where the line has no room. */
+/* Prints the traits after the name, or below it if the line has no room. */
 static void print_preset(const char *name, const fig_spec *spec) {
     char heads[24], ffn_width[FIG_REPORT_NUMBER], kv_limit[FIG_REPORT_NUMBER];
     traits apart;
@@ -116,7 +116,7 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_presets = {
     .name = "presets",
-    .summary = "list the models that the library knows",
+    .summary = "list the models that the library knows by name",
     .example = "figraph presets --json",
     .run = run,
     .options = {{"--json", NULL, "print an array of objects"}},

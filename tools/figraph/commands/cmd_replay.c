@@ -1,7 +1,8 @@
-/* cmd_replay.c: figraph replay, a .fig file restored and run on made-up data.
+/* cmd_replay.c: figraph replay, which loads a .fig file and runs steps of synthetic data.
  *
- * Step by step: feed, step, wait, and with --check compare. Only the step and its wait are timed.
- * Programs with calls are refused by the engine, since this program has no callbacks. */
+ * For each step the command writes inputs, runs the step, waits for its end and, with --check,
+ * compares the outputs. Only the step and its wait are timed. The engine refuses programs with
+ * calls, because this command has no callbacks. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,14 +23,14 @@
 enum { STEPS_LIMIT = 1000000, DEFAULT_ROWS = 8 };
 static const int64_t WAIT_US = 60000000;
 
-/* What one step came to. */
+/* The measurements of one step. */
 typedef struct sample {
     int32_t bucket;
     double worst_ulp;
     int64_t ns;
 } sample;
 
-/* The steps that one bucket served. */
+/* The measurements of all steps of one bucket. */
 typedef struct bucket_summary {
     fig_bucket_info info;
     int32_t bucket, steps;
@@ -41,7 +42,7 @@ typedef struct replay {
     const char *path;
     fig_device device;
     fig_trusted trusted;
-    const fig_trust *trust; /* NULL: the library's own kernels run */
+    const fig_trust *trust; /* the file's kernels that may run; NULL: use the library's own */
     int32_t rows, steps;
     uint64_t seed;
     int checked, json;
@@ -50,7 +51,7 @@ typedef struct replay {
     fig_session session;
     fig_schedule schedule;
     fig_check check;
-    sample *samples; /* [steps]; those that ran are sorted by bucket in the end */
+    sample *samples; /* [steps]; summarise sorts the first `ran` of them by bucket */
     int32_t ran, idle_rows;
     int64_t tokens, row_count;
     bucket_summary *summaries; /* [summary_count] */
@@ -74,20 +75,20 @@ static int read_rows(const fig_arguments *arguments, replay_run *replay) {
     int code = fig_arguments_integer(arguments, &range, &rows);
     if (code != FIG_EXIT_FINE) return code;
     if (rows > most) {
-        return fig_report_refuse("replay: --kv: %" PRId64 " lengths, %s takes %d rows", rows,
-                                 replay->path, most);
+        return fig_report_refuse("replay: --kv: %" PRId64 " lengths, %s takes at most %d rows",
+                                 rows, replay->path, most);
     }
     replay->rows = (int32_t)rows;
     if (text == NULL) return FIG_EXIT_FINE;
     code = fig_lengths_repeat(&replay->start, replay->rows, "replay: --kv");
     for (int32_t r = 0; code == FIG_EXIT_FINE && r < replay->rows; r++) {
         int32_t length = replay->start.values[r];
-        if (length > 0 && length < info.spec->row_tokens)
-            code = fig_report_refuse("replay: --kv: %d tokens, a row of %s has %d queries", length,
-                                     replay->path, info.spec->row_tokens);
+        if (length > 0 && length < fig_schedule_least(info.spec))
+            code = fig_report_refuse("replay: --kv: %d tokens, but a row of %s has %d queries",
+                                     length, replay->path, fig_schedule_least(info.spec));
         if (length > info.spec->kv_limit)
-            code = fig_report_refuse("replay: --kv: %d tokens, %s takes %d in a sequence", length,
-                                     replay->path, info.spec->kv_limit);
+            code = fig_report_refuse("replay: --kv: %d tokens, a sequence of %s has at most %d",
+                                     length, replay->path, info.spec->kv_limit);
     }
     return code;
 }
@@ -134,7 +135,7 @@ static int open_replay(replay_run *replay) {
     return code == FIG_EXIT_FINE ? fig_session_open(&replay->session, &options) : code;
 }
 
-/* The names of the rows' sequences go with the step: rows and sequences are not in one order. */
+/* The step names the sequence of each row, because rows and sequences are in different orders. */
 static int run_step(replay_run *replay) {
     fig_session *session = &replay->session;
     const fig_schedule *schedule = &replay->schedule;
@@ -143,6 +144,7 @@ static int run_step(replay_run *replay) {
     fig_step step = {.size = sizeof step,
                      .rows = schedule->rows,
                      .kv_lengths = schedule->lengths,
+                     .query_counts = schedule->is_packed ? schedule->queries : NULL,
                      .sequences = session->sequences};
     int code = fig_session_prepare(session, &step);
     if (code != FIG_EXIT_FINE) return code;
@@ -191,16 +193,15 @@ static int compare_samples(const void *a, const void *b) {
     return (x->ns > y->ns) - (x->ns < y->ns);
 }
 
-static void summarise(replay_run *replay) {
+static int summarise(replay_run *replay) {
     qsort(replay->samples, (size_t)replay->ran, sizeof(sample), compare_samples);
     for (int32_t i = 0; i < replay->ran;) {
         int32_t first = i;
         bucket_summary *summary = &replay->summaries[replay->summary_count++];
         summary->bucket = replay->samples[first].bucket;
         summary->info.size = sizeof summary->info;
-        fig_status status = fig_graphs_bucket(replay->graphs, summary->bucket, &summary->info);
-        assert(status == FIG_OK);
-        (void)status;
+        if (fig_graphs_bucket(replay->graphs, summary->bucket, &summary->info) != FIG_OK)
+            return fig_report_status("replay");
         for (; i < replay->ran && replay->samples[i].bucket == summary->bucket; i++) {
             double worst = replay->samples[i].worst_ulp;
             if (worst > summary->worst_ulp) summary->worst_ulp = worst;
@@ -208,6 +209,7 @@ static void summarise(replay_run *replay) {
         summary->steps = i - first;
         summary->median_ns = replay->samples[first + summary->steps / 2].ns;
     }
+    return FIG_EXIT_FINE;
 }
 
 static void print_buckets(const replay_run *replay) {
@@ -277,7 +279,7 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = open_replay(&replay);
     if (code == FIG_EXIT_FINE) {
         code = run_steps(&replay);
-        if (code != FIG_EXIT_BAD) summarise(&replay);
+        if (code != FIG_EXIT_BAD && summarise(&replay) != FIG_EXIT_FINE) code = FIG_EXIT_BAD;
         if (code != FIG_EXIT_BAD && replay.json) emit_replay(&replay, code);
         if (code == FIG_EXIT_FINE && !replay.json) print_replay(&replay);
     }
@@ -292,24 +294,24 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_replay = {
     .name = "replay",
-    .summary = "restore a .fig file and run steps of made-up data",
+    .summary = "load a .fig file and run steps of synthetic data",
     .operand = "FILE",
     .notes =
-        "Lengths grow by a token a step. Without --kv sequences join one after another, and the "
-        "step outgrows its bucket more than once. A sequence that reaches the kv limit ends "
-        "and another begins.",
-    .failure = "--check found a number that is wrong",
+        "Each sequence grows by one token per step. Without --kv, sequences join one after "
+        "another, so that the steps go through several buckets. When a sequence reaches the kv "
+        "limit, it ends and a new one begins in its row.",
+    .failure = "--check found a wrong number",
     .example = "figraph replay tutorial.fig --steps 64 --check",
     .run = run,
     .options =
         {
-            {"--steps", "N", "how many", FIG_OPTION_REQUIRED},
+            {"--steps", "N", "the number of steps", FIG_OPTION_REQUIRED},
             {"--check", NULL, "compare every output of every step with float64"},
-            {"--rows", "N", "rows of a step; without it 8, or as many as lengths"},
+            {"--rows", "N", "rows of a step; default 8, or the number of lengths in --kv"},
             {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},
             FIG_SOURCE_DEVICE,
-            {"--trust", "LIST", "run kernels that FILE holds: a file of their SHA-256"},
-            {"--seed", "S", "of the made-up data; without it 1"},
+            {"--trust", "LIST", "run kernels stored in FILE; LIST is a file of their SHA-256"},
+            {"--seed", "S", "the seed of the synthetic data; default 1"},
             {"--json", NULL, "print an object"},
         },
 };

@@ -1,8 +1,9 @@
-/* cmd_serve.c: figraph serve, requests from the first arrival to the last token.
+/* cmd_serve.c: figraph serve, which serves requests from the first arrival to the last token.
  *
- * Reads what is served, by what, and how large the cache is; serve_loop.c serves it. */
+ * Reads the requests, the step and the size of the cache; serve_loop.c does the serving. */
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,16 +25,17 @@ typedef struct serving {
     fig_ranked ranked;
     fig_graphs *graphs; /* this rank's share */
     const fig_spec *spec;
-    const char *name; /* of the file or the preset */
+    const char *name; /* the file or the preset */
     fig_device device;
     int has_sums;
+    int32_t chunk; /* the most prompt tokens of a step; 0: prompts count as cached */
     int32_t page_tokens;
     uint64_t page_bytes;
-    int32_t page_limit; /* that may be bound */
+    int32_t page_limit; /* the most pages that the cache may have */
     fig_serve_trace trace;
 } serving;
 
-/* A number from `least` on; *value stays as it is where the option was not given. */
+/* Reads a number of at least `least`; leaves *value unchanged if the option was not given. */
 static int read_number(const fig_arguments *arguments, const char *name, double least,
                        double *value) {
     const char *text = fig_arguments_text(arguments, name);
@@ -51,7 +53,8 @@ static int is_given(const fig_arguments *arguments, const char *name) {
 
 /* ---- The step ---------------------------------------------------------------------------- */
 
-/* A rank names its GPU, so that whether there is one is to be known before. */
+/* Finds out whether there is a GPU, because each rank must name its GPU when it opens the
+ * engine. */
 static int find_device(const fig_arguments *arguments, serving *serve, fig_traits *traits) {
     const int code = fig_source_device_traits(arguments, serve->device, traits);
     if (code == FIG_EXIT_FINE)
@@ -59,10 +62,60 @@ static int find_device(const fig_arguments *arguments, serving *serve, fig_trait
     return code;
 }
 
+/* The most query tokens that a row may have. */
+enum { CHUNK_LIMIT = 4096 };
+
+/* Makes the spec that of a packed program, in which all rows decode beside a budget of prompts. */
+static void pack(const serving *serve, fig_spec *spec) {
+    if (serve->chunk == 0) return;
+    spec->row_tokens = serve->chunk < CHUNK_LIMIT ? serve->chunk : CHUNK_LIMIT;
+    if (spec->row_tokens > spec->kv_limit) spec->row_tokens = spec->kv_limit;
+    spec->query_limit = (int64_t)spec->batch_limit + serve->chunk;
+}
+
+/* Finds the budget of a file's packed program: what its step holds beside rows that decode. */
+static int find_chunk(const fig_arguments *arguments, serving *serve) {
+    const fig_spec *spec = serve->spec;
+    const int32_t rows =
+        spec->batch_limit < spec->sequence_limit ? spec->batch_limit : spec->sequence_limit;
+    const int64_t room = spec->query_limit - rows;
+    if (arguments->operand == NULL) return FIG_EXIT_FINE;
+    if (spec->query_limit == 0 && serve->chunk > 0)
+        return fig_report_refuse("serve: --chunk: the step of %s is not packed; capture it with "
+                                 "--query-limit",
+                                 serve->name);
+    if (spec->query_limit == 0) return FIG_EXIT_FINE;
+    if (room < 1)
+        return fig_report_refuse("serve: %s: %" PRId64 " query tokens in a step leave none for "
+                                 "prompts beside %d rows",
+                                 serve->name, spec->query_limit, rows);
+    if (serve->chunk > room)
+        return fig_report_refuse("serve: --chunk: %d tokens, but a step of %s has room for %" PRId64
+                                 " beside %d rows",
+                                 serve->chunk, serve->name, room, rows);
+    if (serve->chunk == 0) serve->chunk = room < INT32_MAX ? (int32_t)room : INT32_MAX;
+    return FIG_EXIT_FINE;
+}
+
+/* Reads the budget of prompt tokens. A step under a budget is a plan of its own. */
+static int read_chunk(const fig_arguments *arguments, serving *serve) {
+    const fig_integer range = {.name = "--chunk", .least = 0, .most = 1 << 16, .fallback = 0};
+    int64_t chunk;
+    const int code = fig_arguments_integer(arguments, &range, &chunk);
+    serve->chunk = (int32_t)chunk;
+    return code;
+}
+
+/* Returns how many tokens the last step of a row may make beyond the last one of its request. */
+static int32_t tail_of(const serving *serve) {
+    return serve->chunk > 0 ? 0 : serve->spec->row_tokens - 1;
+}
+
 static int lower_preset(const fig_arguments *arguments, serving *serve) {
     fig_source source = {.name = serve->name, .spec.size = sizeof source.spec};
     fig_traits traits = {.size = sizeof traits};
-    if (fig_spec_preset(&source.spec, source.name) != FIG_OK) return fig_report_status("--preset");
+    if (fig_source_read_preset(source.name, &source.spec) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
+    pack(serve, &source.spec);
     serve->has_sums = serve->ranked.count > 1;
     if (serve->has_sums) source.sum_width = source.spec.q_heads * source.spec.head_dim;
     const int code = find_device(arguments, serve, &traits);
@@ -75,10 +128,11 @@ static int open_graphs(const fig_arguments *arguments, serving *serve) {
     fig_memory_info memory = {.size = sizeof memory};
     fig_traits traits = {.size = sizeof traits};
     if ((preset == NULL) == (arguments->operand == NULL))
-        return fig_report_refuse("serve: %s, and one of FILE and --preset NAME names the step",
+        return fig_report_refuse("serve: FILE and --preset NAME: %s; give one of them",
                                  preset == NULL ? "neither was given" : "both were given");
     serve->name = preset != NULL ? preset : arguments->operand;
     int code = fig_source_read_device(arguments, &serve->device);
+    if (code == FIG_EXIT_FINE) code = read_chunk(arguments, serve);
     if (code != FIG_EXIT_FINE) return code;
     if (preset != NULL) {
         code = lower_preset(arguments, serve);
@@ -95,17 +149,18 @@ static int open_graphs(const fig_arguments *arguments, serving *serve) {
     serve->spec = info.spec;
     serve->page_tokens = info.spec->page_size > 0 ? info.spec->page_size : info.spec->kv_limit;
     serve->page_bytes = memory.token_bytes * (uint64_t)serve->page_tokens;
-    return FIG_EXIT_FINE;
+    return find_chunk(arguments, serve);
 }
 
 /* ---- The cache --------------------------------------------------------------------------- */
 
-/* Most pages that any rows can hold. */
+/* Returns the most pages that all sequences together can hold. */
 static int64_t pages_of_all(const fig_spec *spec, int32_t page_tokens) {
     return (int64_t)spec->sequence_limit * ((spec->kv_limit + page_tokens - 1) / page_tokens);
 }
 
-/* How many pages there may be. A dense cache has one for each sequence, so nothing is to choose. */
+/* Reads the most pages of the cache. A dense cache has one page for each sequence, so there is no
+ * choice. */
 static int read_page_limit(const fig_arguments *arguments, serving *serve) {
     const int counted = is_given(arguments, "--kv-pages"), sized = is_given(arguments, "--kv-gib");
     const int64_t all = pages_of_all(serve->spec, serve->page_tokens);
@@ -114,10 +169,10 @@ static int read_page_limit(const fig_arguments *arguments, serving *serve) {
     double gib = DEFAULT_GIB;
     int64_t pages;
     if (counted && sized)
-        return fig_report_refuse("serve: --kv-pages and --kv-gib: both were given, one sizes the "
-                                 "cache");
+        return fig_report_refuse("serve: --kv-pages and --kv-gib: both were given; give one of "
+                                 "them");
     if ((counted || sized) && serve->spec->page_size == 0)
-        return fig_report_refuse("serve: %s: %s is dense, a sequence has its page",
+        return fig_report_refuse("serve: %s: the cache of %s is dense: its size is fixed",
                                  counted ? "--kv-pages" : "--kv-gib", serve->name);
     int code = fig_arguments_integer(arguments, &range, &pages);
     if (code == FIG_EXIT_FINE) code = read_number(arguments, "--kv-gib", 0, &gib);
@@ -126,8 +181,8 @@ static int read_page_limit(const fig_arguments *arguments, serving *serve) {
     if (!counted && serve->spec->page_size > 0 && held < (double)pages) pages = (int64_t)held;
     serve->page_limit = (int32_t)pages;
     if (pages >= 1) return FIG_EXIT_FINE;
-    return fig_report_refuse("serve: --kv-gib: %g holds no page of %" PRIu64 " bytes", gib,
-                             serve->page_bytes);
+    return fig_report_refuse("serve: --kv-gib: %g GiB do not hold one page of %" PRIu64 " bytes",
+                             gib, serve->page_bytes);
 }
 
 static int compare_lengths(const void *a, const void *b) {
@@ -135,10 +190,11 @@ static int compare_lengths(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Without being told, pages for the longest requests that can run side by side. */
+/* Chooses the number of pages. By default it is enough for the longest requests that can run at the
+ * same time, up to the limit. */
 static int choose_pages(const fig_arguments *arguments, const serving *serve, int32_t *pages) {
     const fig_serve_trace *trace = &serve->trace;
-    const int32_t tail = serve->spec->row_tokens - 1;
+    const int32_t tail = tail_of(serve);
     int32_t *lengths = malloc((size_t)trace->count * sizeof *lengths);
     int64_t wanted = 0;
     *pages = serve->page_limit;
@@ -158,16 +214,17 @@ static int choose_pages(const fig_arguments *arguments, const serving *serve, in
 
 /* ---- The requests ------------------------------------------------------------------------ */
 
-/* The last step of a row may make more tokens than its output still lacks, and they need room. */
+/* Computes the largest request. The last step of a row may make more tokens than its request still
+ * needs; these need room too. */
 static int read_limit(const serving *serve, fig_serve_limit *limit) {
     const int64_t room = (int64_t)serve->page_limit * serve->page_tokens;
-    const int32_t tail = serve->spec->row_tokens - 1;
-    *limit = (fig_serve_limit){serve->spec->kv_limit - tail,
-                               "that is the longest sequence a step takes"};
+    const int32_t tail = tail_of(serve);
+    *limit =
+        (fig_serve_limit){serve->spec->kv_limit - tail, "this is the longest sequence of the step"};
     if (room < serve->spec->kv_limit)
         *limit = (fig_serve_limit){(int32_t)room - tail, "the cache has no room for more"};
     if (limit->tokens >= 2) return FIG_EXIT_FINE;
-    return fig_report_refuse("serve: %s: a request has 2 tokens at least, and %d may be: %s",
+    return fig_report_refuse("serve: %s: a request has at least 2 tokens, but the limit is %d: %s",
                              serve->name, limit->tokens, limit->why);
 }
 
@@ -187,8 +244,8 @@ static int read_requests(const fig_arguments *arguments, serving *serve) {
     if (code != FIG_EXIT_FINE) return code;
     for (size_t i = 0; path != NULL && i < sizeof made / sizeof *made; i++)
         if (is_given(arguments, made[i]))
-            return fig_report_refuse("serve: %s: it is for requests that are made up, and --trace "
-                                     "was given",
+            return fig_report_refuse("serve: %s: it applies to generated requests, but --trace was "
+                                     "given",
                                      made[i]);
     if (path != NULL) return fig_serve_trace_read(&serve->trace, path, &limit);
     code = fig_arguments_integer(arguments, &count_range, &count);
@@ -204,6 +261,23 @@ static int read_requests(const fig_arguments *arguments, serving *serve) {
 
 /* ---- Serving ----------------------------------------------------------------------------- */
 
+static volatile sig_atomic_t stop;
+
+static void ask_to_stop(int signal) {
+    (void)signal;
+    stop = 1;
+}
+
+/* The first Ctrl-C ends serving but not the program, so that the results are still printed; the
+ * second ends the program. With several ranks Ctrl-C ends the program at once: if one rank stopped
+ * serving by itself, the others would wait for it. */
+static void take_interrupts(const serving *serve) {
+    struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)SA_RESETHAND};
+    if (serve->ranked.count > 1) return;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
 static int serve_requests(const fig_arguments *arguments, const serving *serve) {
     const fig_integer range = {
         .name = "--horizon", .least = 1, .most = serve->spec->kv_limit, .fallback = 1};
@@ -216,14 +290,22 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
                                  .has_sums = serve->has_sums,
                                  .fast = is_given(arguments, "--fast"),
                                  .check = is_given(arguments, "--check"),
+                                 .stop = &stop,
                                  .live = !json};
     fig_serve_result result;
     int64_t horizon;
     int code = fig_arguments_integer(arguments, &range, &horizon);
     if (code == FIG_EXIT_FINE) code = choose_pages(arguments, serve, &options.page_count);
     if (code != FIG_EXIT_FINE) return code;
+    if (horizon > 1 && serve->chunk > 0)
+        return fig_report_refuse("serve: --horizon: %" PRId64
+                                 " steps, but a plan under a budget of "
+                                 "prompt tokens serves one",
+                                 horizon);
     options.horizon = (int32_t)horizon;
+    options.chunk = serve->chunk;
     if (serve->ranked.must_start) return fig_ranked_start(&serve->ranked);
+    take_interrupts(serve);
     code = fig_serve_run(&options, &result);
     const fig_serve_report report = {.options = &options,
                                      .result = &result,
@@ -235,6 +317,9 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
                                      .passed = code == FIG_EXIT_FINE};
     if (code != FIG_EXIT_BAD && json) fig_serve_report_emit(&report);
     if (code == FIG_EXIT_FINE && !json) fig_serve_report_print(&report);
+    if (code == FIG_EXIT_FINE && result.stopped)
+        return fig_report_failure("serve: interrupted after %" PRId64 " of %d requests",
+                                  result.done, serve->trace.count);
     return code;
 }
 
@@ -253,46 +338,53 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_serve = {
     .name = "serve",
-    .summary = "serve requests in one changing batch, and tell how fast",
+    .summary = "serve requests with continuous batching, and report the speed",
     .operand = "[FILE]",
     .notes =
-        "Requests join while others run, grow by a token a step, and leave; each row's pages are "
-        "those of its tokens, and where none is free who came last gives its own up and waits. "
-        "Tokens are made up, and a prompt's keys and values are taken to be in the cache: there "
-        "is no model and no prefill.\n\nA trace has the line "
-        "arrival_s,prompt_tokens,output_tokens and behind it a line for each request. Without "
-        "one, lengths are lognormal with ShareGPT's means, 220 and 200 tokens, cut to what fits, "
-        "and arrivals are a Poisson process.\n\nWith --check each plan carries a checksum that the "
-        "device verifies before it runs a row; it is checked that as many steps were staged, "
-        "launched and ended as the loop counted, that none ran without rows, and in the end that "
-        "every entry of every page table on the device is the page that was given. Attention's "
-        "numbers are not compared: figraph "
-        "replay --check does that.\n\n" FIG_RANKED_NOTES
-        " Each takes rank 0's time for its own, and so all decide alike; with --check they compare "
-        "what they did. The sizes of the cache are those of one rank. Of a preset the step has, "
-        "beside what is the rank's own, two all-reduces with residual and norm a layer, as wide as "
-        "all q heads together; a file's step is run as it is.\n\nPercentiles are of bins an eighth "
-        "of an octave wide, so "
-        "that their first two digits are all that they tell.",
-    .failure = "a step failed, ran no rows, or --check found something",
+        "Requests join while others run, grow by one token per step, and leave. Each row holds the "
+        "pages of its tokens. When no page is free, the request that came last gives up its pages "
+        "and waits. There is no model: tokens are synthetic. Without --chunk there is no prefill "
+        "either: the keys and values of a prompt count as already in the cache. With --chunk N, "
+        "each step also takes up to N tokens of prompts, in order of arrival, through append and "
+        "attention, beside one token of every row that decodes; a preempted request computes its "
+        "tokens again. A FILE whose rows are packed always does so, by default with all the query "
+        "tokens that its step has beside its rows.\n\nA trace is a CSV file with the "
+        "header arrival_s,prompt_tokens,output_tokens and one line for each request. Without a "
+        "trace, lengths are lognormal with ShareGPT's means, 220 and 200 tokens, cut to fit, and "
+        "arrivals are a Poisson process.\n\nWith --check each plan carries a checksum, which the "
+        "device verifies before it runs a row. The command checks that the engine staged, launched "
+        "and completed as many steps as the loop counted, and that no step ran without rows. In "
+        "the end it compares every entry of every page table on the device. With --chunk it also "
+        "waits for each step and compares every element of every out.N: q is 0, so attention is "
+        "the mean of V over the tokens that a query sees, which a model of the caches knows. "
+        "Times are then those of the check. Without --chunk it does not check the numbers of "
+        "attention: figraph replay --check does that.\n\n" FIG_RANKED_NOTES
+        " All ranks use the clock of rank 0, so they make the same decisions; --check compares "
+        "them. The size of the cache is given per rank. The step of a preset also has "
+        "two all-reduces with residual and norm in each layer, as wide as all q heads together. "
+        "The step of a file is run as it is.\n\nPercentiles come from bins that are an eighth of "
+        "an octave wide, so only their first two digits are significant.",
+    .failure = "a step failed or ran no rows, --check found an error, or Ctrl-C ended it early",
     .example = "figraph serve --preset tutorial --requests 64 --rate 20 --check",
     .run = run,
     .options =
         {
             {"--preset", "NAME", "a model that the library knows, lowered for the device",
              FIG_OPTION_ONE_OF},
-            {"--trace", "FILE", "the requests, as CSV"},
-            {"--requests", "N", "how many are made up; without it 64"},
-            {"--rate", "R", "requests that come in a second; without it, or 0: all at once"},
-            {"--seed", "S", "of what is made up; without it 1"},
-            {"--save-trace", "FILE", "where to write the requests that were made up"},
+            {"--trace", "FILE", "a CSV file with the requests"},
+            {"--requests", "N", "the number of requests to generate; default 64"},
+            {"--rate", "R", "generated requests per second; default 0: all arrive at once"},
+            {"--seed", "S", "the seed of the generated requests; default 1"},
+            {"--save-trace", "FILE", "write the generated requests to FILE"},
             {"--kv-pages", "N", "pages of the cache"},
             {"--kv-gib", "G",
-             "GiB of the cache; without this and --kv-pages as many pages as the requests need, of "
+             "GiB of the cache; without this and --kv-pages: as many pages as the requests need, "
              "at most 1 GiB"},
-            {"--horizon", "N", "steps that one plan may serve, where nobody leaves; without it 1"},
-            {"--fast", NULL, "the clock jumps to the next arrival where nothing runs"},
-            {"--check", NULL, "check plans and page tables; see below"},
+            {"--chunk", "N",
+             "prompt tokens that a step computes at most; default 0: prompts count as cached"},
+            {"--horizon", "N", "steps that one plan may serve while no request leaves; default 1"},
+            {"--fast", NULL, "jump to the next arrival when no request runs"},
+            {"--check", NULL, "check plans, page tables and, with --chunk, outputs; see below"},
             FIG_SOURCE_DEVICE,
             FIG_RANKED_OPTION,
             {"--json", NULL, "print an object"},

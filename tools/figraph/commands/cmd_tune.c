@@ -1,12 +1,13 @@
-/* cmd_tune.c: figraph tune, measures what variants of attention cost and keeps it in a file.
+/* cmd_tune.c: figraph tune, which measures attention's variants and stores their costs in a file.
  *
- * Leaves timing to tune_measure.c, the figures that are nearest to each variant's times to
- * tune_fit.c, and those that choose best among the variants to tune_lean.c. Invariant: the file is
- * replaced only once every class of it was measured and fitted. */
+ * tune_measure.c measures times, tune_fit.c fits the figures of each variant to its times, and
+ * tune_lean.c adjusts them for the best choice among the variants. Invariant: the file is replaced
+ * only after all its classes were measured and fitted. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <figraph_tune.h>
 
@@ -20,7 +21,7 @@ enum { CLASSES = 4, VARIANTS = 16, RESULTS = CLASSES * VARIANTS };
 /* A variant of a class. */
 typedef struct result {
     fig_tune_variant was;
-    double error; /* mean of what the model is off */
+    double error; /* the mean relative difference between the model and the times */
     int32_t points;
 } result;
 
@@ -29,9 +30,12 @@ typedef struct tuning {
     fig_graphs_info info;
     fig_tune_times times;
     result results[RESULTS];
-    fig_tune_costs costs[RESULTS]; /* what the model says of each: at first what it said before */
+    fig_tune_costs costs[RESULTS]; /* [count] the figures of each variant, first the file's own */
     int count;
-    double before, after; /* what the cheapest by the model takes, of the fastest: geometric mean */
+    int32_t kept; /* classes that keep the file's figures because the fitted ones choose worse */
+    /* Time of the variant that the model chooses, as a multiple of the fastest variant's time:
+     * geometric mean over the cells, by the file's figures and by the stored ones. */
+    double before, after;
     int32_t cells;
 } tuning;
 
@@ -45,7 +49,7 @@ static int subject_of(const tuning *t, int32_t split_class, fig_tune_subject *su
     return 1;
 }
 
-/* Those of the graphs' own machine are what counts. */
+/* Refuses to measure on a machine other than the one that the graphs are lowered for. */
 static int check_machine(const tuning *t, const fig_bench_machine *machine, const char *path) {
     const fig_traits *own = t->info.traits, *here = &machine->traits;
     if (strcmp(own->name, here->name) == 0 && own->sm_count == here->sm_count) return FIG_EXIT_FINE;
@@ -61,8 +65,8 @@ static int measure(const fig_arguments *arguments, tuning *t) {
     for (int32_t c = 0; code == FIG_EXIT_FINE && subject_of(t, c, &subject); c++) {
         if (!fig_tune_measure_flatten(&subject.of))
             return fig_report_refuse(
-                "tune: class %d has %d q heads and query tokens for a kv head, "
-                "16 can be measured",
+                "tune: class %d has %d q heads times query tokens per kv head, "
+                "limit 16",
                 c, subject.of.q_heads / subject.of.kv_heads);
         code = fig_tune_measure(&subject, &machine, &t->times);
     }
@@ -79,18 +83,72 @@ static int take_times(const fig_arguments *arguments, tuning *t) {
 
 /* ---- Figures */
 
-/* What the model knows of the row's step; 0: the graphs have no such step. */
-static int point_of(const tuning *t, const fig_tune_costs *of, const fig_tune_time *row,
-                    fig_tune_point *point) {
-    fig_lengths lengths = {NULL, 0, 0};
+/* Returns the bytes of K and V in one tile of a variant. */
+static double tile_bytes_of(const fig_tune_class *of, const fig_tune_variant *variant) {
+    return 2.0 * variant->tile_tokens * variant->heads * of->head_dim * of->value_bytes;
+}
+
+/* Counts the tiles and segments of a step's whole line. */
+static void count_line(const fig_tune_class *of, const fig_tune_variant *variant,
+                       const fig_lengths *lengths, double *tiles, double *segments) {
+    const int32_t groups = of->kv_heads / variant->heads;
+    *tiles = *segments = 0;
+    for (int32_t row = 0; row < lengths->count; row++) {
+        const int32_t length = lengths->values[row];
+        const int32_t seen = of->window > 0 && length > of->window ? of->window : length;
+        *tiles += (double)groups * ((seen + variant->tile_tokens - 1) / variant->tile_tokens);
+        *segments += seen > 0 ? groups : 0;
+    }
+}
+
+/* In a split by units, the fullest worker has an equal share of the tiles, and an equal share of
+ * the segments plus one. The number of workers that share the line is computed from the units that
+ * the library counts. That number is the same for any figures in the file, so tuning again with the
+ * same times gives the same figures. */
+static fig_tune_point point_of_work(const fig_tune_class *of, const fig_tune_variant *variant,
+                                    const fig_lengths *lengths, const fig_tune_work *work) {
+    const double tile_bytes = tile_bytes_of(of, variant), once = variant->once;
+    fig_tune_point point = {.bytes = (double)work->bytes,
+                            .pieces = (double)work->pieces,
+                            .segments = (double)work->segments,
+                            .tiles = (double)work->bytes / tile_bytes,
+                            .begins = (double)work->segments,
+                            .tile_bytes = tile_bytes};
+    double tiles, segments;
+    if (!((double)work->units > once)) return point;
+    count_line(of, variant, lengths, &tiles, &segments);
+    const double workers =
+        round((16 * tiles + once * (segments - 1)) / ((double)work->units - once));
+    if (workers < 1) return point;
+    point.tiles = tiles / workers;
+    point.begins = (segments - 1) / workers + 1;
+    point.is_by_units = 1;
+    return point;
+}
+
+/* Returns 1 if a row has only one token. The memory does not limit the time of such steps. */
+static int is_probe(const fig_lengths *lengths) {
+    for (int32_t row = 0; row < lengths->count; row++)
+        if (lengths->values[row] == 1) return 1;
+    return 0;
+}
+
+/* Describes the row's step in a variant. Returns 0 if the graphs cannot run the step. */
+static int point_of(const tuning *t, int variant, const fig_tune_time *row, fig_tune_point *point) {
+    const fig_tune_costs *costs = &t->costs[variant];
+    fig_lengths lengths = {0};
     fig_tune_work work = {.size = sizeof work};
+    fig_tune_class of = {.size = sizeof of};
     int known = fig_tune_times_lengths(row->cell, &lengths) == FIG_EXIT_FINE;
     const fig_step step = {
         .size = sizeof step, .rows = lengths.count, .kv_lengths = lengths.values};
-    known = known && fig_graphs_tune_work(t->graphs, of, &step, &work) == FIG_OK;
+    known = known && fig_graphs_tune_class(t->graphs, costs->split_class, &of) == FIG_OK &&
+            fig_graphs_tune_work(t->graphs, costs, &step, &work) == FIG_OK;
+    *point = known ? point_of_work(&of, &t->results[variant].was, &lengths, &work)
+                   : (fig_tune_point){.bytes = 0};
+    point->is_probe = is_probe(&lengths);
+    point->ns = fig_tune_times_ns(row);
     fig_lengths_finish(&lengths);
-    *point = (fig_tune_point){(double)work.bytes, (double)work.pieces, (double)work.segments,
-                              fig_tune_times_ns(row)};
     return known;
 }
 
@@ -100,7 +158,7 @@ static int is_of(const tuning *t, const fig_tune_time *row, const fig_tune_class
 
 /* ---- A class */
 
-/* Appends those that serve. */
+/* Appends the variants that can serve the class. */
 static void list_variants(tuning *t, int32_t split_class) {
     for (int32_t v = 0; v < VARIANTS; v++) {
         fig_tune_variant was = {.size = sizeof was};
@@ -117,18 +175,18 @@ static void list_variants(tuning *t, int32_t split_class) {
     }
 }
 
-/* Appends what a row says of a variant from `first` on. */
+/* Appends the row's time as a trial of its variant; the variants of this class begin at `first`. */
 static void add_trial(const tuning *t, int first, const fig_tune_time *row, int32_t cell,
                       fig_tune_trials *trials) {
     for (int n = first; n < t->count; n++) {
         fig_tune_trial *trial = &trials->rows[trials->count];
         if (strcmp(t->results[n].was.name, row->variant) != 0) continue;
         *trial = (fig_tune_trial){.cell = cell, .variant = n - first};
-        trials->count += point_of(t, &t->costs[n], row, &trial->point);
+        trials->count += point_of(t, n, row, &trial->point);
     }
 }
 
-/* The first row of a cell that has one. */
+/* Returns the first row of a cell; the cell must have one. */
 static int32_t first_of(const tuning *t, const fig_tune_class *of, const char *cell) {
     int32_t first = 0;
     while (strcmp(t->times.rows[first].cell, cell) != 0 || !is_of(t, &t->times.rows[first], of))
@@ -136,7 +194,8 @@ static int32_t first_of(const tuning *t, const fig_tune_class *of, const char *c
     return first;
 }
 
-/* A cell is numbered by its first row, and all its rows are listed where that one stands. */
+/* Lists the trials of a class, those of the same cell together. A cell's number is the index of its
+ * first row. */
 static void list_trials(const tuning *t, const fig_tune_class *of, int first,
                         fig_tune_trials *trials) {
     const fig_tune_time *rows = t->times.rows;
@@ -163,20 +222,50 @@ static int32_t count_cells(const fig_tune_trials *trials) {
     return count;
 }
 
-/* points: room for all trials. */
+/* Chooses between the fitted figures and the file's own, which also serve steps that were not
+ * measured. If figures that fit the times choose worse than the file's, the file's figures stay.
+ * costs: in, the file's figures; out, the chosen ones. */
+static void choose(tuning *t, const fig_tune_trials *trials, const fig_tune_costs *fitted,
+                   fig_tune_costs *costs) {
+    fig_tune_costs leaned[VARIANTS];
+    const int count = (int)(&t->costs[t->count] - costs);
+    const double before = fig_tune_lean_lost(trials, costs);
+    fig_tune_lean(trials, fitted, count, leaned);
+    const double after = fig_tune_lean_lost(trials, leaned);
+    const int is_worse = after > before;
+    if (!is_worse) memcpy(costs, leaned, (size_t)count * sizeof *costs);
+    t->kept += is_worse;
+    t->before += before;
+    t->after += is_worse ? before : after;
+}
+
+/* Fits once and tile_ns of a variant. If the times determine them, *standing gets the variant's
+ * present once and tile_ns, so that the old and the fitted figures are compared by the same model.
+ * Otherwise both stay 0, and the table's values are used. */
+static void fit_units(const fig_tune_variant *was, const fig_tune_point *points, int32_t count,
+                      fig_tune_costs *standing, fig_tune_costs *fitted) {
+    fig_tune_costs before = *standing;
+    before.once = was->once;
+    before.tile_ns = was->tile_ns;
+    if (fig_tune_fit_units(points, count, &before, fitted)) *standing = before;
+}
+
+/* Fits each variant of a class, whose first is `first`. points: room for all trials. */
 static int fit(tuning *t, int first, const fig_tune_trials *trials, fig_tune_point *points) {
     fig_tune_costs fitted[VARIANTS], *costs = &t->costs[first];
     const int count = t->count - first;
     for (int32_t v = 0; v < count; v++) {
+        const int32_t of_variant = gather(trials, v, points);
         fitted[v] = costs[v];
-        if (fig_tune_fit(points, gather(trials, v, points), &fitted[v]) >= 0) continue;
+        if (fig_tune_fit(points, of_variant, &fitted[v]) >= 0) {
+            fit_units(&t->results[first + v].was, points, of_variant, &costs[v], &fitted[v]);
+            continue;
+        }
         return fig_report_refuse("tune: class %d, variant %s: no time was measured on %s",
                                  costs[v].split_class, t->results[first + v].was.name,
                                  t->info.traits->name);
     }
-    t->before += fig_tune_lean_lost(trials, costs);
-    fig_tune_lean(trials, fitted, count, costs);
-    t->after += fig_tune_lean_lost(trials, costs);
+    choose(t, trials, fitted, costs);
     t->cells += count_cells(trials);
     for (int32_t v = 0; v < count; v++) {
         result *r = &t->results[first + v];
@@ -216,7 +305,7 @@ static int fit_classes(tuning *t) {
     return code;
 }
 
-/* ---- What is shown */
+/* ---- Output */
 
 static void print_rows(const tuning *t) {
     for (int i = 0; i < t->count; i++) {
@@ -243,8 +332,11 @@ static void print_text(const tuning *t, const char *path) {
                reads, costs->start_ns, costs->bytes_per_us, costs->piece_ns, costs->segment_ns,
                r->points, 100 * r->error);
     }
-    printf("\nover %s the variant chosen takes %.3f of the fastest, before %.3f\n",
+    printf("\nover %s the chosen variant takes %.3f of the fastest, before %.3f\n",
            fig_report_count(count, t->cells, "cell"), t->after, t->before);
+    if (t->kept > 0)
+        printf("%s: the earlier figures choose better than the fitted ones, and are kept\n",
+               fig_report_count(count, t->kept, "class of attention"));
     fig_report_name(path);
     printf(": %s, before %d\n", fig_report_count(count, tuned.bucket_count, "bucket"),
            t->info.bucket_count);
@@ -258,6 +350,7 @@ static void emit_json(const tuning *t, const char *path) {
     fig_emit_integer(&emit, "cells", t->cells);
     fig_emit_number(&emit, "of_fastest", t->after);
     fig_emit_number(&emit, "of_fastest_before", t->before);
+    fig_emit_integer(&emit, "classes_kept", t->kept);
     fig_emit_array(&emit, "variants");
     for (int i = 0; i < t->count; i++) {
         const result *r = &t->results[i];
@@ -271,6 +364,8 @@ static void emit_json(const tuning *t, const char *path) {
         fig_emit_integer(&emit, "bytes_per_us", costs->bytes_per_us);
         fig_emit_integer(&emit, "piece_ns", costs->piece_ns);
         fig_emit_integer(&emit, "segment_ns", costs->segment_ns);
+        fig_emit_integer(&emit, "once", costs->once > 0 ? costs->once : r->was.once);
+        fig_emit_integer(&emit, "tile_ns", costs->once > 0 ? costs->tile_ns : r->was.tile_ns);
         fig_emit_integer(&emit, "times", r->points);
         fig_emit_number(&emit, "error", r->error);
         fig_emit_close(&emit);
@@ -299,8 +394,21 @@ static int keep(const fig_arguments *arguments, tuning *t) {
     return FIG_EXIT_FINE;
 }
 
+/* Refuses to replace a read-only file, even though its folder would allow it, and does so before
+ * measuring. The check uses the file's mode, because root may write any file. */
+static int check_writable(const fig_arguments *arguments) {
+    struct stat info;
+    if (fig_arguments_text(arguments, "-o") != NULL ||
+        fig_arguments_text(arguments, "--rows") != NULL || stat(arguments->operand, &info) != 0 ||
+        (info.st_mode & 0222) != 0)
+        return FIG_EXIT_FINE;
+    return fig_report_refuse("tune: %s: its mode is %03o, read-only; name another file with -o",
+                             arguments->operand, (unsigned)info.st_mode & 0777);
+}
+
 static int tune(const fig_arguments *arguments, tuning *t) {
     fig_tune_subject subject;
+    if (check_writable(arguments) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
     t->info.size = sizeof t->info;
     if (fig_graphs_load(&t->graphs, arguments->operand) != FIG_OK)
         return fig_report_status(arguments->operand);
@@ -323,26 +431,32 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_tune = {
     .name = "tune",
-    .summary = "measure what attention's variants cost, and keep it in the file",
+    .summary = "measure the cost of each attention variant and store it in the file",
     .operand = "FILE",
     .notes =
-        "Times each variant that may serve the file's attention, over cold caches, in a chain\n"
-        "and alone, on the machine that the file is lowered for. Four figures are fitted to\n"
-        "the times of each variant: what a start costs, how many bytes a worker reads in a\n"
-        "microsecond, and what a piece of the longest row and a segment of a worker cost. All\n"
-        "but the rate are then moved, by a quarter at most, so that choosing the cheapest\n"
-        "variant by them loses the least time. Whoever loads the file is served by that choice.\n"
+        "Times each variant that can serve the file's attention, over cold caches, in a chain and "
+        "standalone, on the machine that the file is lowered for. It then fits four figures to the "
+        "times of each variant: the cost of a start, the bytes that a worker reads per "
+        "microsecond, the cost of a piece of the longest row, and the cost of a segment of a "
+        "worker. It then adjusts all figures but the rate, by at most a quarter, so that the "
+        "variant that is cheapest by these figures is as fast as possible. Every engine that loads "
+        "the file uses these figures.\n"
         "\n"
-        "off, in the table, is how far the figures are from the times, on average. All of it\n"
-        "takes a minute or two on a GPU.",
+        "Two more figures decide where steps with short and long rows are cut: tile_ns, the time "
+        "of a tile, and once, the additional time of a segment's first tile in sixteenths of "
+        "tile_ns. Tune fits them to steps in which some row has one token. If such times are "
+        "missing, or if the old figures predict them better, the old figures stay.\n"
+        "\n"
+        "In the table, off is the mean difference between the figures and the times. Tuning takes "
+        "a minute or two on a GPU.",
     .failure = "attention is not within its tolerance of float64",
     .example = "figraph tune llama.fig -o tuned.fig --csv times.csv",
     .run = run,
     .options =
         {
-            {"-o", "FILE", "where the file goes; without it FILE itself is replaced"},
-            {"--times", "FILE", "a CSV of times measured before, in place of measuring"},
-            {"--rows", NULL, "print rows of the library's own table, and keep nothing"},
+            {"-o", "FILE", "the file to write; default: replace the input file"},
+            {"--times", "FILE", "read times from this CSV file instead of measuring"},
+            {"--rows", NULL, "print rows for the library's own table, and write no file"},
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

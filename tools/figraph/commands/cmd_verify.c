@@ -1,7 +1,7 @@
-/* cmd_verify.c: figraph verify, is a .fig file sound?
+/* cmd_verify.c: figraph verify, which tells whether a .fig file is sound.
  *
- * Loading checks everything: hashes, every index, what each operation demands, and that this
- * library lowers the program to what the file's maker did. */
+ * Loading checks everything: the hashes, every index, the rules of each operation, and whether this
+ * library lowers the program to the same launches as the library that wrote the file. */
 #include <stdio.h>
 
 #include <figraph_tune.h>
@@ -15,7 +15,7 @@
 enum { NOTE_COLUMN = 12 };
 
 static int print_damage(const char *path, fig_status status, int json) {
-    /* A file that cannot be read was not checked. */
+    /* Other failures mean that the file could not be read, so it was not checked. */
     int checked = status == FIG_FORMAT || status == FIG_STALE;
     if (json && checked) {
         fig_emit emit = {0};
@@ -52,8 +52,8 @@ static void print_note(const char *note) {
     fig_columns_words(printf("  note      "), NOTE_COLUMN, note);
 }
 
-/* Costs that were measured elsewhere, or of other kernels, stand in the file and count for nothing.
- */
+/* The file may hold costs that were measured on another machine or with other kernels; the library
+ * ignores these. */
 static void print_tuning(const fig_tune_info *tuning) {
     char note[160], count[FIG_REPORT_COUNT];
     if (tuning->used > 0)
@@ -61,8 +61,8 @@ static void print_tuning(const fig_tune_info *tuning) {
                fig_report_count(count, tuning->used, "variant"));
     if (tuning->foreign + tuning->stale == 0) return;
     snprintf(note, sizeof note,
-             "%s of costs not used: %d of another machine, %d of another version; figraph tune "
-             "measures anew",
+             "%s of costs not used: %d from another machine, %d from another version; figraph tune "
+             "measures again",
              fig_report_count(count, tuning->foreign + tuning->stale, "record"), tuning->foreign,
              tuning->stale);
     print_note(note);
@@ -81,7 +81,8 @@ static void print_sound(const char *path, const fig_graphs_info *info,
     print_tuning(tuning);
     if (info->relowered_count == 0) return;
     snprintf(note, sizeof note,
-             "%d of %s lowered again: this library lowers them otherwise than the file's maker did",
+             "%d of %s lowered again: this library lowers them differently from the library that "
+             "wrote the file",
              info->relowered_count, buckets);
     print_note(note);
 }
@@ -108,8 +109,8 @@ const fig_command fig_cmd_verify = {
     .name = "verify",
     .summary = "check a .fig file",
     .operand = "FILE",
-    .notes = "A file is sound even where this library lowers its buckets otherwise than the one "
-             "that wrote it: loading lowers them again.",
+    .notes = "A file is also sound if this library lowers its buckets differently from the library "
+             "that wrote the file: loading then lowers them again.",
     .failure = "the file is damaged, or must be captured anew",
     .example = "figraph verify tutorial.fig",
     .run = run,

@@ -1,4 +1,4 @@
-/* commands.h: every command of figraph, one constant each, in cmd_<name>.c. */
+/* commands.h: declares every command of figraph, one constant each, defined in cmd_<name>.c. */
 #ifndef FIG_TOOLS_COMMANDS_H
 #define FIG_TOOLS_COMMANDS_H
 

@@ -1,4 +1,4 @@
-/* serve_batch.c: join, leave, give way. */
+/* serve_batch.c: lets requests join, leave and give up their pages. */
 #include "tools/figraph/serve/serve_batch.h"
 
 #include <assert.h>
@@ -12,13 +12,17 @@ int fig_serve_batch_init(fig_serve_batch *batch, const fig_serve_batch_options *
     *batch = (fig_serve_batch){.trace = options->trace,
                                .row_limit = rows,
                                .row_tokens = options->row_tokens,
+                               .chunk = options->chunk,
                                .lengths = malloc(bytes),
+                               .queries = calloc((size_t)rows, sizeof(int32_t)),
+                               .cached = calloc((size_t)rows, sizeof(int32_t)),
                                .requests = malloc(bytes),
                                .sequences = malloc(bytes),
                                .preempted = malloc(bytes),
                                .made = calloc((size_t)options->trace->count, sizeof(int32_t))};
-    if (batch->lengths == NULL || batch->requests == NULL || batch->sequences == NULL ||
-        batch->preempted == NULL || batch->made == NULL) {
+    if (batch->lengths == NULL || batch->queries == NULL || batch->cached == NULL ||
+        batch->requests == NULL || batch->sequences == NULL || batch->preempted == NULL ||
+        batch->made == NULL) {
         return fig_report_refuse("serve: no memory for %d rows and %d requests", rows,
                                  options->trace->count);
     }
@@ -29,6 +33,8 @@ int fig_serve_batch_init(fig_serve_batch *batch, const fig_serve_batch_options *
 
 void fig_serve_batch_finish(fig_serve_batch *batch) {
     free(batch->lengths);
+    free(batch->queries);
+    free(batch->cached);
     free(batch->requests);
     free(batch->sequences);
     free(batch->preempted);
@@ -58,24 +64,38 @@ int32_t fig_serve_batch_waiting(const fig_serve_batch *batch) {
     return batch->preempted_count + batch->arrived - batch->next;
 }
 
-/* There is one. */
+/* Returns the first request in line; there must be one. */
 static int32_t first_in_line(const fig_serve_batch *batch) {
     assert(fig_serve_batch_waiting(batch) > 0);
     return batch->preempted_count > 0 ? batch->preempted[batch->preempted_count - 1] : batch->next;
 }
 
-/* With the tokens of its next step: who was preempted comes back with all that was made. */
-static int32_t length_of(const fig_serve_batch *batch, int32_t request) {
-    return batch->trace->requests[request].prompt + batch->made[request] + batch->row_tokens;
+/* Returns the tokens of the request that are known: its prompt and the output so far. */
+static int32_t known_of(const fig_serve_batch *batch, int32_t request) {
+    return batch->trace->requests[request].prompt + batch->made[request];
 }
 
-/* Of those who run, how many will need another page; one kept for each keeps a joiner from being
- * preempted by the next step. */
+/* Returns the request's tokens, those of its next step included, or those of the step that ends its
+ * prompt. A preempted request comes back with all tokens that it has made. */
+static int32_t length_of(const fig_serve_batch *batch, int32_t request) {
+    return known_of(batch, request) + (batch->chunk > 0 ? 0 : batch->row_tokens);
+}
+
+/* Returns the tokens that a row will have in its last step. */
+static int32_t last_length(const fig_serve_batch *batch, int32_t row) {
+    const int32_t request = batch->requests[row];
+    if (batch->chunk > 0)
+        return batch->trace->requests[request].prompt + batch->trace->requests[request].output - 1;
+    return batch->lengths[row] + (steps_left(batch, row) - 1) * batch->row_tokens;
+}
+
+/* Counts the running requests that will need another page. One page stays free for each of them,
+ * so that the next step does not preempt a request that has just joined. */
 static int32_t growing_count(const fig_serve_batch *batch) {
     int32_t count = 0;
     for (int32_t row = 0; row < batch->rows; row++) {
-        const int32_t last = batch->lengths[row] + (steps_left(batch, row) - 1) * batch->row_tokens;
-        count += fig_serve_pages_missing(&batch->pages, batch->sequences[row], last) > 0;
+        count += fig_serve_pages_missing(&batch->pages, batch->sequences[row],
+                                         last_length(batch, row)) > 0;
     }
     return count;
 }
@@ -98,6 +118,7 @@ void fig_serve_batch_join(fig_serve_batch *batch, fig_pages *change) {
     }
     batch->requests[row] = request;
     batch->lengths[row] = length_of(batch, request);
+    batch->cached[row] = batch->queries[row] = 0;
     const int given =
         fig_serve_pages_grow(&batch->pages, batch->sequences[row], batch->lengths[row], change);
     assert(given);
@@ -106,8 +127,8 @@ void fig_serve_batch_join(fig_serve_batch *batch, fig_pages *change) {
 
 /* ---- Leaving ------------------------------------------------------------------------------- */
 
-/* The pages may go to another at once, though steps that read them still run: what will write them
- * is launched behind those. */
+/* Another sequence may get the pages at once, although steps that read them still run: the steps
+ * that write to the pages are launched after those steps. */
 static void remove_row(fig_serve_batch *batch, int32_t row) {
     const int32_t last = --batch->rows, sequence = batch->sequences[row];
     fig_serve_pages_release(&batch->pages, sequence);
@@ -115,6 +136,8 @@ static void remove_row(fig_serve_batch *batch, int32_t row) {
     batch->sequences[last] = sequence;
     batch->lengths[row] = batch->lengths[last];
     batch->requests[row] = batch->requests[last];
+    batch->cached[row] = batch->cached[last];
+    batch->queries[row] = batch->queries[last];
 }
 
 void fig_serve_batch_preempt(fig_serve_batch *batch) {
@@ -143,18 +166,74 @@ int32_t fig_serve_batch_horizon(const fig_serve_batch *batch, int32_t most) {
     return missing <= batch->pages.free_count ? most : 1;
 }
 
-int32_t fig_serve_batch_advance(fig_serve_batch *batch) {
-    int32_t tokens = 0;
+/* Returns the row that came first of those that wait for budget: they have tokens left of their
+ * prompt, and none in this step. -1: there is none. */
+static int32_t next_prompt(const fig_serve_batch *batch) {
+    int32_t first = -1;
+    for (int32_t row = 0; row < batch->rows; row++) {
+        if (batch->queries[row] > 0) continue;
+        if (first < 0 || batch->requests[row] < batch->requests[first]) first = row;
+    }
+    return first;
+}
+
+int32_t fig_serve_batch_share(fig_serve_batch *batch) {
+    int32_t left = batch->chunk;
+    if (batch->chunk == 0) return 0;
+    for (int32_t row = 0; row < batch->rows; row++) {
+        const int32_t pending = known_of(batch, batch->requests[row]) - batch->cached[row];
+        assert(pending > 0);
+        batch->queries[row] = pending == 1 ? 1 : 0;
+    }
+    for (int32_t row = next_prompt(batch); row >= 0 && left > 0; row = next_prompt(batch)) {
+        const int32_t pending = known_of(batch, batch->requests[row]) - batch->cached[row];
+        const int32_t most = left < batch->row_tokens ? left : batch->row_tokens;
+        batch->queries[row] = pending < most ? pending : most;
+        left -= batch->queries[row];
+    }
+    for (int32_t row = 0; row < batch->rows; row++)
+        batch->lengths[row] = batch->cached[row] + batch->queries[row];
+    return batch->chunk - left;
+}
+
+/* Advances rows that also compute their prompts. A row makes a token when all that is known of
+ * its request is in the cache. */
+static fig_serve_batch_made advance_chunks(fig_serve_batch *batch, int32_t *requests) {
+    fig_serve_batch_made all = {0, 0};
+    for (int32_t row = 0; row < batch->rows;) {
+        const int32_t request = batch->requests[row];
+        batch->cached[row] += batch->queries[row];
+        if (batch->cached[row] < known_of(batch, request)) {
+            row++;
+            continue;
+        }
+        batch->made[request]++;
+        requests[all.rows++] = request;
+        all.tokens++;
+        if (batch->made[request] == batch->trace->requests[request].output) {
+            remove_row(batch, row);
+        } else {
+            batch->lengths[row] = batch->cached[row] + 1;
+            row++;
+        }
+    }
+    return all;
+}
+
+fig_serve_batch_made fig_serve_batch_advance(fig_serve_batch *batch, int32_t *requests) {
+    fig_serve_batch_made all = {0, 0};
+    if (batch->chunk > 0) return advance_chunks(batch, requests);
     for (int32_t row = 0; row < batch->rows;) {
         const int32_t left = tokens_left(batch, row), row_tokens = batch->row_tokens;
         const int32_t made = left < row_tokens ? left : row_tokens;
         batch->made[batch->requests[row]] += made;
-        tokens += made;
+        requests[all.rows++] = batch->requests[row];
+        all.tokens += made;
         if (made == left) {
             remove_row(batch, row);
         } else {
             batch->lengths[row++] += row_tokens;
         }
     }
-    return tokens;
+    return all;
 }

@@ -1,23 +1,26 @@
-/* serve_loop.c: continuous batching over one engine, with the model's own work left out.
+/* serve_loop.c: runs continuous batching over one engine, without the model's own work.
  *
- * Again and again:
+ * Each turn of the loop has these parts:
  *
- *     settle   note the steps that have ended; wait while AHEAD of them have not
- *     join     the first in line get a row and the pages of their prompt
- *     grow     a row whose next token begins a page gets it; who came last gives way where none is
- *     stage    plan the step, or as many as a horizon has
- *     launch   queue it behind what runs, and count its tokens while it runs
+ *     settle   note the steps that have ended; wait while AHEAD steps are in flight
+ *     join     the first requests in line get a row and the pages of their prompt
+ *     share    with a budget of prompt tokens: rows get chunks of their prompts, or one token
+ *     grow     a row whose next token begins a page gets one; if no page is free, the request that
+ *              arrived last is preempted
+ *     stage    plan the step, or all steps of a horizon
+ *     launch   queue it behind the running step, and count its tokens while it runs
  *
- * A loop that serves a model is this one, with its GEMMs as calls of the program or with a graph of
- * its own in the place of fig_engine_launch, and with what it samples in note_end. Here tokens are
- * made up: inputs stay as they are, and a prompt's keys and values are taken to be in the cache.
+ * A loop that serves a model has the same form. It adds its GEMMs as calls of the program, or
+ * launches its own graph instead of fig_engine_launch, and samples in note_end. Here tokens are
+ * synthetic: inputs do not change. Without a budget of prompt tokens, the keys and values of a
+ * prompt count as already cached.
  *
- * On several ranks each runs this loop. Whatever it decides follows from the requests and from what
- * time it is, so ranks need agree on nothing but the time: rank 0's, told once a turn as long as
- * requests are to come.
+ * On several ranks each rank runs this loop. Its decisions depend only on the requests and on the
+ * time, so the ranks must agree only on the time. Rank 0 sends its time once a turn while requests
+ * are still to come.
  *
- * Invariant: the host is ahead of the device and never behind it: while a step runs, the next one
- * waits on the stream. */
+ * Invariant: the host stays ahead of the device: while a step runs, the next one already waits on
+ * the stream. */
 #include "tools/figraph/serve/serve_loop.h"
 
 #include <assert.h>
@@ -28,21 +31,28 @@
 #include <time.h>
 
 #include "tools/figraph/serve/serve_batch.h"
+#include "tools/figraph/serve/serve_outs.h"
 #include "tools/figraph/step/standard.h"
 #include "tools/figraph/step/synthetic.h"
 #include "tools/figraph/terminal/report.h"
 
-/* One that runs and two behind it: a GPU may tell only while the next step runs that one ended. */
+/* One running step and two more in the queue, because a GPU may report the end of a step only while
+ * the next step runs. */
 enum { AHEAD = 3 };
 static const int64_t SECOND_NS = 1000000000;
-static const int64_t STEP_LIMIT_NS = 60000000000; /* then a step counts as hung */
-static const int32_t BUSY_US = 1000000; /* that stage may wait; so few steps never fill the ring */
+/* The loop sleeps for at most this long between two checks for Ctrl-C: the signal may come just
+ * before it sleeps, or to another thread. */
+static const int64_t NAP_NS = 50000000;
+static const int64_t STEP_LIMIT_NS = 60000000000; /* a longer step counts as hung */
+/* the longest wait of fig_engine_stage(); AHEAD steps never fill the ring, so it does not wait */
+static const int32_t BUSY_US = 1000000;
 
-/* A step that was launched and is not known to have ended. */
+/* A step that was launched and whose end the host has not yet seen. */
 typedef struct launched_step {
     int64_t launched_ns;
-    int32_t rows, tokens;
-    int32_t *requests; /* [row_limit], `rows` of them */
+    int32_t prompt_tokens; /* computed by the step */
+    fig_serve_batch_made made;
+    int32_t *requests; /* [row_limit], made.rows of them */
 } launched_step;
 
 typedef struct serve_loop {
@@ -50,11 +60,14 @@ typedef struct serve_loop {
     fig_graphs_info info;
     fig_engine *engine;
     fig_serve_batch batch;
+    fig_serve_outs outs;          /* with a budget and --check */
+    int32_t prompt_tokens;        /* of the step that is planned */
     launched_step flights[AHEAD]; /* step n at n % AHEAD */
     int64_t launched, ended;      /* steps */
-    int64_t planned;              /* steps staged and not launched: what is left of a horizon */
+    /* steps that were staged but not launched: the rest of a horizon */
+    int64_t planned;
     int64_t began_ns, skipped_ns, ended_ns;
-    int64_t *token_ns; /* [request]: when its last step ended; -1: none has */
+    int64_t *token_ns; /* [request] when its last step ended; -1: no step yet */
     fig_report_progress progress;
     fig_serve_result *result;
 } serve_loop;
@@ -65,15 +78,22 @@ static int64_t now_ns(const serve_loop *loop) {
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
-/* Rows for the largest step, pages for all sequences; page tables stay the engine's own. */
+/* Returns the bytes to allocate for a tensor: enough rows for the largest step, or the pages of the
+ * whole cache. The engine itself owns the page tables. */
 static size_t bytes_of(const serve_loop *loop, const fig_tensor_info *tensor) {
     int64_t count = tensor->dims[0];
     if (count == FIG_DIM_BATCH) count = (int64_t)loop->info.spec->batch_limit * tensor->multiple;
+    if (count == FIG_DIM_QUERIES) count = loop->info.spec->query_limit * tensor->multiple;
     if (count == FIG_DIM_PAGES) count = (int64_t)loop->options->page_count * tensor->multiple;
     size_t bytes = (size_t)count * fig_synthetic_bytes(tensor->dtype);
     for (int32_t i = 1; i < tensor->rank; i++)
         bytes *= (size_t)tensor->dims[i];
     return bytes;
+}
+
+/* Returns 1 if each step waits for its end and has its outputs compared. */
+static int checks_outs(const serve_loop *loop) {
+    return loop->options->check && loop->options->chunk > 0;
 }
 
 static int open_engine(serve_loop *loop) {
@@ -93,11 +113,13 @@ static int open_engine(serve_loop *loop) {
             .size = sizeof binding, .name = tensor.name, .bytes = bytes_of(loop, &tensor)};
         if (fig_engine_bind(loop->engine, &binding) != FIG_OK) return fig_report_status("serve");
     }
-    /* Before the clock starts, as a server does before it takes requests: left to the steps, the
-     * first of each bucket would wait milliseconds, and percentiles would tell of that. */
+    /* All buckets are prepared before the clock starts, as a server does before it takes requests.
+     * Otherwise the first step of each bucket would wait milliseconds, which would show in the
+     * percentiles. */
     if (fig_engine_prepare(loop->engine, 0) != FIG_OK) return fig_report_status("serve");
     loop->result->device = fig_engine_device(loop->engine);
-    return FIG_EXIT_FINE;
+    return checks_outs(loop) ? fig_serve_outs_open(&loop->outs, loop->engine, options->graphs)
+                             : FIG_EXIT_FINE;
 }
 
 static int open_loop(serve_loop *loop) {
@@ -111,7 +133,8 @@ static int open_loop(serve_loop *loop) {
                   .page_tokens = page_tokens,
                   .sequence_count = rows,
                   .sequence_pages = (spec->kv_limit + page_tokens - 1) / page_tokens},
-        .row_tokens = spec->row_tokens};
+        .row_tokens = spec->row_tokens,
+        .chunk = loop->options->chunk};
     int code = fig_serve_batch_init(&loop->batch, &options);
     if (code != FIG_EXIT_FINE) return code;
     const size_t requests = (size_t)options.trace->count;
@@ -130,6 +153,7 @@ static int open_loop(serve_loop *loop) {
 static void close_loop(serve_loop *loop) {
     fig_engine_close(loop->engine);
     fig_serve_batch_finish(&loop->batch);
+    fig_serve_outs_close(&loop->outs);
     for (int32_t i = 0; i < AHEAD; i++)
         free(loop->flights[i].requests);
     free(loop->token_ns);
@@ -137,14 +161,15 @@ static void close_loop(serve_loop *loop) {
 
 /* ---- Settling ------------------------------------------------------------------------------ */
 
-/* The oldest step in flight is over: each of its requests has a token. Here a server samples. */
+/* Notes the end of the oldest step in flight: each of its requests has a token. A server would
+ * sample here. */
 static void note_end(serve_loop *loop, int64_t now) {
     const launched_step *flight = &loop->flights[loop->ended++ % AHEAD];
     fig_serve_result *result = loop->result;
     const int64_t before = loop->ended_ns;
     fig_histogram_add(&result->step,
                       now - (before > flight->launched_ns ? before : flight->launched_ns));
-    for (int32_t row = 0; row < flight->rows; row++) {
+    for (int32_t row = 0; row < flight->made.rows; row++) {
         const int32_t request = flight->requests[row];
         int64_t *last = &loop->token_ns[request];
         if (*last < 0) {
@@ -152,14 +177,17 @@ static void note_end(serve_loop *loop, int64_t now) {
             fig_histogram_add(&result->first, now - arrival);
         } else {
             fig_histogram_add(&result->between, now - *last);
+            if (flight->prompt_tokens > 0) fig_histogram_add(&result->beside, now - *last);
         }
         *last = now;
     }
-    result->tokens += flight->tokens;
+    result->tokens += flight->made.tokens;
+    result->prompt_tokens += flight->prompt_tokens;
+    result->prompt_steps += flight->prompt_tokens > 0;
     loop->ended_ns = now;
 }
 
-/* Steps that are seen to have ended together share the time since the one before. */
+/* If several steps are seen to end at once, they share the time since the previous end. */
 static void note_ends(serve_loop *loop, int64_t completed) {
     const int64_t count = completed - loop->ended, now = now_ns(loop);
     if (count == 0) return;
@@ -169,14 +197,14 @@ static void note_ends(serve_loop *loop, int64_t completed) {
         note_end(loop, began + (now - began) * i / count);
 }
 
-/* wait has the sentence of what poll saw. */
+/* fig_engine_poll() saw a fault; fig_engine_wait() returns it with its message. */
 static int report_fault(serve_loop *loop) {
     fig_engine_wait(loop->engine, -1);
-    return fig_report_failure("serve: of %" PRId64 " steps one failed: %s", loop->launched,
+    return fig_report_failure("serve: one of %" PRId64 " steps failed: %s", loop->launched,
                               fig_message());
 }
 
-/* Notes what has ended, and waits until no more than `most` steps are in flight. */
+/* Notes the steps that have ended, and waits until at most `most` steps are in flight. */
 static int settle(serve_loop *loop, int64_t most) {
     fig_progress progress = {.size = sizeof progress};
     const int64_t began = now_ns(loop);
@@ -194,8 +222,8 @@ static int settle(serve_loop *loop, int64_t most) {
 
 /* ---- Rows ---------------------------------------------------------------------------------- */
 
-/* A page or two travel with the next plan; those of a prompt go ahead of it. A dense cache has no
- * table: sequence s is page s, whatever the batch says. */
+/* One or two new pages travel with the next plan; the pages of a prompt are sent before it. A dense
+ * cache has no table: sequence s always has page s. */
 static int set_pages(serve_loop *loop, const fig_pages *change) {
     if (change->count == 0 || loop->info.spec->page_size == 0) return FIG_EXIT_FINE;
     if (fig_engine_set_pages(loop->engine, change) == FIG_OK) return FIG_EXIT_FINE;
@@ -212,8 +240,8 @@ static int join(serve_loop *loop) {
     return FIG_EXIT_FINE;
 }
 
-/* Every row gets the pages of its next step's tokens and of so many behind them. A row that gives
- * way changes places with the last, so that all are looked at again. */
+/* Gives every row the pages for its next step and `more` further steps. A preempted row swaps
+ * places with the last row, so all rows are looked at again. */
 static int grow(serve_loop *loop, int32_t more) {
     fig_serve_batch *batch = &loop->batch;
     fig_pages change;
@@ -232,7 +260,7 @@ static int grow(serve_loop *loop, int32_t more) {
 
 /* ---- Steps --------------------------------------------------------------------------------- */
 
-/* One plan, for as many launches as nobody leaves and pages are there. */
+/* Stages one plan for as many launches as possible: until a row leaves or pages run out. */
 static int stage(serve_loop *loop) {
     const fig_serve_batch *batch = &loop->batch;
     const int32_t horizon = fig_serve_batch_horizon(batch, loop->options->horizon);
@@ -242,6 +270,7 @@ static int stage(serve_loop *loop) {
                            .rows = batch->rows,
                            .kv_lengths = batch->lengths,
                            .sequences = batch->sequences,
+                           .query_counts = batch->chunk > 0 ? batch->queries : NULL,
                            .horizon = horizon};
     if (fig_engine_stage(loop->engine, &step) != FIG_OK) return fig_report_status("serve");
     loop->planned = horizon;
@@ -249,7 +278,7 @@ static int stage(serve_loop *loop) {
     return FIG_EXIT_FINE;
 }
 
-/* What is left of a horizon: somebody has come whom it does not know. */
+/* Takes back the rest of a horizon, because it does not include a request that has arrived. */
 static int take_back(serve_loop *loop) {
     if (fig_engine_take_back(loop->engine) != FIG_OK) return fig_report_status("serve");
     loop->planned = 0;
@@ -264,15 +293,18 @@ static int launch(serve_loop *loop) {
     if (fig_engine_launch(loop->engine) != FIG_OK) return fig_report_status("serve");
     loop->launched++;
     loop->planned--;
-    flight->rows = batch->rows;
-    memcpy(flight->requests, batch->requests, (size_t)batch->rows * sizeof *batch->requests);
     result->rows += batch->rows;
     if (batch->rows > result->rows_most) result->rows_most = batch->rows;
-    flight->tokens = fig_serve_batch_advance(batch);
+    flight->prompt_tokens = loop->prompt_tokens;
+    if (checks_outs(loop)) {
+        const int code = fig_serve_outs_check(&loop->outs, batch);
+        if (code != FIG_EXIT_FINE) return code;
+    }
+    flight->made = fig_serve_batch_advance(batch, flight->requests);
     return FIG_EXIT_FINE;
 }
 
-/* Nobody runs, so whoever had come would have joined: every page is free. */
+/* Called when no request runs and all requests that arrived have joined, so every page is free. */
 static int idle(serve_loop *loop) {
     const fig_serve_batch *batch = &loop->batch;
     const int code = settle(loop, 0);
@@ -282,14 +314,13 @@ static int idle(serve_loop *loop) {
     if (loop->options->fast) {
         loop->skipped_ns += wait_ns;
     } else {
-        const struct timespec wait = {.tv_sec = (time_t)(wait_ns / SECOND_NS),
-                                      .tv_nsec = (long)(wait_ns % SECOND_NS)};
+        const struct timespec wait = {.tv_nsec = (long)(wait_ns < NAP_NS ? wait_ns : NAP_NS)};
         nanosleep(&wait, NULL);
     }
     return FIG_EXIT_FINE;
 }
 
-/* The time of this turn, the same on all ranks. */
+/* Sets *now to the time of this turn, which is the same on all ranks. */
 static int tell_time(const serve_loop *loop, int64_t *now) {
     fig_ranks *ranks = loop->options->ranks;
     int64_t all[FIG_RANKS_LIMIT];
@@ -314,6 +345,7 @@ static int turn(serve_loop *loop) {
     if (code == FIG_EXIT_FINE && loop->planned == 0) {
         code = join(loop);
         if (code == FIG_EXIT_FINE && batch->rows == 0) return idle(loop);
+        loop->prompt_tokens = fig_serve_batch_share(batch);
         if (code == FIG_EXIT_FINE) code = grow(loop, 0);
         if (code == FIG_EXIT_FINE) code = stage(loop);
     }
@@ -341,7 +373,7 @@ static void draw(serve_loop *loop) {
                     fig_serve_pages_used(&batch->pages), batch->pages.page_count);
 }
 
-/* Entry by entry what the batch gave to whom; nothing else ever writes the tables. */
+/* Compares each entry with the page that the batch gave; nothing else ever writes the tables. */
 static int check_table(serve_loop *loop, const fig_tensor_info *table) {
     const fig_serve_pages *pages = &loop->batch.pages;
     const size_t count = (size_t)pages->sequence_count * (size_t)pages->sequence_pages;
@@ -361,7 +393,7 @@ static int check_table(serve_loop *loop, const fig_tensor_info *table) {
     return code;
 }
 
-/* All ranks have done the same, and have the same pages for the same sequences. */
+/* Checks that all ranks did the same and have the same pages for the same sequences. */
 static int check_ranks(const serve_loop *loop) {
     const fig_serve_result *result = loop->result;
     const fig_serve_pages *pages = &loop->batch.pages;
@@ -377,7 +409,7 @@ static int check_ranks(const serve_loop *loop) {
     return fig_report_failure("serve: %s", fig_message());
 }
 
-/* Every step was launched once, ran once, and found its plan. */
+/* Checks that every step was launched once, ran once, and found its plan. */
 static int check(serve_loop *loop) {
     const fig_engine_stats *stats = &loop->result->stats;
     fig_progress progress = {.size = sizeof progress};
@@ -398,6 +430,18 @@ static int check(serve_loop *loop) {
     return check_ranks(loop);
 }
 
+static int is_stopped(const serve_loop *loop) {
+    return loop->options->stop != NULL && *loop->options->stop != 0;
+}
+
+/* Waits for running steps, and drops steps that were only planned. */
+static int wind_up(serve_loop *loop) {
+    loop->result->stopped = 1;
+    int code = loop->planned > 0 ? take_back(loop) : FIG_EXIT_FINE;
+    if (code == FIG_EXIT_FINE) code = settle(loop, 0);
+    return code;
+}
+
 int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
     serve_loop loop = {.options = options, .result = result, .info = {.size = sizeof loop.info}};
     *result = (fig_serve_result){.stats = {.size = sizeof result->stats}};
@@ -408,15 +452,17 @@ int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
     if (code == FIG_EXIT_FINE) {
         loop.began_ns = fig_report_now_ns();
         fig_report_begin(&loop.progress, "step", 0);
-        while (code == FIG_EXIT_FINE && !is_over(&loop)) {
+        while (code == FIG_EXIT_FINE && !is_over(&loop) && !is_stopped(&loop)) {
             code = turn(&loop);
             if (options->live) draw(&loop);
         }
+        if (code == FIG_EXIT_FINE && !is_over(&loop)) code = wind_up(&loop);
         fig_report_end(&loop.progress);
         fig_engine_read_stats(loop.engine, &result->stats);
         if (code == FIG_EXIT_FINE) code = check(&loop);
     }
     result->done = done_count(&loop);
+    result->compared = loop.outs.compared;
     result->preemptions = loop.batch.preemptions;
     result->pages_most = loop.batch.pages.most_used;
     result->steps = loop.ended;

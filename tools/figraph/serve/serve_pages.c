@@ -1,4 +1,4 @@
-/* serve_pages.c: a stack of free pages, and the pages of each sequence. */
+/* serve_pages.c: keeps a stack of free pages, and the pages of each sequence. */
 #include "tools/figraph/serve/serve_pages.h"
 
 #include <assert.h>

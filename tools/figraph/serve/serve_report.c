@@ -1,4 +1,4 @@
-/* serve_report.c: a run in numbers, aligned or as one JSON object. */
+/* serve_report.c: prints the results of a run as aligned text or as one JSON object. */
 #include "tools/figraph/serve/serve_report.h"
 
 #include <inttypes.h>
@@ -14,19 +14,26 @@ static const double percents[] = {50, 90, 99, 99.9};
 static const char *const percent_names[] = {"p50", "p90", "p99", "p99.9"};
 enum { PERCENT_COUNT = sizeof percents / sizeof *percents };
 
-/* A histogram under its name in each form; `text` says of which time. */
+/* A histogram, with its name in JSON (`key`) and in the text for people (`text`). */
 typedef struct timing {
     const char *key, *text;
     const fig_histogram *histogram;
 } timing;
-/* A bin of a histogram is an eighth of an octave wide, of which two digits are true. */
-enum { TIMING_COUNT = 4, COLUMN = 10, TEXT_COLUMN = 12, BIN_DIGITS = 2 };
+/* A bin of a histogram is an eighth of an octave wide, so a time has two significant digits. */
+enum { TIMING_LIMIT = 5, COLUMN = 10, TEXT_COLUMN = 12, BIN_DIGITS = 2 };
 
-static void list_timings(const fig_serve_result *result, timing timings[TIMING_COUNT]) {
-    timings[0] = (timing){"step_ns", "step", &result->step};
-    timings[1] = (timing){"between_tokens_ns", "between tokens", &result->between};
-    timings[2] = (timing){"first_token_ns", "to the first token", &result->first};
-    timings[3] = (timing){"host_ns", "the host's part of a step", &result->stats.host};
+/* Returns the number of timings. */
+static int list_timings(const fig_serve_report *report, timing timings[TIMING_LIMIT]) {
+    const fig_serve_result *result = report->result;
+    int count = 0;
+    timings[count++] = (timing){"step_ns", "step", &result->step};
+    timings[count++] = (timing){"between_tokens_ns", "between tokens", &result->between};
+    if (report->options->chunk > 0)
+        timings[count++] =
+            (timing){"beside_prompts_ns", "the same, beside prompts", &result->beside};
+    timings[count++] = (timing){"first_token_ns", "to the first token", &result->first};
+    timings[count++] = (timing){"host_ns", "the host's part of a step", &result->stats.host};
+    return count;
 }
 
 static double ratio(int64_t part, int64_t whole) {
@@ -39,7 +46,7 @@ static double tokens_per_second(const fig_serve_result *result) {
 
 /* ---- For people -------------------------------------------------------------------------- */
 
-/* As many digits as a bin tells and a unit, "4.2 ms", at the end of a column. */
+/* Prints a time right-aligned in a column, with two significant digits and a unit: "4.2 ms". */
 static void print_time(int64_t ns) {
     static const char *const units[] = {"ns", "us", "ms", "s"};
     char text[32];
@@ -52,19 +59,19 @@ static void print_time(int64_t ns) {
     }
     const int whole = value >= 100 ? 3 : value >= 10 ? 2 : 1;
     const int decimals = unit == 0 || whole > BIN_DIGITS ? 0 : BIN_DIGITS - whole;
-    const int wide = unit == 1 && fig_report_wide(); /* of two bytes in one column */
+    const int wide = unit == 1 && fig_report_wide(); /* µ has two bytes but takes one column */
     snprintf(text, sizeof text, "%.*f %s", decimals, value, wide ? "µs" : units[unit]);
     printf("%*s", wide ? COLUMN + 1 : COLUMN, text);
 }
 
-static void print_times(const fig_serve_result *result) {
-    timing timings[TIMING_COUNT];
-    list_timings(result, timings);
+static void print_times(const fig_serve_report *report) {
+    timing timings[TIMING_LIMIT];
+    const int count = list_timings(report, timings);
     printf("\n  %-27s", "");
     for (int i = 0; i < PERCENT_COUNT; i++)
         printf("%*s", COLUMN, percent_names[i]);
     printf("%*s\n", COLUMN, "most");
-    for (const timing *t = timings; t < timings + TIMING_COUNT; t++) {
+    for (const timing *t = timings; t < timings + count; t++) {
         printf("  %-27s", t->text);
         for (int i = 0; i < PERCENT_COUNT; i++)
             print_time(fig_histogram_percentile(t->histogram, percents[i]));
@@ -97,6 +104,11 @@ void fig_serve_report_print(const fig_serve_report *report) {
            report->options->fast ? ", idle times skipped" : "");
     printf("  tokens    %s", fig_report_number(number, result->tokens));
     printf(", %s per second\n", fig_report_number(number, (int64_t)tokens_per_second(result)));
+    if (report->options->chunk > 0) {
+        printf("  prompts   %s", fig_report_count(number, result->prompt_tokens, "token"));
+        printf(" in %s", fig_report_count(number, result->prompt_steps, "step"));
+        printf(", at most %s in one\n", fig_report_number(number, report->options->chunk));
+    }
     printf("  steps     %s", fig_report_number(number, result->steps));
     printf(" under %s", fig_report_count(number, result->plans, "plan"));
     printf(", %.2f rows on average, %d at most\n", ratio(result->rows, result->steps),
@@ -110,11 +122,14 @@ void fig_serve_report_print(const fig_serve_report *report) {
     printf("  events    %" PRId64 " preempted, %s taken back, %" PRId64
            " refused for want of a slot\n",
            result->preemptions, fig_report_count(number, stats->taken_back, "step"), stats->busy);
-    print_times(result);
+    print_times(report);
     if (report->options->check)
         printf("\n  Every step was launched once, ran once and found its plan whole;\n"
                "  the page tables are right%s.\n",
                report->ranks > 1 ? ", and all ranks did the same" : "");
+    if (report->options->check && report->options->chunk > 0)
+        printf("  %s of outputs compared: all right.\n",
+               fig_report_count(number, result->compared, "element"));
 }
 
 /* ---- For programs ------------------------------------------------------------------------ */
@@ -135,9 +150,9 @@ void fig_serve_report_emit(const fig_serve_report *report) {
     const fig_serve_result *result = report->result;
     const fig_engine_stats *stats = &result->stats;
     const fig_serve_totals totals = fig_serve_trace_totals(options->trace);
-    timing timings[TIMING_COUNT];
+    timing timings[TIMING_LIMIT];
     fig_emit emit = {0};
-    list_timings(result, timings);
+    const int count = list_timings(report, timings);
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, report->is_file ? "file" : "model", report->name);
     fig_emit_text(&emit, "device", fig_source_device_name(result->device));
@@ -160,13 +175,19 @@ void fig_serve_report_emit(const fig_serve_report *report) {
     fig_emit_number(&emit, "plan_bytes_per_step", ratio(stats->uploaded_bytes, result->steps));
     fig_emit_number(&emit, "table_bytes_per_step", ratio(stats->page_bytes, result->steps));
     fig_emit_integer(&emit, "reused_splits", stats->reused_splits);
+    if (options->chunk > 0) {
+        fig_emit_integer(&emit, "chunk", options->chunk);
+        fig_emit_integer(&emit, "computed_prompt_tokens", result->prompt_tokens);
+        fig_emit_integer(&emit, "prompt_steps", result->prompt_steps);
+        if (options->check) fig_emit_integer(&emit, "compared", result->compared);
+    }
     fig_emit_integer(&emit, "preemptions", result->preemptions);
     fig_emit_integer(&emit, "taken_back", stats->taken_back);
     fig_emit_integer(&emit, "busy", stats->busy);
     fig_emit_integer(&emit, "missed", stats->missed);
     fig_emit_truth(&emit, "checked", options->check);
     fig_emit_truth(&emit, "passed", report->passed);
-    for (const timing *t = timings; t < timings + TIMING_COUNT; t++)
+    for (const timing *t = timings; t < timings + count; t++)
         emit_timing(&emit, t);
     fig_emit_close(&emit);
 }

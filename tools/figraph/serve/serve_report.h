@@ -1,4 +1,4 @@
-/* serve_report.h: what figraph serve says in the end, to people and to programs. */
+/* serve_report.h: prints the results of figraph serve as text or JSON. */
 #ifndef FIG_TOOLS_SERVE_REPORT_H
 #define FIG_TOOLS_SERVE_REPORT_H
 
@@ -7,9 +7,9 @@
 typedef struct fig_serve_report {
     const fig_serve_options *options;
     const fig_serve_result *result;
-    const char *name; /* of the preset or the file */
-    int is_file;      /* 1: of the file */
-    int32_t ranks;    /* that served */
+    const char *name; /* the name of the preset or the file */
+    int is_file;      /* 1: `name` is a file */
+    int32_t ranks;    /* the number of ranks that served */
     int32_t page_tokens;
     uint64_t page_bytes; /* in all layers */
     int passed;

@@ -1,7 +1,7 @@
-/* serve_trace.c: requests from a CSV file, or made up as ShareGPT has them.
+/* serve_trace.c: reads requests from a CSV file, or generates them with ShareGPT's means.
  *
- * Made-up lengths are lognormal with the means of ShareGPT's conversations and a long tail; made-up
- * arrivals are a Poisson process. Leaves time to the loop. */
+ * Generated lengths are lognormal with the means of ShareGPT's conversations and a long tail;
+ * generated arrivals are a Poisson process. The loop applies the arrival times. */
 #include "tools/figraph/serve/serve_trace.h"
 
 #include <assert.h>
@@ -23,13 +23,13 @@ static const char header[] = "arrival_s,prompt_tokens,output_tokens";
 enum { LINE_BYTES = 256 };
 static const double ARRIVAL_LIMIT_S = 1e9;
 
-/* A lognormal distribution by its mean and by the spread of its logarithm. */
+/* A lognormal distribution, given by its mean and the spread of its logarithm. */
 typedef struct lognormal {
     double mean, sigma;
 } lognormal;
 static const lognormal prompts = {220, 1.2}, outputs = {200, 0.9};
 
-/* The request at the end of the list, zeroed; NULL: refused. */
+/* Adds a zeroed request at the end of the list; returns NULL after a refusal. */
 static fig_serve_request *add(fig_serve_trace *trace) {
     if (trace->count == trace->capacity) {
         const int32_t capacity = trace->capacity > 0 ? 2 * trace->capacity : 64;
@@ -49,8 +49,8 @@ static fig_serve_request *add(fig_serve_trace *trace) {
 
 /* ---- Reading ----------------------------------------------------------------------------- */
 
-/* A line without its end, LF or CR LF. 0: the file has ended; -1: it is longer than any request, or
- * holds a NUL, behind which nothing would be seen. */
+/* Reads a line and cuts off its end, LF or CR LF. Returns 1; 0 if the file has ended; -1 if the
+ * line is longer than any request, or holds a NUL, which would hide the rest of the line. */
 static int read_line(FILE *file, char line[LINE_BYTES]) {
     int length = 0, c;
     while ((c = getc(file)) != EOF && c != '\n') {
@@ -63,7 +63,7 @@ static int read_line(FILE *file, char line[LINE_BYTES]) {
     return 1;
 }
 
-/* A spreadsheet may begin its file with the mark of UTF-8, which no editor shows. */
+/* Skips the UTF-8 byte order mark that a spreadsheet may write and that no editor shows. */
 static const char *behind_mark(const char *line) {
     static const char mark[] = "\xef\xbb\xbf";
     return strncmp(line, mark, strlen(mark)) == 0 ? line + strlen(mark) : line;
@@ -73,7 +73,7 @@ static int is_blank(const char *line) {
     return line[strspn(line, " ")] == '\0';
 }
 
-/* 1: nothing but blank lines follows. */
+/* Returns 1 if only blank lines follow. */
 static int is_at_end(FILE *file) {
     char line[LINE_BYTES];
     for (int got; (got = read_line(file, line)) != 0;)
@@ -81,7 +81,7 @@ static int is_at_end(FILE *file) {
     return 1;
 }
 
-/* A time and the comma behind it; *at moves past both. */
+/* Reads a time and the comma after it, and moves *at past both. */
 static int read_arrival(char **at, int64_t *ns) {
     char *end;
     const double seconds = strtod(*at, &end);
@@ -102,17 +102,17 @@ static int read_tokens(char **at, char behind, int32_t *tokens) {
     return sound;
 }
 
-/* What is wrong with a line, "" for nothing. */
+/* Returns the fault of a line, or "" if there is none. */
 static const char *read_request(char *line, fig_serve_request *request) {
     char *at = line;
     if (!read_arrival(&at, &request->arrival_ns)) {
-        return "arrival_s is to be a number of seconds, 0 to 1e9, and a comma behind it";
+        return "arrival_s must be a number of seconds, 0 to 1e9, and a comma behind it";
     }
     if (!read_tokens(&at, ',', &request->prompt)) {
-        return "prompt_tokens is to be a whole number, 1 to 2147483647, and a comma behind it";
+        return "prompt_tokens must be a whole number, 1 to 2147483647, and a comma behind it";
     }
     if (!read_tokens(&at, '\0', &request->output)) {
-        return "output_tokens is to be a whole number, 1 to 2147483647, and the last of the line";
+        return "output_tokens must be a whole number, 1 to 2147483647, and the last of the line";
     }
     return "";
 }
@@ -129,7 +129,7 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
     int64_t before_ns = 0;
     const int headed = read_line(from->file, line) == 1 && strcmp(behind_mark(line), header) == 0;
     if (!headed && !ferror(from->file)) {
-        return fig_report_refuse("%s:1: the first line is to be %s", from->path, header);
+        return fig_report_refuse("%s:1: the first line must be %s", from->path, header);
     }
     for (int got; number++, (got = read_line(from->file, line)) != 0;) {
         if (got < 0)
@@ -166,7 +166,8 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
     return fig_report_refuse("%s:2: there is no request", from->path);
 }
 
-/* A regular file alone: to open a pipe is to wait for its other end. Says what is wrong. */
+/* Opens only a regular file, because opening a pipe would wait for its other end. Prints a sentence
+ * on failure. */
 static FILE *open_file(const char *path) {
     struct stat info;
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -188,15 +189,15 @@ int fig_serve_trace_read(fig_serve_trace *trace, const char *path, const fig_ser
     return code;
 }
 
-/* ---- Making up --------------------------------------------------------------------------- */
+/* ---- Generating -------------------------------------------------------------------------- */
 
-/* Between 0 and 1, neither of them: its logarithm is finite. */
+/* Returns a number strictly between 0 and 1, so its logarithm is finite. */
 static double draw_part(fig_synthetic *synthetic) {
     enum { PARTS = 1 << 30 };
     return (fig_synthetic_below(synthetic, PARTS) + 0.5) / PARTS;
 }
 
-/* A normal number by Box and Muller is what a lognormal one is the power of e of. */
+/* Draws a normal number by Box and Muller; e to its power is lognormal. */
 static int32_t draw_tokens(fig_synthetic *synthetic, const lognormal *of, int32_t most) {
     const double turn = 6.283185307179586;
     const double radius = sqrt(-2 * log(draw_part(synthetic)));
@@ -242,7 +243,7 @@ int fig_serve_trace_write(const fig_serve_trace *trace, const char *path) {
     if (fclose(file) == 0 && !failed) return FIG_EXIT_FINE;
     const int code =
         fig_report_refuse("%s: %s", path, errno != 0 ? strerror(errno) : "a write failed");
-    if (is_file) unlink(path); /* a part of a trace would pass for a whole one */
+    if (is_file) unlink(path); /* an incomplete trace could pass for a complete one */
     return code;
 }
 

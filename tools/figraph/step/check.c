@@ -1,11 +1,13 @@
 /* check.c: compares outputs with truth.c, element by element.
  *
- * An error is judged against the magnitude of what was summed up, not against what is left of it.
- * 16-bit outputs may be off by 2 units in the last place, f32 by 2e-5 of the magnitude, since its
- * twins and kernels sum in another order than float64 does. What a cache holds is exact or, in fp8,
- * a nearest number to the quotient, which a kernel rounds to f32 first. Where attention turned k by
- * itself and kept it to itself, what it appended is any number that the true one, give or take what
- * f32 loses on the way, is rounded to: mostly one, and two neighbours where a tie is that near. */
+ * An error is measured relative to the magnitude of the summed terms, not to the magnitude of their
+ * sum. 16-bit outputs may be off by 2 units in the last place. f32 outputs may be off by 2e-5 of
+ * the magnitude, because kernels and reference kernels sum in another order than float64 code does.
+ * A cache holds the exact value or, in fp8, a value nearest to the quotient, which a kernel first
+ * rounds to f32. If attention rotates k itself and does not write it back, the kernel may round a
+ * number that differs from the true one by up to the rounding error of f32. The appended value is
+ * then usually the one nearest value; if the number is close to a tie, it may be either of two
+ * neighbours. */
 #include "tools/figraph/step/check.h"
 
 #include <math.h>
@@ -15,40 +17,30 @@
 
 #include <figraph_unstable.h>
 
+#include "tools/figraph/step/check_parts.h"
 #include "tools/figraph/step/truth.h"
 #include "tools/figraph/step/truth_attention.h"
 #include "tools/figraph/terminal/report.h"
 
 static const double half_tolerance_ulp = 2;
-static const double single_tolerance = 2e-5; /* of the magnitude */
+static const double single_tolerance = 2e-5; /* relative to the magnitude */
 static const double quarter_tolerance_ulp = 0.5 + 1e-6;
-/* Of a pair's length, before it is rounded to its type: half an f32 unit for each of the norm's
- * factor and its two products, cosine and sine, the table's factor, two products and their sum. */
+/* The tolerance relative to a pair's length, before the result is rounded to its type. It is
+ * half an f32 unit for each of: the norm's factor and its two products, the cosine and the sine,
+ * the table's factor, and two products and their sum. */
 static const double turn_tolerance = 0x1p-20;
 
-/* Some elements of an output and what is due. */
-typedef struct comparison {
-    const fig_session_tensor *tensor;
-    int32_t step;
-    int64_t row, head, first; /* index of element 0; head -1: [row][first] */
-    const void *got;          /* [count] */
-    const double *due;        /* [count] */
-    const double *magnitude;  /* [count]; NULL: that of due */
-    int32_t count;
-} comparison;
-
-static int report_mismatch(const comparison *c, int32_t i, double tolerance) {
+static int report_mismatch(const fig_check_comparison *c, int32_t i, double tolerance) {
     char head[24] = "";
     if (c->head >= 0) snprintf(head, sizeof head, "[%lld]", (long long)c->head);
     return fig_report_failure(
-        "step %d: %s[%lld]%s[%lld] is %.9g where %.9g is due, off by %.3g "
-        "and the tolerance is %.3g",
-        c->step, c->tensor->info.name, (long long)c->row, head, (long long)(c->first + i),
+        "step %d: %s[%lld]%s[%lld] is %.9g and must be %.9g: off by %.3g, tolerance %.3g", c->step,
+        c->tensor->info.name, (long long)c->row, head, (long long)(c->first + i),
         truth_load(c->got, c->tensor->info.dtype, i), c->due[i],
         fabs(truth_load(c->got, c->tensor->info.dtype, i) - c->due[i]), tolerance);
 }
 
-static int compare(fig_check *check, const comparison *c) {
+int fig_check_compare(fig_check *check, const fig_check_comparison *c) {
     fig_dtype dtype = c->tensor->info.dtype;
     for (int32_t i = 0; i < c->count; i++) {
         double magnitude = c->magnitude != NULL ? c->magnitude[i] : fabs(c->due[i]);
@@ -63,7 +55,7 @@ static int compare(fig_check *check, const comparison *c) {
     return FIG_EXIT_FINE;
 }
 
-static truth_rows rows_of(const fig_session_tensor *tensor) {
+truth_rows fig_check_rows(const fig_session_tensor *tensor) {
     int64_t head = tensor->info.rank == 3 ? tensor->info.dims[2] : 0;
     return (truth_rows){.base = tensor->mirror,
                         .dtype = tensor->info.dtype,
@@ -86,29 +78,31 @@ static truth_cache cache_of(const fig_session *session, const fig_session_tensor
                          .table_stride = session->sequence_pages};
 }
 
-/* Rows of tensors: one for each query token of a step's rows. */
-static int32_t count_queries(const fig_session *session, const fig_schedule *schedule) {
-    return schedule->rows * session->info.spec->row_tokens;
+/* Returns the number of rows in tensors that have one row for each query token of the step. */
+int32_t fig_check_queries(const fig_schedule *schedule) {
+    return fig_schedule_count(schedule);
 }
 
-/* Where a query token stands; below 0: its row is idle. */
-static int32_t place_of(const fig_session *session, const fig_schedule *schedule, int32_t query) {
-    int32_t row_tokens = session->info.spec->row_tokens;
-    int32_t length = schedule->lengths[query / row_tokens];
-    return length == 0 ? -1 : length - row_tokens + query % row_tokens;
+/* Returns the position of a query token; negative: its row is idle. */
+int32_t fig_check_place(const fig_schedule *schedule, int32_t query) {
+    const fig_schedule_query at = fig_schedule_find(schedule, query);
+    const int32_t length = schedule->lengths[at.row];
+    return length == 0 ? -1 : length - schedule->queries[at.row] + at.number;
 }
 
-static int32_t sequence_of(const fig_session *session, int32_t query) {
-    return session->sequences[query / session->info.spec->row_tokens];
+int32_t fig_check_sequence(const fig_session *session, const fig_schedule *schedule,
+                           int32_t query) {
+    return session->sequences[fig_schedule_find(schedule, query).row];
 }
 
-/* Each row of the step counts as many of the tensor's as its multiple says. */
+/* Returns the number of the tensor's rows in this step: `multiple` for each row of the step, or for
+ * each query token. */
 static int32_t count_rows(const fig_schedule *schedule, const fig_session_tensor *tensor) {
-    return schedule->rows * tensor->info.multiple;
+    return fig_session_rows(schedule, tensor);
 }
 
-static int read_rows(fig_session *session, const fig_schedule *schedule,
-                     const fig_session_tensor *tensor, void *to) {
+int fig_check_read_rows(fig_session *session, const fig_schedule *schedule,
+                        const fig_session_tensor *tensor, void *to) {
     size_t rows = (size_t)count_rows(schedule, tensor);
     return fig_session_read(session, tensor, 0, rows * tensor->row_bytes, to);
 }
@@ -117,30 +111,32 @@ static int check_act(fig_check *check, fig_session *session, const fig_schedule 
                      int32_t layer) {
     const fig_session_tensor *in = fig_session_find(session, layer, FIG_SESSION_GATE_UP);
     const fig_session_tensor *act = fig_session_find(session, layer, FIG_SESSION_ACT);
-    int32_t width = session->info.spec->ffn_width;
     if (act == NULL) return FIG_EXIT_FINE;
+    const int32_t width = (int32_t)act->info.dims[1];
     double *due = calloc((size_t)width, sizeof *due);
     if (due == NULL) return fig_report_refuse("replay: no memory for %d numbers", width);
-    int code = read_rows(session, schedule, act, act->mirror);
+    int code = fig_check_read_rows(session, schedule, act, act->mirror);
     for (int32_t row = 0; code == FIG_EXIT_FINE && row < count_rows(schedule, act); row++) {
-        truth_gated_args args = {.in = rows_of(in),
+        truth_gated_args args = {.in = fig_check_rows(in),
                                  .activation = session->info.spec->activation,
                                  .row = row,
                                  .width = width};
         truth_gated(&args, due);
-        code = compare(check, &(comparison){.tensor = act,
-                                            .step = schedule->step,
-                                            .row = row,
-                                            .head = -1,
-                                            .got = act->mirror + (size_t)row * act->row_bytes,
-                                            .due = due,
-                                            .count = width});
+        code = fig_check_compare(
+            check, &(fig_check_comparison){.tensor = act,
+                                           .step = schedule->step,
+                                           .row = row,
+                                           .head = -1,
+                                           .got = act->mirror + (size_t)row * act->row_bytes,
+                                           .due = due,
+                                           .count = width});
     }
     free(due);
     return code;
 }
 
-/* A pair is turned, so its length is the magnitude of both; what does not turn is its own. */
+/* Computes magnitudes. RoPE rotates pairs, so a pair's length is the magnitude of both elements. An
+ * element outside the rotated dims has its own magnitude. */
 static void measure_pairs(const fig_rope_spec *rope, int32_t head_dim, const double *due,
                           double *magnitude) {
     int32_t half = rope->rotary_dim / 2;
@@ -157,27 +153,28 @@ static int has_layer(const uint64_t layers[8], int32_t layer) {
     return (int)(layers[layer / 64] >> layer % 64 & 1);
 }
 
-/* A theta, its default filled in, is what every rope of its own has. */
+/* Returns 1 if the layer uses the spec's window_rope. A window_rope that is set always has a theta,
+ * because its default is filled in. */
 static int turns_by_window(const fig_spec *spec, int32_t layer) {
     return has_layer(spec->window_layers, layer) && spec->window_rope.theta > 0;
 }
 
-/* How the heads of a layer turn: in a plain one nothing does. */
-static fig_rope_spec rope_of(const fig_spec *spec, int32_t layer) {
+/* Returns the RoPE of a layer; a layer without RoPE rotates nothing. */
+fig_rope_spec fig_check_rope(const fig_spec *spec, int32_t layer) {
     fig_rope_spec rope = turns_by_window(spec, layer) ? spec->window_rope : spec->rope;
     if (has_layer(spec->plain_layers, layer)) rope.rotary_dim = 0;
     return rope;
 }
 
-static const fig_rope_table *table_of(const fig_spec *spec, int32_t layer) {
+const fig_rope_table *fig_check_table(const fig_spec *spec, int32_t layer) {
     return turns_by_window(spec, layer) ? &spec->window_table : &spec->rope_table;
 }
 
-/* ---- q and k: turned, or as they were ------------------------------------------------------ */
+/* ---- q and k --------------------------------------------------------------------------------- */
 
-/* Layers whose attention turns q and k by itself in the bucket of the step that was staged last: no
- * launch of decode_attention's own is on the device. The nodes of decode_attention are, in order,
- * those of the layers that turn. */
+/* Finds the layers whose attention rotates q and k itself in the bucket of the last staged step:
+ * the device has no separate launch for their RoPE. The nodes of decode_attention are in the
+ * order of the layers that rotate. */
 static int find_own_turns(const fig_session *session, uint64_t layers[8]) {
     const fig_spec *spec = session->info.spec;
     fig_engine_stats stats = {.size = sizeof stats};
@@ -199,20 +196,21 @@ static int find_own_turns(const fig_session *session, uint64_t layers[8]) {
     return status == FIG_INVALID ? FIG_EXIT_FINE : fig_report_status("replay");
 }
 
-/* q or k of the step's rows, [rows][heads][head_dim] each. */
+/* The q or k of the step's rows, each [rows][heads][head_dim]. */
 typedef struct turning {
     const fig_session_tensor *tensor, *norm; /* norm NULL: none */
-    int may_stay;                            /* 1: attention turns by itself */
-    uint8_t *got;                            /* after the step */
-    uint8_t *turned;     /* as RoPE would have left it, from what it was before */
-    uint8_t *low, *high; /* what a kernel may have rounded instead of it */
-    int32_t left, moved; /* heads that were left as they were, and that were not: one; -1: none */
+    int may_stay;                            /* 1: attention does RoPE itself */
+    uint8_t *got;                            /* the values after the step */
+    uint8_t *turned;                         /* the values before the step, after RoPE */
+    /* the lowest and highest values that a kernel may have rounded to instead */
+    uint8_t *low, *high;
+    int32_t left, moved; /* one head that was left unrotated, and one that was rotated; -1: none */
 } turning;
 
-static int open_turning(turning *t, const fig_session *session, const fig_schedule *schedule) {
-    const size_t bytes = (size_t)count_queries(session, schedule) * t->tensor->row_bytes;
+static int open_turning(turning *t, const fig_schedule *schedule) {
+    const size_t bytes = (size_t)fig_check_queries(schedule) * t->tensor->row_bytes;
     t->left = t->moved = -1;
-    t->got = malloc(4 * bytes);
+    t->got = malloc(4 * bytes + 1);
     if (t->got == NULL) return fig_report_refuse("replay: no memory for %zu bytes", 4 * bytes);
     t->turned = t->got + bytes;
     t->low = t->turned + bytes;
@@ -230,8 +228,8 @@ static void store_turned(const turning *t, int64_t first, int32_t head_dim, cons
     }
 }
 
-/* 1: the head is what it was before, and RoPE would have made something else of it. A head that
- * RoPE would not change, at position 0 say, speaks for neither. */
+/* Returns 1 if the head still has its values from before the step and RoPE would have changed
+ * them. A head that RoPE does not change, for example at position 0, proves nothing. */
 static int was_left(turning *t, int32_t head, size_t head_bytes) {
     const size_t offset = (size_t)head * head_bytes;
     const uint8_t *before = t->tensor->mirror + offset;
@@ -250,11 +248,11 @@ static int check_turned_head(fig_check *check, const fig_session *session,
     const int32_t heads = (int32_t)tensor->info.dims[1], head_dim = (int32_t)tensor->info.dims[2];
     const size_t head_bytes = (size_t)head_dim * fig_synthetic_bytes(tensor->info.dtype);
     double due[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT];
-    truth_rope_args args = {.x = rows_of(tensor),
-                            .rope = rope_of(session->info.spec, tensor->layer),
-                            .table = table_of(session->info.spec, tensor->layer),
+    truth_rope_args args = {.x = fig_check_rows(tensor),
+                            .rope = fig_check_rope(session->info.spec, tensor->layer),
+                            .table = fig_check_table(session->info.spec, tensor->layer),
                             .row = head / heads,
-                            .position = place_of(session, schedule, head / heads),
+                            .position = fig_check_place(schedule, head / heads),
                             .head = head % heads,
                             .head_dim = head_dim,
                             .norm = t->norm != NULL ? t->norm->mirror : NULL,
@@ -267,44 +265,46 @@ static int check_turned_head(fig_check *check, const fig_session *session,
         check->elements += head_dim;
         return FIG_EXIT_FINE;
     }
-    return compare(check, &(comparison){.tensor = tensor,
-                                        .step = schedule->step,
-                                        .row = head / heads,
-                                        .head = head % heads,
-                                        .got = t->got + (size_t)head * head_bytes,
-                                        .due = due,
-                                        .magnitude = magnitude,
-                                        .count = head_dim});
+    return fig_check_compare(check,
+                             &(fig_check_comparison){.tensor = tensor,
+                                                     .step = schedule->step,
+                                                     .row = head / heads,
+                                                     .head = head % heads,
+                                                     .got = t->got + (size_t)head * head_bytes,
+                                                     .due = due,
+                                                     .magnitude = magnitude,
+                                                     .count = head_dim});
 }
 
-/* The mirror holds what it was before, and in the end what all behind RoPE were to read. Where an
- * idle row's RoPE stands is left open, so it is not judged. */
+/* Compares q or k with RoPE in float64. On entry the mirror holds the values before the step; on
+ * return it holds the values that later nodes should have read. The position of an idle row is
+ * undefined, so the row is not compared. */
 static int check_rope(fig_check *check, fig_session *session, const fig_schedule *schedule,
                       turning *t) {
     const int32_t heads = (int32_t)t->tensor->info.dims[1];
-    const int32_t rows = count_queries(session, schedule);
+    const int32_t rows = fig_check_queries(schedule);
     const size_t bytes = (size_t)rows * t->tensor->row_bytes;
-    int code = open_turning(t, session, schedule);
-    if (code == FIG_EXIT_FINE) code = read_rows(session, schedule, t->tensor, t->got);
+    int code = open_turning(t, schedule);
+    if (code == FIG_EXIT_FINE) code = fig_check_read_rows(session, schedule, t->tensor, t->got);
     if (code == FIG_EXIT_FINE) memcpy(t->turned, t->got, bytes);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < rows * heads; i++)
         code = check_turned_head(check, session, schedule, t, i);
     if (code != FIG_EXIT_FINE) return code;
     if (t->left >= 0 && t->moved >= 0)
-        return fig_report_failure("step %d: %s[%d][%d] is what it was before and [%d][%d] is not: "
-                                  "turning all heads is due, or none",
+        return fig_report_failure("step %d: %s[%d][%d] is unchanged and [%d][%d] is rotated: a "
+                                  "step must rotate all heads or none",
                                   schedule->step, t->tensor->info.name, t->left / heads,
                                   t->left % heads, t->moved / heads, t->moved % heads);
     memcpy(t->tensor->mirror, t->left >= 0 ? t->turned : t->got, bytes);
     return FIG_EXIT_FINE;
 }
 
-/* ---- What is appended ---------------------------------------------------------------------- */
+/* ---- Appended tokens ------------------------------------------------------------------------- */
 
-/* K or V. */
+/* The K side or the V side of a cache. */
 typedef struct cache_side {
     const fig_session_tensor *rows, *cache, *scale; /* scale NULL: 1 */
-    const uint8_t *low, *high; /* as rows' mirror: between which an appended number may have been */
+    const uint8_t *low, *high; /* [as the mirror of rows] the bounds of each appended number */
 } cache_side;
 
 static cache_side side_of(const fig_session *session, int32_t layer, fig_session_kind rows) {
@@ -324,7 +324,7 @@ static double scale_of(const cache_side *side, int32_t kv_head) {
     return truth_load(side->scale->mirror, FIG_F32, side->scale->count > 1 ? kv_head : 0);
 }
 
-/* What is stored for x, and how far from it what is stored may be. */
+/* Returns the value that a cache stores for x, and in *tolerance its largest allowed error. */
 static double stored_of(fig_dtype dtype, double x, double *tolerance) {
     static const uint8_t most_e4m3 = 0x7e, most_e5m2 = 0x7b;
     const uint8_t *most = dtype == FIG_E4M3 ? &most_e4m3 : dtype == FIG_E5M2 ? &most_e5m2 : NULL;
@@ -337,7 +337,7 @@ static double stored_of(fig_dtype dtype, double x, double *tolerance) {
     return x;
 }
 
-/* One head of what a query token appended, read from the device to `got`. */
+/* One head of the data that a query token appended; `got` is read from the device. */
 typedef struct appended {
     const cache_side *side;
     int32_t step, query, sequence, token, head;
@@ -356,16 +356,16 @@ static int compare_appended(fig_check *check, const appended *a) {
         double due = (low + high) / 2, tolerance = (high - low) / 2 + fmax(below, above);
         double got = truth_load(a->got, cache->info.dtype, i);
         if (fabs(got - due) <= tolerance) continue;
-        return fig_report_failure(
-            "step %d: %s, token %d of sequence %d, head %d, element %d is %.9g where %.9g is due, "
-            "and the tolerance is %.3g",
-            a->step, cache->info.name, a->token, a->sequence, a->head, i, got, due, tolerance);
+        return fig_report_failure("step %d: %s, token %d of sequence %d, head %d, element %d is "
+                                  "%.9g and must be %.9g, tolerance %.3g",
+                                  a->step, cache->info.name, a->token, a->sequence, a->head, i, got,
+                                  due, tolerance);
     }
     check->elements += head_dim;
     return FIG_EXIT_FINE;
 }
 
-/* The newest tokens of every row's sequence are to be what was appended. */
+/* Checks that the newest tokens of each row's sequence are the appended ones. */
 static int check_append(fig_check *check, fig_session *session, const fig_schedule *schedule,
                         const cache_side *side) {
     const fig_session_tensor *cache = side->cache;
@@ -374,12 +374,12 @@ static int check_append(fig_check *check, fig_session *session, const fig_schedu
     size_t bytes = (size_t)cache->info.dims[3] * element;
     int32_t heads = (int32_t)cache->info.dims[2], code = FIG_EXIT_FINE;
     uint8_t got[TRUTH_HEAD_DIM_LIMIT * sizeof(float)];
-    for (int32_t i = 0; i < count_queries(session, schedule) * heads; i++) {
+    for (int32_t i = 0; i < fig_check_queries(schedule) * heads; i++) {
         appended a = {.side = side,
                       .step = schedule->step,
                       .query = i / heads,
-                      .sequence = sequence_of(session, i / heads),
-                      .token = place_of(session, schedule, i / heads),
+                      .sequence = fig_check_sequence(session, schedule, i / heads),
+                      .token = fig_check_place(schedule, i / heads),
                       .head = i % heads,
                       .got = got};
         if (a.token < 0) continue;
@@ -401,40 +401,42 @@ static int check_attention(fig_check *check, fig_session *session, const fig_sch
     cache_side v = side_of(session, layer, FIG_SESSION_V);
     size_t head_bytes = (size_t)spec->head_dim * fig_synthetic_bytes(out->info.dtype);
     truth_attention_result result;
-    truth_attention_args args = {.q = rows_of(fig_session_find(session, layer, FIG_SESSION_Q)),
-                                 .k = cache_of(session, k.cache),
-                                 .v = cache_of(session, v.cache),
-                                 .head_dim = spec->head_dim,
-                                 .window = has_layer(spec->window_layers, layer) ? spec->window : 0,
-                                 .sm_scale = (double)spec->sm_scale,
-                                 .soft_cap = (double)spec->soft_cap};
+    truth_attention_args args = {
+        .q = fig_check_rows(fig_session_find(session, layer, FIG_SESSION_Q)),
+        .k = cache_of(session, k.cache),
+        .v = cache_of(session, v.cache),
+        .head_dim = spec->head_dim,
+        .window = has_layer(spec->window_layers, layer) ? spec->window : 0,
+        .sm_scale = (double)spec->sm_scale,
+        .soft_cap = (double)spec->soft_cap};
     double sink = 0;
     if (sinks != NULL) args.sink = &sink;
-    int32_t count = count_queries(session, schedule) * spec->q_heads;
-    int code = read_rows(session, schedule, out, out->mirror);
+    int32_t count = fig_check_queries(schedule) * spec->q_heads;
+    int code = fig_check_read_rows(session, schedule, out, out->mirror);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < count; i++) {
         args.row = i / spec->q_heads;
-        args.sequence = sequence_of(session, i / spec->q_heads);
-        args.length = place_of(session, schedule, i / spec->q_heads) + 1;
+        args.sequence = fig_check_sequence(session, schedule, i / spec->q_heads);
+        args.length = fig_check_place(schedule, i / spec->q_heads) + 1;
         args.q_head = i % spec->q_heads;
         args.kv_head = args.q_head / (spec->q_heads / spec->kv_heads);
         args.k_scale = scale_of(&k, args.kv_head);
         args.v_scale = scale_of(&v, args.kv_head);
         if (sinks != NULL) sink = truth_load(sinks->mirror, FIG_F32, args.q_head);
         truth_attention(&args, &result);
-        code = compare(check, &(comparison){.tensor = out,
-                                            .step = schedule->step,
-                                            .row = args.row,
-                                            .head = args.q_head,
-                                            .got = out->mirror + (size_t)i * head_bytes,
-                                            .due = result.out,
-                                            .magnitude = result.magnitude,
-                                            .count = spec->head_dim});
+        code = fig_check_compare(
+            check, &(fig_check_comparison){.tensor = out,
+                                           .step = schedule->step,
+                                           .row = args.row,
+                                           .head = args.q_head,
+                                           .got = out->mirror + (size_t)i * head_bytes,
+                                           .due = result.out,
+                                           .magnitude = result.magnitude,
+                                           .count = spec->head_dim});
     }
     return code;
 }
 
-/* own: 1: the layer's attention turns q and k by itself. */
+/* Checks a layer. own: 1 if the layer's attention rotates q and k itself. */
 static int check_layer(fig_check *check, fig_session *session, const fig_schedule *schedule,
                        int32_t layer, int own) {
     cache_side k = side_of(session, layer, FIG_SESSION_K);
@@ -445,8 +447,7 @@ static int check_layer(fig_check *check, fig_session *session, const fig_schedul
     turning k_turns = {.tensor = k.rows,
                        .norm = fig_session_find(session, layer, FIG_SESSION_K_NORM),
                        .may_stay = own};
-    int code = check_act(check, session, schedule, layer);
-    if (code == FIG_EXIT_FINE) code = check_rope(check, session, schedule, &q_turns);
+    int code = check_rope(check, session, schedule, &q_turns);
     if (code == FIG_EXIT_FINE) code = check_rope(check, session, schedule, &k_turns);
     if (code == FIG_EXIT_FINE && k_turns.left >= 0) {
         k.low = k_turns.low;
@@ -463,8 +464,13 @@ static int check_layer(fig_check *check, fig_session *session, const fig_schedul
 int fig_check_step(fig_check *check, fig_session *session, const fig_schedule *schedule) {
     uint64_t own[8];
     int code = find_own_turns(session, own);
-    for (int32_t layer = 0; code == FIG_EXIT_FINE && layer < session->info.spec->layers; layer++)
-        code = check_layer(check, session, schedule, layer, has_layer(own, layer));
+    for (int32_t layer = 0; code == FIG_EXIT_FINE && layer < session->info.spec->layers; layer++) {
+        code = check_act(check, session, schedule, layer);
+        if (code != FIG_EXIT_FINE) return code;
+        code = session->info.spec->latent_dim > 0
+                   ? fig_check_latent(check, session, schedule, layer)
+                   : check_layer(check, session, schedule, layer, has_layer(own, layer));
+    }
     return code;
 }
 
@@ -481,8 +487,8 @@ static int check_cache(fig_check *check, fig_session *session, const fig_session
         size_t i = 0;
         while (memcmp(got + i * element, due + i * element, element) == 0)
             i++;
-        code = fig_report_failure("after the last step: %s, page %lld, element %zu is %.9g where "
-                                  "%.9g is due: no step was to write there",
+        code = fig_report_failure("after the last step: %s, page %lld, element %zu is %.9g and "
+                                  "must be %.9g: no step writes there",
                                   cache->info.name, (long long)page, i,
                                   truth_load(got, cache->info.dtype, (int64_t)i),
                                   truth_load(due, cache->info.dtype, (int64_t)i));

@@ -1,8 +1,8 @@
-/* check.h: a replayed step against the same step in float64.
+/* check.h: compares a replayed step with the same step in float64.
  *
- * Each operation is judged on the inputs that it really had, rotated q and cache read back from the
- * device, so that an error is the operation's own. Where attention turns q and k by itself they may
- * stand as they were; it is then judged on them as float64 turns them. Invariant: every element of
+ * Each operation is checked on the inputs that it really had: rotated q and the cache are read back
+ * from the device, so an error belongs to that operation. If attention does RoPE itself, it may
+ * leave q and k unrotated; the check then rotates them in float64. Invariant: every element of
  * every output of the step's rows is compared, and a NaN is never within tolerance. */
 #ifndef FIG_TOOLS_CHECK_H
 #define FIG_TOOLS_CHECK_H
@@ -10,15 +10,15 @@
 #include "tools/figraph/step/session.h"
 
 typedef struct fig_check {
-    double worst_ulp; /* greatest error so far, in units in the last place of the magnitude */
-    int64_t elements; /* compared so far */
+    double worst_ulp; /* the greatest error so far, in units in the last place of the magnitude */
+    int64_t elements; /* the number of elements compared so far */
 } fig_check;
 
-/* After a step has ended: reads its outputs, compares, brings mirrors up to date. Returns
- * FIG_EXIT_*; FIG_EXIT_FAILED with a sentence naming step, tensor, index, both values and
- * tolerance. */
+/* Call it after a step has ended. Reads and compares the step's outputs and updates the mirrors.
+ * Returns FIG_EXIT_*; with FIG_EXIT_FAILED the message names the step, tensor, index, both values
+ * and the tolerance. */
 int fig_check_step(fig_check *check, fig_session *session, const fig_schedule *schedule);
-/* After the last step: no byte of any cache may differ from what was appended to it. */
+/* Call it after the last step. Checks that every byte of every cache equals its mirror. */
 int fig_check_caches(fig_check *check, fig_session *session);
 
 #endif

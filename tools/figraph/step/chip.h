@@ -1,4 +1,4 @@
-/* chip.h: a machine that --traits describes, by its name or by its numbers. */
+/* chip.h: reads the machine that --traits describes, by its name or by its numbers. */
 #ifndef CHIP_H
 #define CHIP_H
 
@@ -6,8 +6,9 @@
 
 #include "tools/figraph/terminal/arguments.h"
 
-/* text: "h200", or "compute_capability=89,sm_count=142,shared_bytes=101376" in any order, and name=
- * too, which is else "chip". Returns an exit code; the limits of numbers are the library's. */
+/* text: "h200", or "compute_capability=89,sm_count=142,shared_bytes=101376" in any order, with an
+ * optional name=, by default "chip". Returns an exit code; the library checks the numbers' limits.
+ */
 int fig_chip_read(const fig_arguments *arguments, const char *text, fig_traits *traits);
 
 #endif

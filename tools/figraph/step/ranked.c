@@ -1,7 +1,7 @@
-/* ranked.c: see ranked.h for what it does.
+/* ranked.c: runs a command on several ranks, as ranked.h describes.
  *
- * Ranks are started by figraph-launch, the one beside this program before any in PATH, so that they
- * end together whatever happens to one. */
+ * figraph-launch starts the ranks and makes them all end together if one fails. The program
+ * beside this one is preferred to any in PATH. */
 #include "tools/figraph/step/ranked.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ int fig_ranked_open(const fig_arguments *arguments, fig_ranked *ranked) {
     return fig_report_refuse("%s: /dev/null: %s", arguments->command->name, strerror(errno));
 }
 
-/* "/usr/bin/figraph-launch" beside "/usr/bin/figraph". */
+/* Finds "/usr/bin/figraph-launch" beside "/usr/bin/figraph". */
 static void find_launcher(const char *own, char launcher[PATH_BYTES]) {
     const char *name = strrchr(own, '/');
     const int folder = name != NULL ? (int)(name - own) : 0;
@@ -55,7 +55,8 @@ int fig_ranked_start(const fig_ranked *ranked) {
         return fig_report_refuse("%s: --ranks: %s", arguments->command->name, strerror(errno));
     find_launcher(own, launcher);
     snprintf(count, sizeof count, "%d", ranked->count);
-    snprintf(name, sizeof name, "%s", arguments->command->name); /* "bench step": two words */
+    /* a name such as "bench step" is two words */
+    snprintf(name, sizeof name, "%s", arguments->command->name);
     char *part = strchr(name, ' ');
     if (part != NULL) *part++ = '\0';
     char *const before[] = {launcher, n, count, plain, end, own, name, part};
@@ -64,7 +65,7 @@ int fig_ranked_start(const fig_ranked *ranked) {
     memcpy(words + used, arguments->words, (size_t)arguments->count * sizeof *words);
     execvp(launcher, words);
     free(words);
-    return fig_report_refuse("%s: --ranks: figraph-launch, which starts them: %s",
+    return fig_report_refuse("%s: --ranks: cannot start figraph-launch: %s",
                              arguments->command->name, strerror(errno));
 }
 

@@ -1,7 +1,7 @@
-/* ranked.h: a command that runs on several ranks: it joins those that a launcher has started, and
- * where none has, it starts them.
+/* ranked.h: runs a command on several ranks.
  *
- * Owns the group. Invariant: rank 0 alone prints on stdout. */
+ * Joins the ranks that a launcher has started, or starts a launcher if there is none. Owns the
+ * group. Invariant: only rank 0 prints on stdout. */
 #ifndef FIG_TOOLS_RANKED_H
 #define FIG_TOOLS_RANKED_H
 
@@ -10,25 +10,25 @@
 #include "tools/figraph/terminal/arguments.h"
 
 #define FIG_RANKED_OPTION                                                                          \
-    { "--ranks", "N", "run on so many ranks, each of which has a share; see below" }
+    { "--ranks", "N", "run on N ranks, each with its share of the model; see below" }
 #define FIG_RANKED_NOTES                                                                           \
-    "With --ranks each rank is a process, and has a GPU of its own where there are GPUs: that of " \
-    "its number. Where figraph-launch or another launcher has started the ranks, they meet; "      \
-    "where none has, figraph-launch is started with this command line. Rank 0 prints."
+    "With --ranks each rank is a process. If there are GPUs, each rank uses the GPU of its "       \
+    "number. If figraph-launch or another launcher has started this process, it joins the other "  \
+    "ranks; otherwise it starts figraph-launch with this command line. Only rank 0 prints."
 
 typedef struct fig_ranked {
     const fig_arguments *arguments;
-    fig_ranks *ranks; /* NULL: --ranks says 1, or nothing */
+    fig_ranks *ranks; /* NULL: --ranks is 1 or was not given */
     int32_t count, rank, local_rank;
-    int must_start; /* 1: nobody has started the ranks */
+    int must_start; /* 1: no launcher has started the ranks */
 } fig_ranked;
 
-/* Reads --ranks, and meets the others where they are started. Returns FIG_EXIT_*. */
+/* Reads --ranks, and meets the other ranks if a launcher started them. Returns FIG_EXIT_*. */
 int fig_ranked_open(const fig_arguments *arguments, fig_ranked *ranked);
-/* Where must_start is set, and all is checked that one process can check: this process becomes the
- * launcher of its own command line. Returns, FIG_EXIT_BAD, where there is none. */
+/* Replaces this process by figraph-launch with the same command line. Call it if must_start is set,
+ * after all checks that one process can do. Returns only on failure, with FIG_EXIT_BAD. */
 int fig_ranked_start(const fig_ranked *ranked);
-/* Which GPU is this rank's. */
+/* The number of this rank's GPU. */
 int32_t fig_ranked_ordinal(const fig_ranked *ranked, fig_device device);
 void fig_ranked_close(fig_ranked *ranked);
 

@@ -1,8 +1,8 @@
-/* session.c: names and sizes of a standard step's tensors, their memory, their data.
+/* session.c: finds the tensors of a standard step, allocates their memory and fills it.
  *
- * All memory is the engine's, reached through fig_engine_write and fig_engine_read alone, so that
- * it works on any device. Caches are sized for what will be replayed, not for the spec's limits.
- * */
+ * The engine owns all memory, and this file reaches it only through fig_engine_write() and
+ * fig_engine_read(), so it works on any device. Caches are sized for the steps that will be
+ * replayed, not for the spec's limits. */
 #include "tools/figraph/step/session.h"
 
 #include <assert.h>
@@ -11,9 +11,10 @@
 #include <string.h>
 
 #include "tools/figraph/step/standard.h"
+#include "tools/figraph/step/truth_latent.h"
 #include "tools/figraph/terminal/report.h"
 
-/* When a tensor gets made-up data. */
+/* The moment when a tensor gets synthetic data. */
 typedef enum filling {
     FILL_NEVER,
     FILL_EACH_STEP,
@@ -39,11 +40,13 @@ static const struct kind {
     [FIG_SESSION_K_SCALE] = {"k_scale", FILL_SCALES_ONCE},
     [FIG_SESSION_V_SCALE] = {"v_scale", FILL_SCALES_ONCE},
     [FIG_SESSION_SINKS] = {"sinks", FILL_ONCE},
+    [FIG_SESSION_LATENT] = {"latent", FILL_EACH_STEP},
+    [FIG_SESSION_LATENT_NORM] = {"latent_norm", FILL_ONCE},
     [FIG_SESSION_PAGE_TABLE] = {"page_table", FILL_NEVER},
     [FIG_SESSION_WINDOW_TABLE] = {"page_table.window", FILL_NEVER},
 };
 
-/* The kind and the layer of a standard step's tensor. */
+/* Reads the kind and the layer of a standard step's tensor from its name. */
 static void read_name(fig_session_tensor *tensor, int32_t layers) {
     const char *name = tensor->info.name, *dot = strchr(name, '.');
     const long layer = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
@@ -73,7 +76,7 @@ fig_session_tensor *fig_session_find(const fig_session *session, int32_t layer,
     return index < 0 ? NULL : &session->tensors[index];
 }
 
-/* Lists what can be bound and finds each tensor's place in the standard step. */
+/* Lists the tensors that can be bound and finds each one's place in the standard step. */
 static int read_tensors(fig_session *session) {
     int32_t layers = session->info.spec->layers;
     int32_t place_count = layers * FIG_SESSION_KIND_COUNT;
@@ -100,12 +103,12 @@ static int read_tensors(fig_session *session) {
     return FIG_EXIT_FINE;
 }
 
-/* Runs the schedule ahead: how long does each row's sequence become? */
+/* Runs the schedule in advance to find the length that each row's sequence reaches. */
 static int count_pages(fig_session *session, const fig_schedule_options *options) {
     fig_schedule schedule;
     int32_t *longest = calloc((size_t)options->rows, sizeof *longest);
+    if (longest == NULL) return fig_report_refuse("replay: no memory for %d rows", options->rows);
     int code = fig_schedule_init(&schedule, options);
-    if (longest == NULL) code = fig_report_refuse("replay: no memory for %d rows", options->rows);
     for (int32_t step = 0; code == FIG_EXIT_FINE && step < options->steps; step++) {
         fig_schedule_advance(&schedule);
         for (int32_t r = 0; r < schedule.rows; r++) {
@@ -115,7 +118,7 @@ static int count_pages(fig_session *session, const fig_schedule_options *options
     session->page_count = 0;
     for (int32_t r = 0; code == FIG_EXIT_FINE && r < options->rows; r++)
         session->page_count += (longest[r] + session->page_tokens - 1) / session->page_tokens;
-    /* A dense cache holds sequence s at page s, idle or not. */
+    /* A dense cache holds sequence s at page s, even if s is idle. */
     if (session->info.spec->page_size == 0) session->page_count = session->sequence_count;
     fig_schedule_finish(&schedule);
     free(longest);
@@ -144,18 +147,24 @@ static int make_pages(fig_session *session, const fig_schedule_options *options)
     return FIG_EXIT_FINE;
 }
 
-/* What a mirror holds of dims[0]: what is replayed. */
+/* Returns the size of dims[0] in the mirror, which covers only the replayed steps. */
 static int64_t mirror_count(const fig_session *session, const fig_tensor_info *info) {
     if (info->dims[0] == FIG_DIM_PAGES) return session->page_count;
-    if (info->dims[0] != FIG_DIM_BATCH) return info->dims[0];
-    return (int64_t)session->sequence_count * info->multiple;
+    const int64_t rows = (int64_t)session->sequence_count * info->multiple;
+    if (info->dims[0] == FIG_DIM_QUERIES) {
+        const int64_t all = rows * session->info.spec->row_tokens;
+        const int64_t most = session->info.spec->query_limit * info->multiple;
+        return all < most ? all : most;
+    }
+    return info->dims[0] == FIG_DIM_BATCH ? rows : info->dims[0];
 }
 
-/* What the engine must be given of it: each row of the largest step, each page of the table or,
- * dense, of the sequences that the spec allows. */
+/* Returns the size of dims[0] that the engine must get: the rows of the largest step, or the pages
+ * of the table, or in a dense cache one page for each sequence that the spec allows. */
 static int64_t bound_count(const fig_session *session, const fig_tensor_info *info) {
     const fig_spec *spec = session->info.spec;
     if (info->dims[0] == FIG_DIM_BATCH) return (int64_t)spec->batch_limit * info->multiple;
+    if (info->dims[0] == FIG_DIM_QUERIES) return spec->query_limit * info->multiple;
     if (info->dims[0] != FIG_DIM_PAGES) return info->dims[0];
     if (spec->page_size == 0) return spec->sequence_limit;
     return session->page_count > 0 ? session->page_count : 1;
@@ -182,7 +191,7 @@ static int bind_tensors(fig_session *session) {
     return FIG_EXIT_FINE;
 }
 
-/* Sends [first, first + count) of the mirror's rows or pages. */
+/* Writes the mirror's rows or pages [first, first + count) to the device. */
 static int write_rows(fig_session *session, const fig_session_tensor *tensor, int64_t first,
                       int64_t count) {
     size_t offset = (size_t)first * tensor->row_bytes;
@@ -196,7 +205,21 @@ static int write_rows(fig_session *session, const fig_session_tensor *tensor, in
     return fig_report_status("replay");
 }
 
-/* Made-up data for [first, first + count), in the mirror and on the device. */
+/* Makes the bytes of a latent cache of codes what an append could have left: random codes, a scale
+ * for each 128 of them, and 64 bf16 values. */
+static void mend_codes(fig_session *session, uint8_t *tokens, size_t count) {
+    enum { CODES = 512, SCALES = 4 };
+    for (size_t i = 0; i < count; i++) {
+        uint8_t *token = tokens + i * TRUTH_LATENT_CODES;
+        float scales[SCALES];
+        fig_synthetic_scales(&session->synthetic, scales, SCALES);
+        memcpy(token + CODES, scales, sizeof scales);
+        fig_synthetic_fill(&session->synthetic, FIG_BF16, token + CODES + sizeof scales,
+                           TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM);
+    }
+}
+
+/* Fills [first, first + count) with synthetic data, in the mirror and on the device. */
 static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t first,
                      int64_t count) {
     size_t elements = (size_t)count * tensor->row_bytes / fig_synthetic_bytes(tensor->info.dtype);
@@ -208,10 +231,14 @@ static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t f
     } else {
         fig_synthetic_fill(&session->synthetic, tensor->info.dtype, mirror, elements);
     }
+    if (tensor->kind == FIG_SESSION_K_CACHE && session->info.spec->latent_dim > 0 &&
+        tensor->info.dtype == FIG_E4M3)
+        mend_codes(session, mirror, elements / TRUTH_LATENT_CODES);
     return write_rows(session, tensor, first, count);
 }
 
-/* What a model has beside its steps: weights of norms, sinks and scales of caches. */
+/* Fills the tensors that do not change between steps: weights of norms, sinks and scales of
+ * caches. */
 static int fill_once(fig_session *session) {
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];
@@ -261,7 +288,8 @@ void fig_session_close(fig_session *session) {
     *session = (fig_session){0};
 }
 
-/* One more page for a sequence, in the table and, as if prefilled, in every cache. */
+/* Gives a sequence one more page in the table, and fills that page in every cache as if it had
+ * been prefilled. */
 static int add_page(fig_session *session, int32_t sequence) {
     int dense = session->info.spec->page_size == 0;
     int32_t index = session->held[sequence]++;
@@ -270,10 +298,10 @@ static int add_page(fig_session *session, int32_t sequence) {
     session->pages_used++;
     session->page_table[(int64_t)sequence * session->sequence_pages + index] = page;
     for (int32_t layer = 0; layer < session->info.spec->layers; layer++) {
+        fig_session_tensor *v = fig_session_find(session, layer, FIG_SESSION_V_CACHE);
         int code =
             fill_rows(session, fig_session_find(session, layer, FIG_SESSION_K_CACHE), page, 1);
-        if (code != FIG_EXIT_FINE) return code;
-        code = fill_rows(session, fig_session_find(session, layer, FIG_SESSION_V_CACHE), page, 1);
+        if (code == FIG_EXIT_FINE && v != NULL) code = fill_rows(session, v, page, 1);
         if (code != FIG_EXIT_FINE) return code;
     }
     if (dense) return FIG_EXIT_FINE;
@@ -281,6 +309,11 @@ static int add_page(fig_session *session, int32_t sequence) {
         .size = sizeof pages, .sequence = sequence, .first = index, .count = 1, .pages = &page};
     if (fig_engine_set_pages(session->engine, &pages) == FIG_OK) return FIG_EXIT_FINE;
     return fig_report_status("replay");
+}
+
+int32_t fig_session_rows(const fig_schedule *schedule, const fig_session_tensor *tensor) {
+    const int is_packed = tensor->info.dims[0] == FIG_DIM_QUERIES;
+    return (is_packed ? fig_schedule_count(schedule) : schedule->rows) * tensor->info.multiple;
 }
 
 int fig_session_feed(fig_session *session, const fig_schedule *schedule) {
@@ -295,7 +328,7 @@ int fig_session_feed(fig_session *session, const fig_schedule *schedule) {
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];
         if (kinds[tensor->kind].filled != FILL_EACH_STEP) continue;
-        int code = fill_rows(session, tensor, 0, (int64_t)schedule->rows * tensor->info.multiple);
+        int code = fill_rows(session, tensor, 0, fig_session_rows(schedule, tensor));
         if (code != FIG_EXIT_FINE) return code;
     }
     return FIG_EXIT_FINE;

@@ -1,8 +1,8 @@
-/* session.h: an engine with made-up tensors bound, for any standard step.
+/* session.h: opens an engine for any standard step and binds tensors of synthetic data.
  *
- * Owns the engine, the caller's side of every tensor (a mirror) and the page table. Invariant: a
- * mirror holds what the device's tensor does, as far as the contract of figraph.h tells; of an
- * output it holds what was last read. */
+ * Owns the engine, the page table, and a host copy (a mirror) of every tensor. Invariant: a mirror
+ * equals the device's tensor wherever figraph.h defines the contents, except that the mirror of an
+ * output holds the values that were last read. */
 #ifndef FIG_TOOLS_SESSION_H
 #define FIG_TOOLS_SESSION_H
 
@@ -24,7 +24,9 @@ typedef enum fig_session_kind {
     FIG_SESSION_K_SCALE,
     FIG_SESSION_V_SCALE,
     FIG_SESSION_SINKS,
-    FIG_SESSION_PAGE_TABLE, /* of no layer, as all from here on */
+    FIG_SESSION_LATENT,
+    FIG_SESSION_LATENT_NORM,
+    FIG_SESSION_PAGE_TABLE, /* this kind and all below belong to no layer */
     FIG_SESSION_WINDOW_TABLE,
     FIG_SESSION_KIND_COUNT
 } fig_session_kind;
@@ -33,8 +35,8 @@ typedef struct fig_session_tensor {
     fig_tensor_info info;
     fig_session_kind kind;
     int32_t layer;
-    int64_t count;    /* of dims[0] in the mirror */
-    size_t row_bytes; /* of one of dims[0] */
+    int64_t count;    /* the size of dims[0] in the mirror */
+    size_t row_bytes; /* the bytes of one index of dims[0] */
     uint8_t *mirror;  /* [count][row_bytes]; NULL for a page table */
 } fig_session_tensor;
 
@@ -46,40 +48,43 @@ typedef struct fig_session {
     int32_t tensor_count;
     int32_t *places; /* [layers][FIG_SESSION_KIND_COUNT]: index into tensors; -1: none */
     int32_t page_tokens, sequence_pages, sequence_count;
-    int32_t *sequences;             /* [row]: whose tokens */
-    int32_t *page_order;            /* [page_count]: a random order, taken from the front */
+    int32_t *sequences;             /* [row] the sequence that the row continues */
+    int32_t *page_order;            /* [page_count] a random order, used from the front */
     int32_t *page_table;            /* [sequence_count][sequence_pages] */
-    int32_t *held;                  /* [sequence_count]: pages of it in the table */
-    int32_t page_count, pages_used; /* of the caches */
+    int32_t *held;                  /* [sequence_count] pages of the sequence in the table */
+    int32_t page_count, pages_used; /* pages of the caches */
     fig_synthetic synthetic;
 } fig_session;
 
 typedef struct fig_session_options {
     const fig_graphs *graphs;
     fig_device device;
-    const fig_trust *trust; /* in kernels that the file holds; NULL: the library's own run */
+    const fig_trust *trust; /* the file's kernels that may run; NULL: the library's own */
     fig_schedule_options
-        schedule; /* what will be replayed: caches are made as large as it asks for */
+        schedule; /* the steps to replay, for which the caches must be large enough */
 } fig_session_options;
 
-/* Returns FIG_EXIT_*; a program that is not the standard step is refused, see standard.h. close
- * frees what was opened, of a failed open too. */
+/* Returns FIG_EXIT_*; refuses a program that is not the standard step, see standard.h. close frees
+ * everything, also after a failed open. */
 int fig_session_open(fig_session *session, const fig_session_options *options);
 void fig_session_close(fig_session *session);
 
-/* NULL where the step has none. */
+/* Finds a tensor of a layer; NULL: the step does not have it. */
 fig_session_tensor *fig_session_find(const fig_session *session, int32_t layer,
                                      fig_session_kind kind);
 
-/* Before a step: gives every sequence the pages it grows into, filled with made-up tokens, and
- * every input fresh rows. */
+/* Returns the number of the tensor's rows in the schedule's current step. */
+int32_t fig_session_rows(const fig_schedule *schedule, const fig_session_tensor *tensor);
+
+/* Call it before a step. Gives every sequence the pages that it grows into, filled with synthetic
+ * tokens, and gives every input fresh rows. */
 int fig_session_feed(fig_session *session, const fig_schedule *schedule);
 
-/* Before a step that is timed: prepares the bucket that it takes, and no other, since a file may
- * have thousands. */
+/* Call it before a timed step. Prepares only the bucket of this step, because a file may have
+ * thousands of buckets. */
 int fig_session_prepare(fig_session *session, const fig_step *step);
 
-/* Reads a stretch of a tensor to `to`, which may be its mirror. */
+/* Reads a range of a tensor's bytes into `to`, which may be its mirror. */
 int fig_session_read(fig_session *session, const fig_session_tensor *tensor, size_t offset,
                      size_t bytes, void *to);
 

@@ -1,27 +1,30 @@
-/* source.c: from options to a spec, traits and a device.
+/* source.c: makes a spec, traits and a device from options.
  *
- * Leaves every limit on a value to the library, whose sentences name field and limit. */
+ * The library checks the limits of all values; its messages name field and limit. */
 #include "tools/figraph/step/source.h"
 
+#include <figraph_scores.h>
 #include <figraph_unstable.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/figraph/step/chip.h"
+#include "tools/figraph/terminal/nearest.h"
 #include "tools/figraph/terminal/report.h"
 
-/* What a config.json leaves open, and most of the positions that it names. */
+/* Fields that a config.json does not give. If the file gives more positions than CONFIG_KV_LIMIT,
+ * only CONFIG_KV_LIMIT of them are used. */
 static const fig_spec config_defaults = {
     .size = sizeof(fig_spec), .page_size = 16, .batch_limit = 256};
-enum { CONFIG_KV_LIMIT = 32768 };
+enum { CONFIG_KV_LIMIT = 32768, IGNORED_LIMIT = 32, IGNORED_BYTES = 1024 };
 
 static const char *const device_names[] = {
     [FIG_DEVICE_AUTO] = "auto", [FIG_DEVICE_HOST] = "host", [FIG_DEVICE_CUDA] = "cuda"};
 enum { DEVICE_COUNT = sizeof device_names / sizeof *device_names };
 
 typedef struct choice {
-    const char *name; /* NULL behind the last */
+    const char *name; /* NULL in the row after the last */
     int value;
 } choice;
 static const choice kv_dtypes[] = {{"f32", FIG_F32},   {"f16", FIG_F16},   {"bf16", FIG_BF16},
@@ -43,7 +46,7 @@ static int read_override(const fig_arguments *arguments, const char *name, int32
     return code;
 }
 
-/* A name of a list; *choice stays as it is where the option was not given. */
+/* Reads one name of a list; *choice stays unchanged if the option was not given. */
 static int read_choice(const fig_arguments *arguments, const char *name, const choice *choices,
                        int *value) {
     const char *text = fig_arguments_text(arguments, name);
@@ -61,6 +64,17 @@ static int read_choice(const fig_arguments *arguments, const char *name, const c
                              known);
 }
 
+/* Refuses --kv-scales for a cache without scales, where it would have no effect. Only 8-bit caches
+ * are stored with scales. */
+static int check_scales(const fig_arguments *arguments, const fig_spec *spec) {
+    const char *given = fig_arguments_text(arguments, "--kv-scales");
+    const fig_dtype dtype = spec->kv_dtype != 0 ? spec->kv_dtype : spec->dtype;
+    if (given == NULL || dtype == FIG_E4M3 || dtype == FIG_E5M2) return FIG_EXIT_FINE;
+    return fig_report_refuse("%s: --kv-scales: %s was given, but a cache of %s has no scales; only "
+                             "caches of e4m3 and e5m2 have scales",
+                             arguments->command->name, given, fig_report_dtype(dtype));
+}
+
 static int read_cache(const fig_arguments *arguments, fig_spec *spec) {
     int dtype = (int)spec->kv_dtype, scales = spec->kv_scales, layout = (int)spec->kv_layout;
     int code = read_choice(arguments, "--kv-dtype", kv_dtypes, &dtype);
@@ -69,10 +83,10 @@ static int read_cache(const fig_arguments *arguments, fig_spec *spec) {
     spec->kv_dtype = (fig_dtype)dtype;
     spec->kv_scales = scales;
     spec->kv_layout = (fig_kv_layout)layout;
-    return code;
+    return code == FIG_EXIT_FINE ? check_scales(arguments, spec) : code;
 }
 
-/* A model that no name has, of at least one number. */
+/* Reads a model that is described by numbers, of which at least one is given. */
 static int read_shape(const fig_arguments *arguments, fig_spec *spec) {
     const fig_integer theta = {
         .name = "--rope-theta", .least = 1, .most = INT32_MAX, .fallback = 10000};
@@ -97,29 +111,90 @@ static int read_shape(const fig_arguments *arguments, fig_spec *spec) {
     return code;
 }
 
-/* What says more of a model by hand has no place beside one that a name or a file has. */
-static int refuse_shape(const fig_arguments *arguments) {
-    static const char *const shape[] = {"--kv-heads", "--head-dim",   "--ffn-width", "--activation",
-                                        "--window",   "--rope-theta", "--dtype"};
+/* Refuses options that describe a model by hand if a preset or a file already describes it. Only
+ * --dtype is allowed with a file. */
+static int refuse_shape(const fig_arguments *arguments, int has_config) {
+    static const char *const shape[] = {"--kv-heads",   "--head-dim", "--ffn-width",
+                                        "--activation", "--window",   "--rope-theta"};
+    const char *command = arguments->command->name;
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
         if (fig_arguments_text(arguments, shape[i]) != NULL)
             return fig_report_refuse("%s: %s: only --q-heads takes it, not --preset or --config",
-                                     arguments->command->name, shape[i]);
+                                     command, shape[i]);
+    if (!has_config && fig_arguments_text(arguments, "--dtype") != NULL)
+        return fig_report_refuse("%s: --dtype: --q-heads and --config take it, not --preset",
+                                 command);
     return FIG_EXIT_FINE;
 }
 
-/* The longest sequence comes first, since some kinds of RoPE turn by it: where no option says it,
- * the file's positions, and if those are too many the file is read once more for as many as are
- * served. */
+static int refuse_ignored(const fig_arguments *arguments) {
+    if (fig_arguments_text(arguments, "--ignore") == NULL) return FIG_EXIT_FINE;
+    return fig_report_refuse("%s: --ignore: only --config takes it", arguments->command->name);
+}
+
+/* The keys of --ignore KEY[,KEY], in memory that this struct owns. */
+typedef struct ignored_fields {
+    char text[IGNORED_BYTES];
+    const char *of[IGNORED_LIMIT];
+    int32_t count;
+} ignored_fields;
+
+static int read_ignored(const fig_arguments *arguments, ignored_fields *ignored) {
+    const char *command = arguments->command->name;
+    const char *given = fig_arguments_text(arguments, "--ignore");
+    ignored->count = 0;
+    if (given == NULL) return FIG_EXIT_FINE;
+    if (strlen(given) >= sizeof ignored->text)
+        return fig_report_refuse("%s: --ignore: %zu bytes, the limit is %d", command, strlen(given),
+                                 IGNORED_BYTES - 1);
+    memcpy(ignored->text, given, strlen(given) + 1);
+    for (char *at = ignored->text; at != NULL;) {
+        char *comma = strchr(at, ',');
+        if (comma != NULL) *comma = '\0';
+        if (*at == '\0')
+            return fig_report_refuse("%s: --ignore: \"%s\" has an empty name", command, given);
+        if (ignored->count == IGNORED_LIMIT)
+            return fig_report_refuse("%s: --ignore: more than %d names", command, IGNORED_LIMIT);
+        ignored->of[ignored->count++] = at;
+        at = comma != NULL ? comma + 1 : NULL;
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* Reads a config. The longest sequence is decided first, because some kinds of RoPE depend on it.
+ * If no option gives it, it is the file's number of positions; if that is too large, the file is
+ * read again with the number of positions that are served. */
 static int read_config(const fig_arguments *arguments, const char *config, fig_spec *spec) {
+    ignored_fields ignored;
+    int dtype = 0;
     int code = read_override(arguments, "--kv-limit", &spec->kv_limit);
     const int is_given = spec->kv_limit != 0;
+    if (code == FIG_EXIT_FINE) code = read_ignored(arguments, &ignored);
+    if (code == FIG_EXIT_FINE) code = read_choice(arguments, "--dtype", dtypes, &dtype);
     if (code != FIG_EXIT_FINE) return code;
-    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
-    if (is_given || (spec->kv_limit > 0 && spec->kv_limit <= CONFIG_KV_LIMIT)) return FIG_EXIT_FINE;
-    spec->kv_limit = CONFIG_KV_LIMIT;
-    if (fig_spec_read_config(spec, config) != FIG_OK) return fig_report_status(config);
-    return FIG_EXIT_FINE;
+    const fig_config_options options = {.size = sizeof options,
+                                        .dtype = (fig_dtype)dtype,
+                                        .ignored = ignored.of,
+                                        .ignored_count = ignored.count};
+    fig_status status = fig_spec_read_config_with(spec, config, &options);
+    if (status == FIG_OK && !is_given &&
+        (spec->kv_limit == 0 || spec->kv_limit > CONFIG_KV_LIMIT)) {
+        spec->kv_limit = CONFIG_KV_LIMIT;
+        status = fig_spec_read_config_with(spec, config, &options);
+    }
+    return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(config);
+}
+
+static const char *preset_name(const void *of, int32_t index) {
+    (void)of;
+    return fig_spec_preset_name(index);
+}
+
+int fig_source_read_preset(const char *name, fig_spec *spec) {
+    char asked[FIG_NEAREST_BYTES];
+    if (fig_spec_preset(spec, name) == FIG_OK) return FIG_EXIT_FINE;
+    fig_nearest_ask(asked, name, preset_name, NULL);
+    return fig_report_refuse("--preset: %s%s", fig_message(), asked);
 }
 
 static int read_model(const fig_arguments *arguments, fig_source *source) {
@@ -135,14 +210,18 @@ static int read_model(const fig_arguments *arguments, fig_source *source) {
                                  arguments->command->name,
                                  given == 0 ? "none was given" : "more than one was given");
     }
-    if (by_hand) return read_shape(arguments, spec);
-    int code = refuse_shape(arguments);
+    int code = config != NULL ? FIG_EXIT_FINE : refuse_ignored(arguments);
+    if (code == FIG_EXIT_FINE && by_hand) return read_shape(arguments, spec);
+    if (code == FIG_EXIT_FINE) code = refuse_shape(arguments, config != NULL);
     if (code != FIG_EXIT_FINE) return code;
-    if (preset != NULL) {
-        if (fig_spec_preset(spec, preset) != FIG_OK) return fig_report_status("--preset");
-        return FIG_EXIT_FINE;
-    }
+    if (preset != NULL) return fig_source_read_preset(preset, spec);
     return read_config(arguments, config, spec);
+}
+
+static int read_query_limit(const fig_arguments *arguments, fig_spec *spec) {
+    const fig_integer range = {
+        .name = "--query-limit", .least = 1, .most = INT32_MAX, .fallback = spec->query_limit};
+    return fig_arguments_integer(arguments, &range, &spec->query_limit);
 }
 
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
@@ -154,6 +233,7 @@ int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--kv-limit", &spec->kv_limit);
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--page-size", &spec->page_size);
     if (code == FIG_EXIT_FINE) code = read_override(arguments, "--row-tokens", &spec->row_tokens);
+    if (code == FIG_EXIT_FINE) code = read_query_limit(arguments, spec);
     if (code == FIG_EXIT_FINE) code = read_cache(arguments, spec);
     source->deterministic = fig_arguments_text(arguments, "--deterministic") != NULL;
     if (code != FIG_EXIT_FINE) return code;
@@ -164,7 +244,7 @@ static int has_bit(const uint64_t bits[8], int32_t layer) {
     return (int)(bits[layer / 64] >> layer % 64 & 1);
 }
 
-/* Of the layers below `layers`. */
+/* Counts the bits of the layers below `layers`. */
 static int32_t count_bits(const uint64_t bits[8], int32_t layers) {
     int32_t count = 0;
     for (int32_t layer = 0; layer < layers; layer++)
@@ -205,7 +285,8 @@ int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, i
         spec->plain_layers[layer / 64] &= ~(UINT64_C(1) << layer % 64);
     }
     spec->layers = layers;
-    /* No bit at all would give the window to every layer. */
+    if (spec->dense_layers > layers) spec->dense_layers = layers;
+    /* If no bit were set, every layer would have the window. */
     if (windows > 0 && count_bits(spec->window_layers, layers) == 0) spec->window = 0;
     return FIG_EXIT_FINE;
 }
@@ -252,6 +333,12 @@ int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs 
     return code;
 }
 
+static int takes_traits(const fig_command *command) {
+    for (const fig_option *option = command->options; option->name != NULL; option++)
+        if (strcmp(option->name, "--traits") == 0) return 1;
+    return 0;
+}
+
 int fig_source_read_device(const fig_arguments *arguments, fig_device *device) {
     const char *name = fig_arguments_text(arguments, "--device");
     const char *option = "--device";
@@ -266,8 +353,10 @@ int fig_source_read_device(const fig_arguments *arguments, fig_device *device) {
         *device = (fig_device)i;
         return FIG_EXIT_FINE;
     }
-    return fig_report_refuse("%s: %s: \"%s\" is not auto, host or cuda", arguments->command->name,
-                             option, name);
+    return fig_report_refuse(
+        "%s: %s: \"%s\" is not auto, host or cuda%s", arguments->command->name, option, name,
+        takes_traits(arguments->command) ? "; --traits names a machine that need not be present"
+                                         : "");
 }
 
 const char *fig_source_device_name(fig_device device) {
@@ -275,10 +364,12 @@ const char *fig_source_device_name(fig_device device) {
 }
 
 static fig_tensor add_rows(fig_program *program, const fig_source *source, const char *name) {
-    return fig_program_tensor(program,
-                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
-                                          .dtype = source->spec.dtype, .rank = 2,
-                                          .dims = {FIG_DIM_BATCH, source->sum_width}));
+    return fig_program_tensor(
+        program,
+        FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                    .dtype = source->spec.dtype, .rank = 2,
+                    .dims = {source->spec.query_limit > 0 ? FIG_DIM_QUERIES : FIG_DIM_BATCH,
+                             source->sum_width}));
 }
 
 static void record_sums(fig_program *program, const fig_source *source) {
@@ -295,6 +386,19 @@ static void record_sums(fig_program *program, const fig_source *source) {
     }
 }
 
+/* Records the standard step, with a score if a text is given. */
+static fig_status record_step(fig_program *program, const char *text) {
+    fig_score *score = NULL;
+    if (text == NULL) {
+        fig_program_decode_step(program);
+        return FIG_OK;
+    }
+    const fig_status status = fig_score_parse(&score, text);
+    if (status == FIG_OK) fig_program_decode_step_score(program, score);
+    fig_score_destroy(score);
+    return status;
+}
+
 int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs) {
     fig_lower_options options = {
         .size = sizeof options, .traits = traits, .deterministic = source->deterministic};
@@ -302,9 +406,9 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
     *graphs = NULL;
     fig_status status = fig_program_create(&program, &source->spec);
     if (status == FIG_OK) {
-        fig_program_decode_step(program);
-        if (source->sum_width > 0) record_sums(program, source);
-        status = fig_program_finish(program);
+        status = record_step(program, source->score);
+        if (status == FIG_OK && source->sum_width > 0) record_sums(program, source);
+        if (status == FIG_OK) status = fig_program_finish(program);
     }
     if (status == FIG_OK) status = fig_graphs_lower(graphs, program, &options);
     int code = status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(NULL);
@@ -312,7 +416,7 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
     return code;
 }
 
-/* Opens the device on the smallest of steps. */
+/* Opens the device with the smallest possible step. */
 int fig_source_device_traits(const fig_arguments *arguments, fig_device device,
                              fig_traits *traits) {
     fig_source tutorial = {.name = "tutorial", .spec.size = sizeof tutorial.spec};

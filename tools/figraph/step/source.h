@@ -1,7 +1,7 @@
-/* source.h: which step a command is about, and for which machine.
+/* source.h: reads from the options which model's step a command uses, and for which machine.
  *
- * Owns the options that several commands share. Invariant: exactly one of preset, config and
- * q-heads names the model. */
+ * Owns the options that several commands share. Invariant: exactly one of --preset, --config and
+ * --q-heads names the model. */
 #ifndef FIG_TOOLS_SOURCE_H
 #define FIG_TOOLS_SOURCE_H
 
@@ -9,98 +9,110 @@
 
 #include "tools/figraph/terminal/arguments.h"
 
-/* Rows of a command's option table: what names the model, which the command may need, and what
- * changes it. */
+/* Rows of a command's option table: the options that name the model, with the command's need for
+ * them, and the options that change it. */
 #define FIG_SOURCE_NAMES(need)                                                                     \
     {"--preset", "NAME", "a model that the library knows; figraph presets lists them", need},      \
         {"--config", "FILE", "a model's Hugging Face config.json", need}, {                        \
-        "--q-heads", "N", "q heads of a model that neither names", need                            \
+        "--q-heads", "N", "q heads of a model that you describe by options", need                  \
     }
 #define FIG_SOURCE_CHANGES                                                                         \
-    {"--kv-heads", "N", "beside --q-heads, as those up to --dtype; without it as many"},           \
-        {"--head-dim", "N", "numbers of a head; without it 128"},                                  \
-        {"--ffn-width", "N", "columns of act; without it there is no activation"},                 \
-        {"--activation", "NAME", "silu, gelu, gelu_tanh or swiglu_limited; without it silu"},      \
-        {"--window", "N", "tokens that a query sees; without it all"},                             \
-        {"--rope-theta", "N", "RoPE's base; without it 10000"},                                    \
-        {"--dtype", "NAME", "f32, f16 or bf16; without it bf16"},                                  \
-        {"--batch-limit", "N", "most rows of a step"},                                             \
-        {"--kv-limit", "N", "most tokens of one sequence"},                                        \
-        {"--page-size", "N", "tokens of a cache page; 0: dense"},                                  \
-        {"--kv-dtype", "NAME", "the cache's type: e4m3 or e5m2; without it the activations'"},     \
-        {"--kv-scales", "NAME", "a scale of an e4m3 or e5m2 cache for each: tensor or head"},      \
-        {"--kv-layout", "NAME", "order of a cache page: nhd or hnd"},                              \
-        {"--row-tokens", "N", "query tokens of a row, 1 to 8"}, {                                  \
-        "--deterministic", NULL, "a row's bits depend on its own length alone"                     \
+    {"--kv-heads", "N", "kv heads, with --q-heads only; default: as many as q heads"},             \
+        {"--head-dim", "N", "numbers per head, with --q-heads only; default 128"},                 \
+        {"--ffn-width", "N",                                                                       \
+         "columns of the activation's output, with --q-heads only; default: no activation"},       \
+        {"--activation", "NAME",                                                                   \
+         "silu, gelu, gelu_tanh or swiglu_limited, with --q-heads only; default silu"},            \
+        {"--window", "N", "tokens that a query sees, with --q-heads only; default: all"},          \
+        {"--rope-theta", "N", "the base of RoPE, with --q-heads only; default 10000"},             \
+        {"--dtype", "NAME",                                                                        \
+         "f32, f16 or bf16, with --q-heads or --config; default bf16, or the file's dtype"},       \
+        {"--ignore", "KEY[,KEY]",                                                                  \
+         "keys of the --config file that the library does not know and may ignore"},               \
+        {"--batch-limit", "N", "the most rows of a step"},                                         \
+        {"--kv-limit", "N", "the most tokens of one sequence"},                                    \
+        {"--page-size", "N", "tokens per cache page; 0: a dense cache"},                           \
+        {"--kv-dtype", "NAME", "e4m3 or e5m2 for an 8-bit cache; default: the activations' type"}, \
+        {"--kv-scales", "NAME",                                                                    \
+         "tensor or head: one scale per tensor or per head of an e4m3 or e5m2 cache"},             \
+        {"--kv-layout", "NAME", "order of dims in a cache page: nhd or hnd"},                      \
+        {"--row-tokens", "N", "query tokens per row, 1 to 8; to 4096 with --query-limit"},         \
+        {"--query-limit", "N",                                                                     \
+         "pack rows with different numbers of query tokens, at most N in a step"},                 \
+    {                                                                                              \
+        "--deterministic", NULL, "make a row's bits depend only on its own length"                 \
     }
 
 #define FIG_SOURCE_OPTIONS FIG_SOURCE_NAMES(FIG_OPTION_FREE), FIG_SOURCE_CHANGES
 
 #define FIG_SOURCE_NOTES                                                                           \
-    "Of a config.json or by --q-heads, without options: steps of at most 256 rows, sequences of "  \
-    "at most max_position_embeddings tokens or 32 768 where those are more, pages of 16 tokens."
+    "Defaults with --config and --q-heads: at most 256 rows per step, at most "                    \
+    "max_position_embeddings tokens per sequence (never more than 32 768), and pages of 16 "       \
+    "tokens."
 
 #define FIG_SOURCE_TRAITS                                                                          \
     {                                                                                              \
         "--traits", "MACHINE",                                                                     \
-            "the machine to cut steps for: h200, h100, a100 or host, or any by its numbers in "    \
-            "one word with commas: compute_capability=89, sm_count=142 and shared_bytes=101376; "  \
-            "without it the device's, "                                                            \
-            "which is host's where there is no GPU"                                                \
+            "the machine to cut steps for: h200, h100, a100, host, or numbers in one word "        \
+            "joined by commas: compute_capability=89, sm_count=142 and shared_bytes=101376; "      \
+            "default: this machine's GPU, or host if there is none"                                \
     }
 
 #define FIG_SOURCE_RANKS                                                                           \
-    { "--ranks", "N", "the share of one of so many ranks, and what all hold together" }
+    { "--ranks", "N", "divide the model over N ranks; show the share of one rank" }
 
 #define FIG_SOURCE_DEVICE                                                                          \
-    { "--device", "NAME", "auto, host or cuda; without it FIG_DEVICE, else auto" }
+    { "--device", "NAME", "auto, host or cuda; default: the variable FIG_DEVICE, else auto" }
 
 typedef struct fig_source {
     fig_spec spec;  /* checked */
-    fig_spec model; /* the same, unless that is the share of one of several ranks */
+    fig_spec model; /* the whole model; differs from spec if that is one rank's share */
     int32_t ranks;
-    int32_t sum_width; /* lowered with sums over ranks, so wide; 0: without */
-    const char *name;  /* the preset or the path, as given; "by hand" */
+    int32_t sum_width; /* the width of the sums over ranks in the step; 0: no sums */
+    const char *name;  /* the preset or path that was given, or "by hand" */
     int deterministic;
+    const char *score; /* the text of the attention's score; NULL: none */
 } fig_source;
 
 /* Returns FIG_EXIT_*. */
 int fig_source_read(const fig_arguments *arguments, fig_source *source);
-/* Leaves the first so many layers, each with the window that it has. Returns FIG_EXIT_*. */
+/* Reads only a preset; for an unknown name the message suggests the nearest preset. */
+int fig_source_read_preset(const char *name, fig_spec *spec);
+/* Keeps the first `layers` layers; each keeps its own window. Returns FIG_EXIT_*. */
 int fig_source_keep_layers(const fig_arguments *arguments, fig_source *source, int32_t layers);
-/* Layers that have the window, where it hides anything. */
+/* Returns the number of layers with a window shorter than the longest sequence. */
 int32_t fig_source_window_layers(const fig_spec *spec);
 int fig_source_has_window(const fig_spec *spec, int32_t layer);
-/* Layers without RoPE. */
+/* Returns the number of layers without RoPE. */
 int32_t fig_source_plain_layers(const fig_spec *spec);
 int fig_source_is_plain(const fig_spec *spec, int32_t layer);
-/* Makes the spec one rank's share, as --ranks says. Returns FIG_EXIT_*. */
+/* If --ranks is given, replaces the spec by one rank's share. Returns FIG_EXIT_*. */
 int fig_source_take_share(const fig_arguments *arguments, fig_source *source);
-/* What one of several ranks has of the whole; nothing where ranks is 1. */
+/* Prints one rank's share of the model; prints nothing for one rank. */
 void fig_source_print_share(const fig_spec *model, const fig_spec *share, int32_t ranks);
-/* --ranks; 1 where it is not given. Returns FIG_EXIT_*. */
+/* Reads --ranks, 1 by default. Returns FIG_EXIT_*. */
 int fig_source_read_ranks(const fig_arguments *arguments, int32_t *ranks);
-/* Puts the share of one of `ranks` in the place of *graphs; a refusal leaves neither. Returns
- * FIG_EXIT_*. */
+/* Replaces *graphs with the share of one of `ranks` ranks. On failure destroys *graphs and sets it
+ * to NULL. Returns FIG_EXIT_*. */
 int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs **graphs);
 int fig_source_read_device(const fig_arguments *arguments, fig_device *device);
 const char *fig_source_device_name(fig_device device);
 
-/* Records the standard step of the spec and lowers it for `traits`. With sums there are beside it,
- * twice for each layer, an all_reduce with residual and RMSNorm, as behind output and down. Returns
- * FIG_EXIT_*; *graphs is NULL on failure. */
+/* Records the standard step of the spec and lowers it for `traits`. With a sum_width, each layer
+ * also has two all-reduces with residual and RMSNorm, like those after its output and down
+ * projections. Returns FIG_EXIT_*; *graphs is NULL on failure. */
 int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs);
-/* The traits of a device, which is opened for it: one that is not there is refused before work is
- * done for it. Returns FIG_EXIT_*. */
+/* Opens the device and reads its traits, so that a missing device is refused before any work is
+ * done. Returns FIG_EXIT_*. */
 int fig_source_device_traits(const fig_arguments *arguments, fig_device device, fig_traits *traits);
 
-/* What steps are cut for. */
+/* The machine that steps are cut for. */
 typedef struct fig_source_machine {
     fig_traits traits;
-    const char *why; /* where they come from, for people: "the GPU's" */
+    const char *why; /* a phrase for people that tells the origin of the traits */
 } fig_source_machine;
-/* --traits, else the traits of the device that --device, FIG_DEVICE or the machine itself gives.
- * Returns FIG_EXIT_*. */
+/* Reads --traits or, without it, the traits of the device chosen by --device, by FIG_DEVICE or by
+ * default. Returns FIG_EXIT_*. */
 int fig_source_read_machine(const fig_arguments *arguments, fig_source_machine *machine);
 
 #endif

@@ -1,17 +1,19 @@
-/* standard.c: is a program the standard step of its spec?
+/* standard.c: checks whether a program is the standard step of its spec.
  *
- * The step is recorded again and compared, tensor by tensor, so that whoever goes on may rely on
- * every extent and type. What the nodes do is for a comparison of numbers to find. */
+ * Records the step again and compares it tensor by tensor, so that later code may rely on every
+ * extent and type. Whether the nodes compute the right numbers is left to check.c. */
 #include "tools/figraph/step/standard.h"
 
+#include <figraph_inspect.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/figraph/terminal/report.h"
 
-static const char reason[] = "only who recorded the program knows what to bind to it";
+static const char reason[] = "only the program's author knows what to bind to it";
 
-/* The standard step of a spec, lowered for one bucket: its tensors are those of any other. */
+/* Makes the standard step of a spec, lowered for one bucket; the tensors are the same for any
+ * bucket. */
 static fig_status make_standard(const fig_spec *spec, fig_graphs **graphs) {
     const fig_bucket bucket = {spec->batch_limit, spec->kv_limit};
     fig_program *program;
@@ -27,7 +29,8 @@ static fig_status make_standard(const fig_spec *spec, fig_graphs **graphs) {
     return status;
 }
 
-/* What a tensor differs in from the standard one of its name; NULL: in nothing. */
+/* Returns the name of the first property in which a tensor differs from the standard tensor of
+ * its name; NULL: none. */
 static const char *difference(const fig_tensor_info *given, const fig_tensor_info *standard) {
     if (given->role != standard->role) return "role";
     if (given->dtype != standard->dtype) return "dtype";
@@ -39,7 +42,7 @@ static const char *difference(const fig_tensor_info *given, const fig_tensor_inf
 }
 
 typedef struct list {
-    fig_tensor_info *tensors; /* [count], by name */
+    fig_tensor_info *tensors; /* [count], sorted by name */
     int32_t count;
 } list;
 
@@ -48,7 +51,7 @@ static int order_names(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* The first `most` tensors of the graphs. NULL in *of: there was no memory. */
+/* Lists the first `most` tensors of the graphs. Without memory, of->tensors is NULL. */
 static void make_list(const fig_graphs *graphs, int32_t most, list *of) {
     of->count = 0;
     of->tensors = calloc((size_t)most + 1, sizeof *of->tensors);
@@ -90,7 +93,7 @@ static int compare(const fig_graphs *given, const fig_graphs *standard, const ch
     fig_graphs_read_info(given, &info);
     fig_graphs_read_info(standard, &due);
     make_list(standard, due.tensor_count, &ours);
-    /* Of one more than there should be, one is not of the step. */
+    /* With one tensor more than expected, at least one is not part of the step. */
     make_list(given, due.tensor_count + 1, &theirs);
     int code = FIG_EXIT_FINE;
     if (ours.tensors == NULL || theirs.tensors == NULL) {
@@ -100,7 +103,7 @@ static int compare(const fig_graphs *given, const fig_graphs *standard, const ch
     }
     free(ours.tensors);
     free(theirs.tensors);
-    /* Made before RoPE, append and attention were one node, a file has two nodes more a layer. */
+    /* In old files RoPE, append and attention are three nodes, so each layer has two nodes more. */
     const int32_t apart = due.node_count + 2 * due.spec->layers;
     if (code != FIG_EXIT_FINE || info.node_count == due.node_count || info.node_count == apart)
         return code;
@@ -109,12 +112,44 @@ static int compare(const fig_graphs *given, const fig_graphs *standard, const ch
                              fig_report_count(nodes, info.node_count, "node"), due.node_count);
 }
 
+/* Refuses a launch of attention whose logits are not those of the spec. */
+static int check_launch(const fig_inspection *told, uint32_t launch, const char *command) {
+    fig_inspect_field fields[FIG_INSPECT_FIELD_LIMIT];
+    const int32_t count = fig_inspection_launch_fields(told, launch, fields);
+    const int node = (int)told->launches[launch].node;
+    for (int32_t i = 0; i < count; i++) {
+        if (fields[i].kind == FIG_INSPECT_SCORE)
+            return fig_report_refuse("%s: node %d has the score %s, and %s has no reference for "
+                                     "scores",
+                                     command, node, fields[i].word, command);
+        /* `capture --score` records a cap that the spec lacks, and the float64 reference computes
+         * the spec's. A node without the spec's cap runs, and --check finds its numbers wrong. */
+        if (strcmp(fields[i].name, "soft_cap") == 0 && fields[i].real != 0.0 &&
+            fields[i].real != told->spec->soft_cap)
+            return fig_report_refuse("%s: node %d has a soft_cap of %g, its spec one of %g",
+                                     command, node, (double)fields[i].real,
+                                     (double)told->spec->soft_cap);
+    }
+    return FIG_EXIT_FINE;
+}
+
+static int compare_logits(const fig_graphs *graphs, const char *command) {
+    const fig_inspection *told;
+    int code = FIG_EXIT_FINE;
+    if (fig_inspection_open(&told, graphs, 1) != FIG_OK) return fig_report_status(command);
+    for (uint32_t l = 0; l < told->launch_count && code == FIG_EXIT_FINE; l++)
+        code = check_launch(told, l, command);
+    fig_inspection_close(told);
+    return code;
+}
+
 int fig_standard_check(const fig_graphs *graphs, const char *command) {
     fig_graphs_info info = {.size = sizeof info};
     fig_graphs *standard;
     fig_graphs_read_info(graphs, &info);
     if (make_standard(info.spec, &standard) != FIG_OK) return fig_report_status(command);
-    const int code = compare(graphs, standard, command);
+    int code = compare_logits(graphs, command);
+    if (code == FIG_EXIT_FINE) code = compare(graphs, standard, command);
     fig_graphs_destroy(standard);
     return code;
 }

@@ -1,13 +1,14 @@
-/* standard.h: is a program the standard step of its spec?
+/* standard.h: checks whether a program is the standard step of its spec.
  *
- * A file's names prove nothing: whoever wrote it chose them. */
+ * The names in a file prove nothing, because the file's author chose them. */
 #ifndef FIG_TOOLS_STANDARD_H
 #define FIG_TOOLS_STANDARD_H
 
 #include <figraph.h>
 
-/* Whether the graphs have the tensors that the standard step of their spec has, and as many nodes.
- * Returns FIG_EXIT_*; the sentence begins with the command and names the first that differs. */
+/* Checks that the graphs have the same tensors and the same number of nodes as the standard step of
+ * their spec. Returns FIG_EXIT_*; the message begins with the command and names the first
+ * difference. */
 int fig_standard_check(const fig_graphs *graphs, const char *command);
 
 #endif

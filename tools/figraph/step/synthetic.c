@@ -1,7 +1,7 @@
-/* synthetic.c: a generator, permutations, and elements put together from their bits.
+/* synthetic.c: makes random numbers, permutations, and elements assembled from their bits.
  *
- * Making bits, not numbers, needs no rounding to 16 bits, which is the library's to get right and
- * not for its checker to share. */
+ * Assembling bits avoids rounding to 16 bits. The library must round correctly, and a checker
+ * must not share its rounding code. */
 #include "tools/figraph/step/synthetic.h"
 
 #include <assert.h>
@@ -38,7 +38,7 @@ void fig_synthetic_permutation(fig_synthetic *synthetic, int32_t *values, int32_
 
 typedef struct shape {
     int mantissa_bits, sign_bit;
-    uint32_t exponent; /* the greatest, biased */
+    uint32_t exponent; /* the largest biased exponent */
 } shape;
 
 static uint32_t make_element(fig_synthetic *synthetic, const shape *shape_of) {

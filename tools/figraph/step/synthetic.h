@@ -1,4 +1,4 @@
-/* synthetic.h: data made up from a seed, the same on every machine. */
+/* synthetic.h: generates data from a seed, the same on every machine. */
 #ifndef FIG_TOOLS_SYNTHETIC_H
 #define FIG_TOOLS_SYNTHETIC_H
 
@@ -9,17 +9,18 @@ typedef struct fig_synthetic {
 } fig_synthetic;
 
 void fig_synthetic_seed(fig_synthetic *synthetic, uint64_t seed); /* any seed, 0 included */
-/* From 0 to below - 1; below >= 1. */
+/* Returns a random number from 0 to below - 1; below >= 1. */
 int32_t fig_synthetic_below(fig_synthetic *synthetic, int32_t below);
-/* 0..count - 1 in a random order. */
+/* Fills values with 0..count - 1 in a random order. */
 void fig_synthetic_permutation(fig_synthetic *synthetic, int32_t *values, int32_t count);
-/* Floats of both signs and full mantissas, between 1/16 and 2; of fp8 between 8 and 256, which its
- * scales make as large as the others, while what a step appends may saturate. */
+/* Fills elements with floats of both signs and full mantissas, of magnitude 1/16 to 2. For fp8 the
+ * magnitude is 8 to 256; scales reduce it to that of the other types, and appended values may
+ * saturate. */
 void fig_synthetic_fill(fig_synthetic *synthetic, fig_dtype dtype, void *elements, size_t count);
-/* Between 1/256 and 1/64. */
+/* Fills scales with numbers between 1/256 and 1/64. */
 void fig_synthetic_scales(fig_synthetic *synthetic, float *scales, size_t count);
 
-/* Bytes of an element. */
+/* Returns the bytes of one element. */
 size_t fig_synthetic_bytes(fig_dtype dtype);
 
 #endif

@@ -1,4 +1,4 @@
-/* trusted.c: a list of images of kernels that may be loaded, from a file. */
+/* trusted.c: reads a file that lists the kernel images that may be loaded. */
 #include "tools/figraph/step/trusted.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 enum { LINE_BYTES = 512 };
 
-/* 1: it was taken; 0: it begins with no SHA-256. */
+/* Returns 1 if the line's SHA-256 was added; 0 if the line does not begin with one. */
 static int take_line(fig_trusted *trusted, const char *line) {
     char *hex = trusted->hex[trusted->trust.image_count];
     if (strspn(line, "0123456789abcdef") != FIG_TRUSTED_HEX) return 0;

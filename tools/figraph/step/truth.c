@@ -1,7 +1,7 @@
-/* truth.c: float64, one element after another.
+/* truth.c: computes the operations in float64, one element after another.
  *
- * Leaves speed to the kernels and tolerances to its callers. Invariant: where a formula of
- * figraph.h has cases, the code has the same cases in the same words. */
+ * Speed is left to the kernels, and tolerances to the callers. Invariant: if a formula of figraph.h
+ * has cases, the code has the same cases under the same names. */
 #include "tools/figraph/step/truth.h"
 
 #include <math.h>
@@ -9,9 +9,10 @@
 
 #define PI 3.14159265358979323846
 
-/* Sign, exponent and mantissa of a code at the places where a double has its own, by which it reads
- * too small by the difference of the two biases: a product makes up for it, exactly and for
- * subnormals as well. From the code `special` on, without its sign, there is no finite number. */
+/* Puts the sign, exponent and mantissa of a code at the places where a double has them. The
+ * result is too small by the difference of the two biases; a multiplication corrects this
+ * exactly, for subnormals too. Codes from `special` on, without the sign, are not finite
+ * numbers. */
 static double widen(uint32_t sign, uint32_t magnitude, uint32_t special, int mantissa_bits,
                     double bias) {
     uint64_t bits = (uint64_t)magnitude << (52 - mantissa_bits);
@@ -22,12 +23,12 @@ static double widen(uint32_t sign, uint32_t magnitude, uint32_t special, int man
     return x * bias;
 }
 
-/* A sign, 5 bits of exponent and 10 of mantissa, as IEEE 754 reads them. */
+/* f16 has a sign, 5 exponent bits and 10 mantissa bits, as in IEEE 754. */
 static double of_f16(uint16_t code) {
     return widen(code >> 15, code & 0x7fff, 0x7c00, 10, 0x1p1008);
 }
 
-/* The upper half of an f32. */
+/* bf16 is the upper half of an f32. */
 static double of_bf16(uint16_t code) {
     const uint32_t bits = (uint32_t)code << 16;
     float x;
@@ -35,17 +36,18 @@ static double of_bf16(uint16_t code) {
     return x;
 }
 
-/* A sign, 4 bits of exponent and 3 of mantissa; all ones is NaN, and nothing is infinite. */
+/* e4m3 has a sign, 4 exponent bits and 3 mantissa bits; all ones is NaN, and there is no
+ * infinity. */
 static double of_e4m3(uint8_t code) {
     return widen(code >> 7, code & 0x7f, 0x7f, 3, 0x1p1016);
 }
 
-/* A sign, 5 bits of exponent and 2 of mantissa, in the manner of IEEE 754. */
+/* e5m2 has a sign, 5 exponent bits and 2 mantissa bits, in the manner of IEEE 754. */
 static double of_e5m2(uint8_t code) {
     return widen(code >> 7, code & 0x7f, 0x7c, 2, 0x1p1008);
 }
 
-/* A loop of its own for each type, of which the compiler makes vectors. */
+/* Each type has its own loop, so that the compiler can vectorize it. */
 #define LOAD_ROW(type, read)                                                                       \
     for (int32_t i = 0; i < count; i++)                                                            \
         out[i] = read(((const type *)array)[first + i]);                                           \
@@ -69,7 +71,7 @@ double truth_load(const void *array, fig_dtype dtype, int64_t index) {
     return x;
 }
 
-/* Of its normal numbers: bits of mantissa, and the least exponent. */
+/* The mantissa bits and the least exponent of a type's normal numbers. */
 typedef struct float_form {
     int mantissa_bits, least_exponent;
 } float_form;
@@ -84,7 +86,8 @@ static float_form form_of(fig_dtype dtype) {
     }
 }
 
-/* 2 to the power of x's exponent, or of the least, less the bits of mantissa. */
+/* The unit is 2 to the power e - mantissa_bits, where e is the exponent of x but at least the
+ * least exponent of the type. */
 double truth_ulp(fig_dtype dtype, double x) {
     const float_form form = form_of(dtype);
     uint64_t bits;
@@ -98,11 +101,13 @@ double truth_ulp(fig_dtype dtype, double x) {
     return ulp;
 }
 
-/* Codes of numbers above 0 are in order, so that a mantissa that is rounded up to the next power of
- * two carries into the exponent, and from the greatest number on into infinity. */
+/* The codes of positive numbers are in the order of the numbers. So a mantissa that is rounded
+ * up to the next power of two carries into the exponent, and the greatest number carries into
+ * infinity. */
 void truth_store(void *array, fig_dtype dtype, int64_t index, double x) {
     const float_form form = form_of(dtype);
-    const double magnitude = fmin(fabs(x), ldexp(1, 2 - form.least_exponent)); /* infinity's code */
+    /* at most the number that infinity's code would encode if it were finite */
+    const double magnitude = fmin(fabs(x), ldexp(1, 2 - form.least_exponent));
     const double ulp = truth_ulp(dtype, magnitude);
     const int exponent = ilogb(ulp) + form.mantissa_bits - form.least_exponent;
     const uint32_t mantissa = (uint32_t)nearbyint(magnitude / ulp);
@@ -121,7 +126,7 @@ static double activate(fig_activation activation, double x) {
     case FIG_SILU: return x / (1 + exp(-x));
     case FIG_GELU: return x * erfc(-x / sqrt(2)) / 2;
     case FIG_GELU_TANH:
-        /* x * (1 + tanh(y)) / 2, by the exponential that loses no digits where y is far below 0 */
+        /* x * (1 + tanh(y)) / 2, in a form of exp() that keeps its digits if y is far below 0 */
         return x / (1 + exp(-2 * sqrt(2 / PI) * (x + 0.044715 * x * x * x)));
     case FIG_SWIGLU_LIMITED:
         if (x > 7) x = 7;
@@ -130,7 +135,7 @@ static double activate(fig_activation activation, double x) {
     return NAN;
 }
 
-/* What the activation is multiplied by. */
+/* Returns the factor that the activation is multiplied by. */
 static double beside(fig_activation activation, double up) {
     if (activation != FIG_SWIGLU_LIMITED) return up;
     return 1 + (up > 7 ? 7 : up < -7 ? -7 : up);
@@ -145,7 +150,7 @@ void truth_gated(const truth_gated_args *args, double *out) {
     }
 }
 
-/* x / sqrt(mean(x^2) + epsilon) * (weight + offset), in place. */
+/* Computes x / sqrt(mean(x^2) + epsilon) * (weight + offset) in place. */
 static void normalise(double *x, int32_t width, double epsilon, const void *weight, fig_dtype dtype,
                       double offset) {
     double sum = 0;

@@ -1,6 +1,6 @@
-/* truth_attention.c: attention in float64, one token after another.
+/* truth_attention.c: computes attention in float64, one token after another.
  *
- * Invariant: each token is read once, and sums are relative to the greatest logit so far, so that
+ * Invariant: each token is read once, and sums are relative to the greatest logit so far, so
  * nothing overflows. */
 #include "tools/figraph/step/truth_attention.h"
 
@@ -8,7 +8,8 @@
 
 enum { SUM_COUNT = 8 };
 
-/* Element 0 of one head of a token; what is outside the cache reads as page 0. */
+/* Returns the offset of element 0 of one head of a token; a token outside the cache is read from
+ * page 0. */
 static int64_t head_offset(const truth_cache *cache, const truth_attention_args *args,
                            int32_t token) {
     int64_t offset = truth_cache_offset(cache, args->sequence, token);
@@ -26,7 +27,7 @@ static void load_head(const truth_cache *cache, const truth_attention_args *args
                    head);
 }
 
-/* Eight sums, for one waits for each of its additions. */
+/* Uses eight sums, because each addition to a single sum would wait for the one before. */
 static double product_of(const double *a, const double *b, int32_t count) {
     double sums[SUM_COUNT] = {0}, all = 0;
     int32_t i = 0;
@@ -47,7 +48,14 @@ static double logit_of(const truth_attention_args *args, const double *q, int32_
     int32_t position = args->length - 1;
     double logit = sum * args->sm_scale + args->alibi * (token - position);
     if (args->soft_cap > 0) logit = args->soft_cap * tanh(logit / args->soft_cap);
-    return logit;
+    if (args->score == NULL) return logit;
+    const truth_score_place place = {.q_pos = position,
+                                     .kv_pos = token,
+                                     .kv_length = args->kv_length,
+                                     .head = args->q_head,
+                                     .kv_head = args->kv_head,
+                                     .row = args->step_row};
+    return args->score(&place, logit);
 }
 
 static int32_t first_token(const truth_attention_args *args) {
@@ -55,7 +63,7 @@ static int32_t first_token(const truth_attention_args *args) {
     return args->length - args->window;
 }
 
-/* What a token's weights are relative to: the greatest logit so far. */
+/* Sums of weighted values. The weights are relative to the greatest logit so far. */
 typedef struct sums {
     double greatest, weights;
 } sums;
@@ -74,8 +82,10 @@ static void raise_greatest(const truth_attention_args *args, truth_attention_res
 static void add_token(const truth_attention_args *args, truth_attention_result *result, sums *s,
                       double logit, int32_t token) {
     double v[TRUTH_HEAD_DIM_LIMIT];
+    if (logit == -INFINITY) return; /* it is not seen */
+    if (args->is_sigmoid) logit = -log1p(exp(-logit));
     if (logit > s->greatest) raise_greatest(args, result, s, logit);
-    const double weight = logit == -INFINITY ? 0 : exp(logit - s->greatest);
+    const double weight = exp(logit - s->greatest);
     load_head(&args->v, args, token, v);
     s->weights += weight;
     for (int32_t i = 0; i < args->head_dim; i++) {
@@ -97,7 +107,9 @@ void truth_attention(const truth_attention_args *args, truth_attention_result *r
     if (args->sink != NULL) s = (sums){.greatest = *args->sink, .weights = 1};
     for (int32_t t = first_token(args); t < args->length; t++)
         add_token(args, result, &s, logit_of(args, q, t), t);
-    const double scale = scale_of(args->v_scale) / s.weights;
+    if (s.weights == 0) return;
+    const double sum = args->is_sigmoid ? exp(-s.greatest) : s.weights;
+    const double scale = scale_of(args->v_scale) / sum;
     for (int32_t i = 0; i < args->head_dim; i++) {
         result->out[i] *= scale;
         result->magnitude[i] *= fabs(scale);

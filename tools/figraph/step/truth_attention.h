@@ -1,31 +1,40 @@
-/* truth_attention.h: attention of one query in plain float64, with all that it may meet.
+/* truth_attention.h: computes attention of one query in plain float64, with every option.
  *
- * Written from figraph.h alone, as truth.h is. Invariant: nothing that a query does not see is
- * read. */
+ * The code follows only figraph.h, as truth.h does. Invariant: it reads only tokens that the query
+ * sees. */
 #ifndef TRUTH_ATTENTION_H
 #define TRUTH_ATTENTION_H
 
 #include "tools/figraph/step/truth.h"
 
-/* One query head at the last of `length` tokens of a sequence; where a row has several queries,
- * those before its last have shorter lengths. */
+/* A query and a token, for a score. */
+typedef struct truth_score_place {
+    int32_t q_pos, kv_pos, kv_length, head, kv_head, row;
+} truth_score_place;
+
+/* One query head at the last of `length` tokens of a sequence. If a row has several queries, each
+ * earlier query has a shorter length. */
 typedef struct truth_attention_args {
     truth_rows q;
     truth_cache k, v;
-    int64_t row; /* of q */
+    int64_t row; /* the row of q */
     int32_t sequence, length;
     int32_t q_head, kv_head, head_dim;
     int32_t window; /* 0: all tokens */
     double sm_scale;
     double soft_cap;         /* 0: none */
-    double alibi;            /* of this head */
-    double k_scale, v_scale; /* of this kv head; 0: 1 */
-    const double *sink;      /* of this head; NULL: none */
+    double alibi;            /* this head's slope */
+    double k_scale, v_scale; /* this kv head's scales; 0 counts as 1 */
+    const double *sink;      /* this head's sink; NULL: none */
+    /* Makes the score from a logit; NULL: none */
+    double (*score)(const truth_score_place *place, double logit);
+    int32_t is_sigmoid; /* 1: weights are sigmoid(score), without a sum and a sink */
+    int32_t step_row, kv_length; /* of the place; the row may have later queries */
 } truth_attention_args;
 
-/* With p the softmax's weights: out is the sum of p * v, magnitude that of p * |v|, by which an
- * error is judged, since where v's signs cancel out is small and its error is not. lse is base 2.
- *  */
+/* With p the softmax's weights, out is the sum of p * v and magnitude is the sum of p * |v|. The
+ * tolerance is relative to magnitude: if the signs of v cancel, out is small but its error is not.
+ * lse is base 2. */
 typedef struct truth_attention_result {
     double out[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT]; /* [head_dim] */
     double lse;

@@ -1,8 +1,8 @@
-/* arguments.c: read a command line by the command's own table.
+/* arguments.c: reads a command line by the command's option table.
  *
- * Options are "--name value" or "--name=value", of a single letter "-o value" or "-ovalue", each at
- * most once, in any order around the operand; behind "--" everything is an operand. Invariant: a
- * word is understood or refused by name. */
+ * Options are "--name value" or "--name=value"; one-letter options are "-o value" or "-ovalue".
+ * Each may be given once, before or after the operand. After "--" every word is an operand.
+ * Invariant: each word is understood, or refused by name. */
 #include "tools/figraph/terminal/arguments.h"
 
 #include <assert.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "tools/figraph/terminal/columns.h"
+#include "tools/figraph/terminal/nearest.h"
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/text.h"
 
@@ -25,7 +26,7 @@ static int option_count(const fig_command *command) {
     return count;
 }
 
-/* The option that a word names, its "=value" left out; -1: none. */
+/* Returns the index of the option that the word names, ignoring "=value"; -1: none. */
 static int option_named(const fig_command *command, const char *word, size_t length) {
     for (int i = 0; i < option_count(command); i++) {
         const char *name = command->options[i].name;
@@ -37,7 +38,7 @@ static int option_named(const fig_command *command, const char *word, size_t len
 static int take_operand(fig_arguments *arguments, const char *word) {
     const fig_command *command = arguments->command;
     if (command->operand == NULL) {
-        return fig_report_refuse("%s: %s: it takes options alone; figraph %s --help lists them",
+        return fig_report_refuse("%s: %s: it takes only options; figraph %s --help lists them",
                                  command->name, word, command->name);
     }
     if (arguments->operand != NULL && command->second != NULL && arguments->second == NULL) {
@@ -56,16 +57,37 @@ static int take_operand(fig_arguments *arguments, const char *word) {
     return FIG_EXIT_FINE;
 }
 
-/* Of "--name=value" and of "-ovalue", how much of the word is the name. */
+/* Returns the length of the name in "--name=value" or "-ovalue". */
 static size_t name_bytes(const char *word) {
     return word[1] == '-' ? strcspn(word, "=") : 2;
 }
 
-/* What stands in the option's own word behind its name; NULL: nothing does. */
+/* Returns the value in the same word as the option's name; NULL: there is none. */
 static const char *attached_value(const char *word) {
     const char *rest = word + name_bytes(word);
     if (*rest == '=') return rest + 1;
     return *rest != '\0' ? rest : NULL;
+}
+
+static const char *option_name(const void *of, int32_t index) {
+    const fig_command *command = of;
+    return index < option_count(command) ? command->options[index].name : NULL;
+}
+
+static int refuse_unknown(const fig_command *command, const char *word) {
+    char name[FIG_NEAREST_BYTES], asked[FIG_NEAREST_BYTES];
+    snprintf(name, sizeof name, "%.*s", (int)name_bytes(word), word);
+    fig_nearest_ask(asked, name, option_name, command);
+    return fig_report_refuse("%s: unknown option %s%s; figraph %s --help lists them", command->name,
+                             name, asked, command->name);
+}
+
+/* Refuses "-". In many programs "-" means stdin or stdout, but figraph reads and writes files only
+ * by name. A file with that name can be given as "./-". */
+static int refuse_dash(const fig_command *command, const fig_option *option) {
+    return fig_report_refuse(
+        "%s: %s: \"-\" names no file, since stdin and stdout are not used; ./- names one",
+        command->name, option->name);
 }
 
 /* Takes words[*at], an option, and moves *at to the last word used. */
@@ -73,10 +95,7 @@ static int take_option(fig_arguments *arguments, int count, char *const *words, 
     const fig_command *command = arguments->command;
     const char *word = words[*at], *value = attached_value(word);
     const int index = option_named(command, word, name_bytes(word));
-    if (index < 0) {
-        return fig_report_refuse("%s: unknown option %.*s; figraph %s --help lists them",
-                                 command->name, (int)name_bytes(word), word, command->name);
-    }
+    if (index < 0) return refuse_unknown(command, word);
     const fig_option *option = &command->options[index];
     if (arguments->values[index] != NULL && !option->repeats) {
         return fig_report_refuse("%s: %s was given twice", command->name, option->name);
@@ -96,11 +115,13 @@ static int take_option(fig_arguments *arguments, int count, char *const *words, 
         return fig_report_refuse("%s: %s needs a value: %s %s", command->name, option->name,
                                  option->name, option->value);
     }
+    if (strcmp(option->value, "FILE") == 0 && strcmp(value, "-") == 0)
+        return refuse_dash(command, option);
     arguments->values[index] = value;
     return FIG_EXIT_FINE;
 }
 
-/* What the command cannot do without. */
+/* Refuses a command line that lacks a required operand or option. */
 static int check_needs(const fig_arguments *arguments) {
     const fig_command *command = arguments->command;
     if (command->operand != NULL && command->operand[0] != '[' && arguments->operand == NULL) {
@@ -145,7 +166,7 @@ int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, in
 
 /* ---- Help */
 
-/* "FILE"; where an option may stand in its place "(FILE | --preset NAME)". */
+/* "FILE", or "(FILE | --preset NAME)" if an option can replace the operand. */
 static int add_choice(const fig_command *command, char *text, size_t bytes) {
     const char *operand = command->operand, *before = " (";
     size_t used = 0;
@@ -214,7 +235,7 @@ void fig_arguments_print_end(const fig_command *command) {
     printf("\nexit code:\n");
     printf("  0  fine\n");
     if (command->failure != NULL) fig_columns_words(printf("  1  "), EXIT_COLUMN, command->failure);
-    printf("  2  bad usage, bad input, or a device or file that refused\n");
+    printf("  2  bad usage, bad input, or an error of a device or file\n");
     printf("\nexample:\n  %s\n", command->example);
 }
 
@@ -237,7 +258,7 @@ const char *fig_arguments_text(const fig_arguments *arguments, const char *name)
     return arguments->values[index];
 }
 
-/* A value never begins with "--", so a word that does is no other option's. */
+/* A value never begins with "--", so a word with "--" is never the value of another option. */
 const char *fig_arguments_next(const fig_arguments *arguments, const char *name, int *at) {
     assert(strncmp(name, "--", 2) == 0);
     while (*at < arguments->count && strcmp(arguments->words[*at], "--") != 0) {

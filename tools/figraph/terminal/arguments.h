@@ -1,8 +1,7 @@
-/* arguments.h: a command as data, and the words of a command line read by it.
+/* arguments.h: describes a command as data, and reads a command line by this description.
  *
- * Owns options, help and the refusal of what a command does not know; leaves the meaning of values
- * to the commands. Invariant: an option that a command reads is in its table, so that --help lists
- * it. */
+ * Owns options, help texts and the refusal of unknown words; the commands interpret the values.
+ * Invariant: a command reads only options that are in its table, so --help lists all of them. */
 #ifndef FIG_TOOLS_ARGUMENTS_H
 #define FIG_TOOLS_ARGUMENTS_H
 
@@ -13,62 +12,65 @@ enum { FIG_ARGUMENTS_OPTION_LIMIT = 32 };
 typedef struct fig_arguments fig_arguments;
 
 typedef enum fig_option_need {
-    FIG_OPTION_FREE, /* it may be left out */
+    FIG_OPTION_FREE, /* optional */
     FIG_OPTION_REQUIRED,
-    FIG_OPTION_ONE_OF /* of these and of an operand that may be left out one is required */
+    FIG_OPTION_ONE_OF /* one of these options, or the optional operand, is required */
 } fig_option_need;
 
 typedef struct fig_option {
     const char *name;  /* "--batch", or "-o" */
-    const char *value; /* what stands behind it in the help: "N"; NULL: a flag */
+    const char *value; /* the name of its value in the help, such as "N"; NULL: a flag */
     const char *help;
-    fig_option_need need; /* the command refuses for itself where it needs one of several */
+    fig_option_need need; /* for FIG_OPTION_ONE_OF the command itself checks that one is given */
     int repeats;          /* 1: it may be given any number of times */
 } fig_option;
 
 typedef struct fig_command fig_command;
 struct fig_command {
-    const char *name; /* "bench", and "bench replay" of its part */
+    const char *name; /* "bench", or "bench replay" for a part of it */
     const char *summary;
-    const fig_command *const *parts; /* ends with NULL; what follows is theirs; NULL: it has none */
-    const char *operand; /* "FILE"; "[WHAT]": it may be left out; NULL: the command takes none */
-    const char *second;  /* behind an operand, and required: "FILE"; NULL: the command takes one */
-    const char *notes;   /* paragraphs; NULL: nothing to add to the options */
-    const char *failure; /* what ends with exit code 1; NULL: nothing does */
+    /* Ends with NULL. A command with parts leaves the fields below unset, except the example; NULL:
+     * no parts. */
+    const fig_command *const *parts;
+    const char *operand; /* "FILE"; "[FILE]": it is optional; NULL: the command takes none */
+    const char *second;  /* a second, required operand: "FILE"; NULL: the command takes one */
+    const char *notes;   /* paragraphs for the help; NULL: none */
+    const char *failure; /* the failed checks that end with exit code 1; NULL: there is no check */
     const char *example;
     int (*run)(const fig_arguments *arguments);     /* returns FIG_EXIT_* */
-    fig_option options[FIG_ARGUMENTS_OPTION_LIMIT]; /* ends at the first without a name */
+    fig_option options[FIG_ARGUMENTS_OPTION_LIMIT]; /* ends at the first option without a name */
 };
 
 struct fig_arguments {
     const fig_command *command;
     const char *operand, *second;                   /* NULL: not given */
     const char *values[FIG_ARGUMENTS_OPTION_LIMIT]; /* [option]; NULL: not given; a flag's is "" */
-    int help;                                       /* 1: -h or --help was among the words */
-    int count;                                      /* of the words that it was read from */
-    char *const *words;
+    int help;                                       /* 1: -h or --help was given */
+    int count;
+    char *const *words; /* [count], the words that were read */
 };
 
-/* words: those behind the command's name. Returns FIG_EXIT_*. */
+/* words: the words after the command's name. Returns FIG_EXIT_*. */
 int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, int count,
                         char *const *words);
-/* Exit codes and an example, with which help ends. */
+/* Prints the end of a help text: the exit codes and the example. */
 void fig_arguments_print_end(const fig_command *command);
 void fig_arguments_print_help(const fig_command *command);
 
-/* The value of an option of the command's table, NULL where it was not given. */
+/* Returns the value of an option of the command's table; NULL: it was not given. */
 const char *fig_arguments_text(const fig_arguments *arguments, const char *name);
 
-/* Each value of an option that repeats, in the order given; NULL: there are no more. *at begins as
- * 0. */
+/* Returns the next value of an option that repeats, in the order given; NULL: there are no more.
+ * Set *at to 0 before the first call. */
 const char *fig_arguments_next(const fig_arguments *arguments, const char *name, int *at);
 
 typedef struct fig_integer {
     const char *name;
     int64_t least, most;
-    int64_t fallback; /* where the option was not given */
+    int64_t fallback; /* the value if the option was not given */
 } fig_integer;
-/* Returns FIG_EXIT_*; the sentence names option, value and limit. */
+/* Reads a whole number. Returns FIG_EXIT_*; the message names the option, the value and the limit.
+ */
 int fig_arguments_integer(const fig_arguments *arguments, const fig_integer *integer, int64_t *out);
 
 #endif

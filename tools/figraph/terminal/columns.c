@@ -1,6 +1,6 @@
-/* columns.c: how wide a line may be, and words laid out in lines of that width.
+/* columns.c: finds how wide a line may be, and wraps words to that width.
  *
- * Invariant: a line is wider than fig_columns() only where a single word is. */
+ * Invariant: a line is wider than fig_columns() only if it holds a single word that is wider. */
 #include "tools/figraph/terminal/columns.h"
 
 #include <ctype.h>
@@ -11,10 +11,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Beyond the widest a reader's eye loses the line. */
+/* Lines longer than MOST are hard to read. */
 enum { LEAST = 40, USUAL = 80, MOST = 200 };
 
-/* 0: nobody says. */
+/* Returns 0 if neither COLUMNS nor a terminal gives a width. */
 static int told_columns(void) {
     const char *told = getenv("COLUMNS");
     struct winsize window;
@@ -45,7 +45,8 @@ int fig_columns_of(const char *text) {
     return columns_of(text, strlen(text));
 }
 
-/* Up to the next space, those within a number left out: "131 072". */
+/* Returns the bytes up to the next space. A space within a number, such as "131 072", does not
+ * count. */
 static size_t word_bytes(const char *word) {
     size_t bytes = strcspn(word, " \n");
     while (bytes > 0 && word[bytes] == ' ' && isdigit((unsigned char)word[bytes - 1]) &&
@@ -54,7 +55,7 @@ static size_t word_bytes(const char *word) {
     return bytes;
 }
 
-/* The words of [text, end). */
+/* Prints the words of [text, end). */
 static void print_words(int at, int indent, const char *text, const char *end) {
     const int most = fig_columns();
     int column = at;

@@ -1,8 +1,9 @@
-/* draw.c: bars on stdout, in blocks of an eighth where the locale takes them, in ASCII elsewhere.
+/* draw.c: draws bars on stdout, from Unicode's block characters if the locale supports them, else
+ * from ASCII.
  *
- * Workers stand side by side, in as many lines as the columns ask for; few workers get wide
- * bars with their figures beneath. Invariant: a worker with a tile shows at least the lowest
- * block, so an empty column is a worker with nothing to do. */
+ * The bars of the workers stand side by side, in several lines if one is too narrow for them. A few
+ * workers get wide bars with their figures beneath. Invariant: a worker with a tile shows at least
+ * the lowest block, so an empty column is a worker with nothing to do. */
 #include "tools/figraph/terminal/draw.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 enum {
     MARGIN = 12,  /* columns beside the bars */
     HEIGHT = 4,   /* lines of a bar */
-    EIGHTHS = 8,  /* of a line */
+    EIGHTHS = 8,  /* eighths of a line */
     WIDE_BAR = 7, /* the widest bar, its gap included */
     FIGURES = 5   /* the narrowest bar that has its figures beneath it */
 };
@@ -33,7 +34,7 @@ static void print_times(const char *text, int times) {
         fputs(text, stdout);
 }
 
-/* Eighths of a full bar, rounded, of the HEIGHT * EIGHTHS there are. */
+/* Returns the height of a worker's bar, in eighths of a line: 0 to HEIGHT * EIGHTHS. */
 static int level_of(const fig_draw_loads *loads, int32_t worker) {
     int64_t tiles = loads->tiles[worker];
     if (tiles <= 0 || loads->most <= 0) return 0;
@@ -54,7 +55,7 @@ static void print_line(const bar_line *frame, int line) {
     putchar('\n');
 }
 
-/* Figures of the workers: one character each where bars are narrow, '+' past nine. */
+/* Prints a figure under each worker's bar. Under a narrow bar it is one character, '+' past 9. */
 static void print_figures(const bar_line *frame, const int32_t *figures) {
     for (int32_t worker = frame->first; worker < frame->end; worker++) {
         int32_t figure = figures[worker];
@@ -80,7 +81,7 @@ static void print_frame(const bar_line *frame) {
     }
     printf("  %6d %s", 0, frame->wide ? "┼" : "+");
     print_times(frame->wide ? "─" : "-", columns);
-    printf("\n  %6s  ", "rows");
+    printf("\n  %6s  ", frame->loads->counted);
     print_figures(frame, frame->loads->rows);
     if (frame->bar >= FIGURES) {
         printf("  %6s  ", "tiles");

@@ -1,4 +1,4 @@
-/* draw.h: the load of each worker as bars a person reads at a glance.
+/* draw.h: draws the load of each worker as a bar.
  *
  * Invariant: no line is wider than fig_columns(), however many workers there are. */
 #ifndef FIG_TOOLS_DRAW_H
@@ -9,8 +9,9 @@
 typedef struct fig_draw_loads {
     const int32_t *tiles; /* [workers] */
     const int32_t *rows;  /* [workers]: rows of the step that a worker reads */
+    const char *counted;  /* "rows": what `rows` counts, at most 6 letters */
     int32_t workers;
-    int32_t most; /* what a full bar stands for */
+    int32_t most; /* the tiles of a full bar */
 } fig_draw_loads;
 
 void fig_draw_bars(const fig_draw_loads *loads);

@@ -1,7 +1,7 @@
-/* emit.c: JSON on stdout.
+/* emit.c: prints JSON on stdout.
  *
- * A field or an object stands on its own line, the numbers of an array on one. Leaves the fields to
- * the commands and write errors to the closing of stdout. */
+ * Each field and object has its own line; the numbers of an array share one. The commands choose
+ * the fields. Nothing here checks for write errors: fig_report_close() finds them. */
 #include "tools/figraph/terminal/emit.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
-/* emit.h: JSON on stdout, for whoever reads the program with a program.
+/* emit.h: prints JSON on stdout, for programs that read the output.
  *
- * Owns commas, indentation and escapes. Invariant: what is printed between the first open and its
- * close is one JSON value, in UTF-8 whatever bytes a path holds. */
+ * Owns commas, indentation and escapes. Invariant: the output between the first open and its close
+ * is one JSON value in valid UTF-8, whatever bytes a path holds. */
 #ifndef FIG_TOOLS_EMIT_H
 #define FIG_TOOLS_EMIT_H
 
@@ -18,10 +18,10 @@ typedef struct fig_emit { /* starts zeroed */
 /* key: NULL inside an array and for the outermost value. */
 void fig_emit_object(fig_emit *emit, const char *key);
 void fig_emit_array(fig_emit *emit, const char *key);
-void fig_emit_close(fig_emit *emit); /* the innermost; behind the outermost a line ends */
+void fig_emit_close(fig_emit *emit); /* closes the innermost; ends the line after the outermost */
 void fig_emit_text(fig_emit *emit, const char *key, const char *value);
 void fig_emit_integer(fig_emit *emit, const char *key, int64_t value);
-void fig_emit_number(fig_emit *emit, const char *key, double value); /* null where not finite */
+void fig_emit_number(fig_emit *emit, const char *key, double value); /* null if not finite */
 /* The shortest decimals that read back as `value`. */
 void fig_emit_float(fig_emit *emit, const char *key, float value);
 void fig_emit_truth(fig_emit *emit, const char *key, int value);

@@ -1,7 +1,7 @@
-/* lengths.c: parse and print lists of kv lengths.
+/* lengths.c: parses and prints lists of kv lengths.
  *
- * The grammar is item ("," item)*, item = [count "x"] length. Leaves limits on a length to the
- * library, which knows the spec. Invariant: count <= FIG_LENGTHS_LIMIT. */
+ * The grammar is item ("," item)*, item = [count "x"] length [":" queries]. Leaves limits on a
+ * length to the library, which knows the spec. Invariant: count <= FIG_LENGTHS_LIMIT. */
 #include "tools/figraph/terminal/lengths.h"
 
 #include <errno.h>
@@ -11,21 +11,37 @@
 
 #include "tools/figraph/terminal/report.h"
 
-static int add(fig_lengths *lengths, int32_t length, int32_t times) {
+enum { NO_QUERIES = -1 };
+
+/* Some rows of a list that are alike. */
+typedef struct list_item {
+    int32_t times, length, queries; /* queries: NO_QUERIES if it gives none */
+} list_item;
+
+static int add(fig_lengths *lengths, const list_item *item) {
+    const int32_t times = item->times;
     int32_t needed = lengths->count + times;
     if (needed > lengths->capacity) {
         int32_t capacity = needed > 2 * lengths->capacity ? needed : 2 * lengths->capacity;
         int32_t *values = realloc(lengths->values, (size_t)capacity * sizeof *values);
         if (values == NULL) return fig_report_refuse("no memory for %d lengths", capacity);
         lengths->values = values;
+        if (item->queries != NO_QUERIES) {
+            int32_t *queries = realloc(lengths->queries, (size_t)capacity * sizeof *queries);
+            if (queries == NULL) return fig_report_refuse("no memory for %d lengths", capacity);
+            lengths->queries = queries;
+        }
         lengths->capacity = capacity;
     }
-    for (int32_t i = 0; i < times; i++)
-        lengths->values[lengths->count++] = length;
+    for (int32_t i = 0; i < times; i++) {
+        if (lengths->queries != NULL) lengths->queries[lengths->count] = item->queries;
+        lengths->values[lengths->count++] = item->length;
+    }
     return FIG_EXIT_FINE;
 }
 
-/* Digits alone: strtol would take signs and spaces too. Returns what follows; NULL: no number. */
+/* Reads digits only, where strtol would also accept signs and spaces. Returns the text after the
+ * number; NULL: there is no number. */
 static const char *read_number(const char *text, int32_t *value) {
     char *end;
     if (*text < '0' || *text > '9') return NULL;
@@ -36,38 +52,66 @@ static const char *read_number(const char *text, int32_t *value) {
     return end;
 }
 
-int fig_lengths_parse(fig_lengths *lengths, const char *text, const char *option) {
-    for (const char *item = text;;) {
-        int item_bytes = (int)strcspn(item, ",");
-        int32_t times = 1, length = 0;
-        const char *end = read_number(item, &length);
-        if (end != NULL && *end == 'x') {
-            times = length;
-            end = read_number(end + 1, &length);
-        }
-        if (end == NULL || end != item + item_bytes) {
-            return fig_report_refuse("%s: \"%.*s\" is neither LENGTH nor COUNTxLENGTH", option,
-                                     item_bytes, item);
-        }
-        if (times < 1 || times > FIG_LENGTHS_LIMIT - lengths->count) {
-            return fig_report_refuse("%s: \"%.*s\" makes %lld rows, 1..%d are taken", option,
-                                     item_bytes, item, (long long)lengths->count + times,
-                                     FIG_LENGTHS_LIMIT);
-        }
-        if (add(lengths, length, times) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
-        if (*end == '\0') return FIG_EXIT_FINE;
-        item = end + 1;
+/* A grammar of lists. */
+typedef struct list_form {
+    const char *separators, *wanted; /* wanted: the forms of an item, for messages */
+    int has_queries;
+} list_form;
+
+/* Reads one item. Returns the text after it; NULL: the item does not have the form. */
+static const char *read_item(const list_form *form, const char *text, list_item *item) {
+    *item = (list_item){1, 0, NO_QUERIES};
+    const char *end = read_number(text, &item->length);
+    if (end != NULL && *end == 'x') {
+        item->times = item->length;
+        end = read_number(end + 1, &item->length);
     }
+    if (end != NULL && *end == ':' && form->has_queries) end = read_number(end + 1, &item->queries);
+    return end;
+}
+
+static int parse(fig_lengths *lengths, const list_form *form, const char *text,
+                 const char *option) {
+    /* If some item gives query tokens, the rows of all other items have one. */
+    const int is_packed = form->has_queries && strchr(text, ':') != NULL;
+    for (const char *at = text;;) {
+        const int bytes = (int)strcspn(at, form->separators);
+        list_item item;
+        const char *end = read_item(form, at, &item);
+        if (end == NULL || end != at + bytes)
+            return fig_report_refuse("%s: \"%.*s\" is neither %s", option, bytes, at, form->wanted);
+        if (item.times < 1 || item.times > FIG_LENGTHS_LIMIT - lengths->count)
+            return fig_report_refuse("%s: \"%.*s\" makes %lld rows, 1..%d are taken", option, bytes,
+                                     at, (long long)lengths->count + item.times, FIG_LENGTHS_LIMIT);
+        if (is_packed && item.queries == NO_QUERIES) item.queries = item.length > 0;
+        if (add(lengths, &item) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
+        if (*end == '\0') return FIG_EXIT_FINE;
+        at = end + 1;
+    }
+}
+
+int fig_lengths_parse(fig_lengths *lengths, const char *text, const char *option) {
+    static const list_form form = {",", "LENGTH nor COUNTxLENGTH", 0};
+    return parse(lengths, &form, text, option);
+}
+
+int fig_lengths_parse_queries(fig_lengths *lengths, const char *text, const char *option) {
+    static const list_form form = {",+", "LENGTH nor COUNTxLENGTH, each with or without :QUERIES",
+                                   1};
+    return parse(lengths, &form, text, option);
 }
 
 int fig_lengths_repeat(fig_lengths *lengths, int32_t count, const char *option) {
     if (lengths->count == count) return FIG_EXIT_FINE;
-    if (lengths->count == 1) return add(lengths, lengths->values[0], count - 1);
+    const list_item again = {count - 1, lengths->count > 0 ? lengths->values[0] : 0,
+                             lengths->queries != NULL ? lengths->queries[0] : NO_QUERIES};
+    if (lengths->count == 1) return add(lengths, &again);
     return fig_report_refuse("%s: %d lengths for %d rows", option, lengths->count, count);
 }
 
 void fig_lengths_finish(fig_lengths *lengths) {
     free(lengths->values);
+    free(lengths->queries);
     *lengths = (fig_lengths){0};
 }
 
@@ -78,13 +122,26 @@ int64_t fig_lengths_total(const fig_lengths *lengths) {
     return total;
 }
 
+int64_t fig_lengths_queries(const fig_lengths *lengths) {
+    int64_t total = 0;
+    for (int32_t i = 0; i < lengths->count && lengths->queries != NULL; i++)
+        total += lengths->queries[i];
+    return total;
+}
+
+/* Returns 1 if two rows are alike. */
+static int are_alike(const fig_lengths *lengths, int32_t a, int32_t b) {
+    if (lengths->queries != NULL && lengths->queries[a] != lengths->queries[b]) return 0;
+    return lengths->values[a] == lengths->values[b];
+}
+
 void fig_lengths_describe(const fig_lengths *lengths, char *text, int bytes) {
     int used = 0;
     text[0] = '\0';
     for (int32_t i = 0; i < lengths->count;) {
         int32_t end = i + 1;
-        char item[48];
-        while (end < lengths->count && lengths->values[end] == lengths->values[i])
+        char item[64];
+        while (end < lengths->count && are_alike(lengths, end, i))
             end++;
         int item_bytes = snprintf(item, sizeof item, i > 0 ? "," : "");
         if (end - i > 1) {
@@ -93,7 +150,10 @@ void fig_lengths_describe(const fig_lengths *lengths, char *text, int bytes) {
         }
         item_bytes +=
             snprintf(item + item_bytes, sizeof item - (size_t)item_bytes, "%d", lengths->values[i]);
-        /* Room is kept for the mark of what is left out. */
+        if (lengths->queries != NULL)
+            item_bytes += snprintf(item + item_bytes, sizeof item - (size_t)item_bytes, ":%d",
+                                   lengths->queries[i]);
+        /* Leaves room for ",...", which stands for the omitted items. */
         if (used + item_bytes + 5 > bytes) {
             snprintf(text + used, (size_t)(bytes - used), ",...");
             return;

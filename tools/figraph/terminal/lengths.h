@@ -1,4 +1,5 @@
-/* lengths.h: kv lengths as a person writes them: "32768,39x512" is one row and 39 equal ones. */
+/* lengths.h: reads a list of kv lengths: "32768,39x512" is one row of 32768 and 39 of 512. In
+ * "4x2000:3+512:8", four rows have 3 query tokens each, and one has 8. */
 #ifndef FIG_TOOLS_LENGTHS_H
 #define FIG_TOOLS_LENGTHS_H
 
@@ -7,19 +8,27 @@
 enum { FIG_LENGTHS_LIMIT = 1 << 16 };
 
 typedef struct fig_lengths {
-    int32_t *values; /* [count] */
+    int32_t *values;  /* [count] */
+    int32_t *queries; /* [count] query tokens of each row; NULL: no item gives them */
     int32_t count, capacity;
 } fig_lengths;
 
-/* Reads `text`; lengths start zeroed. Returns FIG_EXIT_*; `option`, "plan: --kv" say, begins the
- * sentence. What was read so far is held on failure too: finish frees it. */
+/* Reads `text` into zeroed lengths. Returns FIG_EXIT_*; `option`, such as "plan: --kv", begins the
+ * message. Call finish after a failure too. */
 int fig_lengths_parse(fig_lengths *lengths, const char *text, const char *option);
-/* Makes them `count` rows: a single length is repeated, any other number of them must match. */
+/* Does the same for a list whose items may end with ":" and a number of query tokens, and may be
+ * joined by "+" too. Either every item has such a number or none. */
+int fig_lengths_parse_queries(fig_lengths *lengths, const char *text, const char *option);
+/* Makes `count` rows: repeats a single length, and refuses any other number of lengths than
+ * `count`. */
 int fig_lengths_repeat(fig_lengths *lengths, int32_t count, const char *option);
 void fig_lengths_finish(fig_lengths *lengths);
 
 int64_t fig_lengths_total(const fig_lengths *lengths);
-/* As it is parsed, equal neighbours as one item, cut with ",..." where `bytes` are too few. */
+/* Returns the sum of query tokens, or 0 if no item gives them. */
+int64_t fig_lengths_queries(const fig_lengths *lengths);
+/* Writes the list in the form that parse reads, with equal neighbours as one item. The
+ * text ends with ",..." if `bytes` are too few. */
 void fig_lengths_describe(const fig_lengths *lengths, char *text, int bytes);
 
 #endif

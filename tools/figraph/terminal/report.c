@@ -1,7 +1,7 @@
-/* report.c: refusals, numbers, the progress line and the closing of stdout.
+/* report.c: prints refusals, numbers and the progress line, and closes stdout.
  *
- * Owns the form of what the program says; leaves what it says to the commands. Invariant: nothing
- * else writes to stderr. */
+ * Owns the form of all messages; the commands decide their content. Invariant: nothing else writes
+ * to stderr. */
 #include "tools/figraph/terminal/report.h"
 
 #include <assert.h>
@@ -100,8 +100,8 @@ const char *fig_report_activation(fig_activation activation) {
     return "?";
 }
 
-/* A container sets no locale at all and its terminal shows UTF-8 nonetheless, so only who asks for
- * plain C by name gets plain ASCII. */
+/* Containers often set no locale although their terminals show UTF-8. So the output is plain ASCII
+ * only if the environment names the locale C or POSIX. */
 int fig_report_wide(void) {
     static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -128,7 +128,7 @@ void fig_report_begin(fig_report_progress *progress, const char *what, int64_t t
     };
 }
 
-/* 1: the line is to be drawn again. */
+/* Returns 1 if the line must be drawn again. */
 static int is_due(fig_report_progress *progress, int64_t now) {
     return progress->terminal && now - progress->began_ns >= SECOND_NS &&
            now - progress->drawn_ns >= REDRAW_NS;
@@ -159,6 +159,13 @@ void fig_report_end(fig_report_progress *progress) {
     fputs("\r\033[K", stderr);
     fflush(stderr);
     progress->shown = 0;
+}
+
+void fig_report_part(const fig_report_progress *progress, int64_t done) {
+    if (progress->terminal || progress->total < 2) return;
+    fprintf(stderr, "figraph: %s %" PRId64 " of %" PRId64 "\n", progress->what, done + 1,
+            progress->total);
+    fflush(stderr);
 }
 
 int fig_report_close(int code) {

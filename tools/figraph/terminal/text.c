@@ -1,12 +1,12 @@
-/* text.c: text that others chose: file names, words of a command line, lines of a trace.
+/* text.c: checks and cleans text from outside: file names, command lines, lines of a trace.
  *
- * A terminal obeys the controls of ASCII and, where it reads eight bits or UTF-8, those of 0x80 to
- * 0x9f as well. Invariant: nothing here depends on the locale. */
+ * A terminal obeys ASCII's control characters and, in 8-bit or UTF-8 mode, those from 0x80 to 0x9f
+ * as well. Invariant: nothing here depends on the locale. */
 #include "tools/figraph/terminal/text.h"
 
 #include <string.h>
 
-/* Overlong forms and surrogates are no characters. */
+/* Overlong forms and surrogates do not count as characters. */
 int fig_text_character(const char *text) {
     const unsigned char *c = (const unsigned char *)text, lead = c[0];
     const int bytes = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;

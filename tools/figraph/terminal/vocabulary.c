@@ -1,7 +1,7 @@
-/* vocabulary.c: the records that several commands have in their JSON, each said in one way.
+/* vocabulary.c: prints the JSON records that several commands share, so that each has one form.
  *
  * A list has a plural name ("buckets"), a count ends in _count, a size in _bytes, a bound in
- * _limit. Invariant: keys and their meaning are those of graphs/inspect_json.c. */
+ * _limit. Invariant: keys and their meaning are those of inspect/inspect_json.c. */
 #include "tools/figraph/terminal/vocabulary.h"
 
 void fig_vocabulary_traits(fig_emit *emit, const fig_traits *traits) {

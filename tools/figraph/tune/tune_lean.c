@@ -1,21 +1,22 @@
-/* tune_lean.c: figures of a class's variants leaned so that the cheapest by them is the fastest.
+/* tune_lean.c: adjusts the figures of a class's variants so that the predicted choice is the
+ * fastest.
  *
- * The fit makes each variant's own error small, and knows nothing of the others. Where two variants
- * take about as long, what is left of both errors decides between them, and may decide wrongly. So
- * the figures are moved, one at a time and by a few percent, to where the choice loses least; of
- * those that lose equally little, the nearest to the times are kept. The rate stays, because it
- * speaks for steps larger than any that was measured. Invariant: the same trials and figures give
- * the same figures. */
+ * The fit minimises the error of each variant separately. If two variants take about the same time,
+ * the remaining errors may make the model choose the slower one. So this file changes the figures,
+ * one at a time and by up to a quarter, and keeps the values whose choices lose the least time. If
+ * several values lose equally little, it keeps those that predict the times best. The rate is not
+ * changed, because it must also hold for steps larger than any that was measured. Invariant: the
+ * same trials and fitted figures give the same results. */
 #include "tools/figraph/tune/tune_lean.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A figure is tried at each part from STEPS below what was fitted to STEPS above it. */
+/* A figure is tried at fitted * (PARTS + i) / PARTS, for i from -STEPS to STEPS. */
 enum { PARTS = 32, STEPS = 8, ROUNDS = 3 };
 
 typedef struct score {
-    double lost, squares; /* squares: of how far the figures are off, relatively */
+    double lost, squares; /* squares: the sum of squared relative errors */
 } score;
 
 double fig_tune_lean_lost(const fig_tune_trials *trials, const fig_tune_costs *costs) {
@@ -50,7 +51,8 @@ static int is_better(const score *a, const score *b) {
     return a->lost < b->lost || (a->lost == b->lost && a->squares < b->squares);
 }
 
-/* Leaves one figure of costs, which was fitted so, at what scores best. */
+/* Sets *figure, one figure of costs, to the value that scores best. fitted: the fitted value of
+ * that figure. */
 static void lean_figure(const fig_tune_trials *trials, const fig_tune_costs *costs, int32_t fitted,
                         int32_t *figure, score *best) {
     int32_t kept = *figure;

@@ -1,4 +1,5 @@
-/* tune_lean.h: figures of a class's variants leaned so that the cheapest by them is the fastest. */
+/* tune_lean.h: adjusts the figures of a class's variants so that the predicted choice is the
+ * fastest. */
 #ifndef FIG_TOOLS_TUNE_LEAN_H
 #define FIG_TOOLS_TUNE_LEAN_H
 
@@ -11,15 +12,15 @@ typedef struct fig_tune_trial {
 } fig_tune_trial;
 
 typedef struct fig_tune_trials {
-    fig_tune_trial *rows; /* [count], those of a cell beside each other */
+    fig_tune_trial *rows; /* [count], trials of one cell are adjacent */
     int32_t count;
 } fig_tune_trials;
 
-/* The sum, over the cells, of the logarithm of how much longer the variant that the costs make the
- * cheapest takes than the fastest. */
+/* Returns a sum over the cells of log(t / least): t is the time of the variant that is cheapest by
+ * the costs, and `least` the time of the fastest variant. */
 double fig_tune_lean_lost(const fig_tune_trials *trials, const fig_tune_costs *costs);
-/* leaned[count] starts as fitted[count] and loses no more than it does. bytes_per_us stays, and no
- * other figure goes further than a quarter from what was fitted. */
+/* Writes adjusted figures to leaned[count]; their choices lose no more time than those by
+ * fitted[count]. bytes_per_us is not changed, and every other figure by at most a quarter. */
 void fig_tune_lean(const fig_tune_trials *trials, const fig_tune_costs *fitted, int count,
                    fig_tune_costs *leaned);
 

@@ -1,8 +1,9 @@
 /* tune_measure.c: times every variant of a class on the machine at hand.
  *
- * By the chains of figraph bench attention: over cold caches, each layer's q the out of the one
- * before, and once more among kernels that read weights. Invariant: all variants of a cell are
- * timed one after another, so that a machine that slows down slows them alike. */
+ * It times each variant as `figraph bench attention` does: in a chain over cold caches, where the
+ * out of each layer is the q of the next; and standalone, between kernels that read weights.
+ * Invariant: all variants of a cell are timed one after another, so that a machine that slows down
+ * slows them alike. */
 #include "tools/figraph/tune/tune_measure.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@
 #include "tools/figraph/bench/bench_chain.h"
 
 enum { GROUP_LIMIT = 16, VARIANTS = 16, FEW_ROWS = 2 };
-static const double BYTES_LIMIT = 1.2e9; /* of a cell: what is larger says no more of a rate */
+static const double BYTES_LIMIT = 1.2e9; /* limit of a cell: larger cells give no better rate */
 
 int fig_tune_measure_flatten(fig_tune_class *of) {
     of->q_heads *= of->row_tokens;
@@ -36,7 +37,7 @@ static fig_bench_shape shape_of(const fig_tune_subject *subject) {
                              .layout = spec->kv_layout};
 }
 
-/* 1: the spec allows its rows and lengths, and it is not too large to be worth it. */
+/* Returns 1 if the spec allows the cell's rows and lengths and the cell is not too large. */
 static int is_wanted(const fig_tune_subject *subject, const fig_bench_cell *cell) {
     const fig_spec *spec = subject->info.spec;
     return cell->lengths.count <= spec->batch_limit &&
@@ -50,26 +51,33 @@ static int list_cells(const fig_tune_subject *subject, const fig_bench_machine *
     static const int32_t lengths[] = {128, 512, 2048, 8192, 32768, 0};
     static const int32_t few_batches[] = {1, 8, 64, 0}, few_lengths[] = {512, 4096, 0};
     static const int32_t host_batches[] = {1, FEW_ROWS, 0}, host_lengths[] = {40, 100, 0};
+    static const char *const more[] = {
+        "1x256",         "1x1024",         "8x256",           "8x1024",
+        "1x8192+15x512", "1x32768+39x512", "2x32768+62x1024", NULL};
+    /* Rows of one token keep the memory from limiting the time; tune_fit.c fits once and tile_ns to
+     * these cells. */
+    static const char *const probes[] = {
+        "1x1",          "8x1",           "16x1",        "32x1",         "128x1",
+        "256x1",        "1x2048+31x1",   "1x4096+63x1", "1x4096+127x1", "1x16384+127x1",
+        "1x8192+255x1", "1x16384+255x1", "8x512+120x1", "32x256+224x1", NULL};
     const fig_bench_set set = {"tune", shape_of(subject)};
     if (machine->device == FIG_DEVICE_HOST)
         return fig_bench_cells_grid(cells, &set, host_batches, host_lengths);
     if (machine->quick) return fig_bench_cells_grid(cells, &set, few_batches, few_lengths);
-    const int code = fig_bench_cells_grid(cells, &set, batches, lengths);
-    if (code != FIG_EXIT_FINE) return code;
-    return fig_bench_cells_list(cells, &set,
-                                "1x256,1x1024,8x256,8x1024,1x8192+15x512,1x32768+39x512,"
-                                "2x32768+62x1024");
+    int code = fig_bench_cells_grid(cells, &set, batches, lengths);
+    if (code == FIG_EXIT_FINE) code = fig_bench_cells_list(cells, &set, more);
+    return code == FIG_EXIT_FINE ? fig_bench_cells_list(cells, &set, probes) : code;
 }
 
 /* ---- Times */
 
-/* As a CSV has it, so that what is read again gives the same figures. */
+/* Rounds a time as the CSV does, so that reading the CSV gives the same figures. */
 static double as_written(double us) {
     const double rounded = round(us * 1000) / 1000;
     return rounded > 0 ? rounded : 0.001;
 }
 
-/* A variant of a cell: `variant` of the chain says which. */
+/* Times one variant of a cell, the chain's `variant`. */
 static int time_variant(const fig_bench_chain *sized, const fig_bench_machine *machine,
                         fig_tune_time *row) {
     fig_bench_chain chain = *sized;
@@ -82,7 +90,7 @@ static int time_variant(const fig_bench_chain *sized, const fig_bench_machine *m
     fig_bench_chain_close(&chain);
     row->chain_us = as_written(timed.median_ns / 1e3 / sized->layers);
     if (!(row->alone_us > row->chain_us / 2))
-        row->alone_us = row->chain_us; /* of the host, where times vary */
+        row->alone_us = row->chain_us; /* on the host, where times vary */
     row->alone_us = as_written(row->alone_us);
     return code;
 }

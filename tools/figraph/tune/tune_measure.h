@@ -10,13 +10,15 @@ typedef struct fig_tune_subject {
     const fig_graphs *graphs;
     fig_graphs_info info;
     int32_t split_class;
-    fig_tune_class of; /* with the rows that its query tokens make of its q heads */
+    fig_tune_class of; /* as fig_tune_measure_flatten() leaves it */
 } fig_tune_subject;
 
-/* Rows of a class as one of one token a row: as many vectors share a kv head. 0: too many do. */
+/* Rewrites a class with several query tokens per row as a class with one token per row and more q
+ * heads, so that the same number of vectors shares a kv head. Returns 0 if there are too many
+ * vectors. */
 int fig_tune_measure_flatten(fig_tune_class *of);
-/* Adds the times of each variant that serves, cell by cell; each is checked before it is timed.
- * Returns FIG_EXIT_*. */
+/* Adds the times of each variant that serves, cell by cell. The result of each is checked before it
+ * is timed. Returns FIG_EXIT_*. */
 int fig_tune_measure(const fig_tune_subject *subject, const fig_bench_machine *machine,
                      fig_tune_times *times);
 

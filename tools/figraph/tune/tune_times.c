@@ -1,6 +1,6 @@
-/* tune_times.c: how long steps of attention took in each variant, as a list and as a CSV.
+/* tune_times.c: keeps the times of attention in each variant, as a list and as a CSV.
  *
- * Invariant: what was written reads back as the same list. */
+ * Invariant: a list that was written reads back the same. */
 #include "tools/figraph/tune/tune_times.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ int fig_tune_times_add(fig_tune_times *times, const fig_tune_time *row) {
     return FIG_EXIT_FINE;
 }
 
-/* Columns behind these say who measured it. */
+/* Reads the first ten columns. The others give the driver, date and commit of the measurement. */
 static int parse(const char *line, fig_tune_time *row) {
     int used = 0;
     *row = (fig_tune_time){.chip = ""};

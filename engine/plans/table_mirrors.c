@@ -1,0 +1,143 @@
+/* table_mirrors.c: copies of page tables, made when a table is first used.
+ *
+ * Invariant: only fig_table_mirrors_prepare() allocates, and a table that was bound anew has no
+ * copy until then. */
+#include "engine/plans/table_mirrors.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/status.h"
+
+enum { CHUNK = 64 }; /* entries that are written at a time */
+
+/* Notes the tokens of a page of the node's caches, if the node reads a page table. */
+static void note_pages(fig_table_mirrors *mirrors, uint8_t *is_noted, const fig_node *node) {
+    const fig_program_view *program = mirrors->bindings->program;
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    uint32_t table = 0;
+    for (uint32_t i = 0; i < kernel->operand_count; i++)
+        if (strcmp(kernel->operands[i].name, "page_table") == 0)
+            table = fig_program_view_operand(program, node, i);
+    for (uint32_t i = 0; table != 0 && i < kernel->field_count; i++) {
+        if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
+        const uint32_t id = fig_launch_operand(program, node, node->op, kernel->fields[i].operand);
+        const int32_t tokens = (int32_t)program->tensors[id - 1].dims[1];
+        fig_table_mirror *mirror = &mirrors->of[table - 1];
+        mirror->page_tokens = !is_noted[table - 1] || mirror->page_tokens == tokens ? tokens : 0;
+        is_noted[table - 1] = 1;
+    }
+}
+
+fig_status fig_table_mirrors_init(fig_table_mirrors *mirrors, const fig_binding_table *bindings) {
+    const fig_program_view *program = bindings->program;
+    const size_t count = (size_t)program->tensor_count + 1;
+    uint8_t *is_noted = calloc(count, 1);
+    *mirrors =
+        (fig_table_mirrors){bindings, calloc(count, sizeof *mirrors->of), program->tensor_count};
+    if (is_noted == NULL || mirrors->of == NULL) {
+        free(is_noted);
+        fig_table_mirrors_finish(mirrors);
+        return fig_fail(FIG_NOMEM, "engine: copies of page tables");
+    }
+    for (uint32_t n = 0; n < program->node_count; n++)
+        if (program->nodes[n].op != FIG_OP_CALL) note_pages(mirrors, is_noted, &program->nodes[n]);
+    free(is_noted);
+    return FIG_OK;
+}
+
+void fig_table_mirrors_finish(fig_table_mirrors *mirrors) {
+    for (uint32_t i = 0; mirrors->of != NULL && i < mirrors->count; i++)
+        fig_page_order_finish(&mirrors->of[i].order);
+    free(mirrors->of);
+    *mirrors = (fig_table_mirrors){0};
+}
+
+const char *fig_table_mirrors_refuse(const fig_table_mirrors *mirrors, uint32_t t) {
+    const fig_bound *bound = &mirrors->bindings->tensors[t - 1];
+    if (bound->written) return "a node of the program writes it";
+    if (bound->place.address != NULL && bound->owned.device != bound->place.address)
+        return "you bound it to memory of yours";
+    if (mirrors->of[t - 1].lost != NULL) return mirrors->of[t - 1].lost;
+    if (mirrors->of[t - 1].page_tokens == 0) return "its caches have pages of unlike sizes";
+    return NULL;
+}
+
+fig_status fig_table_mirrors_prepare(fig_table_mirrors *mirrors, uint32_t t) {
+    const int64_t *dims = mirrors->bindings->program->tensors[t - 1].dims;
+    const fig_page_order_limits limits = {dims[0], dims[1]};
+    fig_page_order *order = &mirrors->of[t - 1].order;
+    assert(mirrors->bindings->tensors[t - 1].place.address != NULL);
+    if (order->entries != NULL || fig_table_mirrors_refuse(mirrors, t) != NULL) return FIG_OK;
+    return fig_page_order_init(order, &limits);
+}
+
+/* ---- What happened to a table -------------------------------------------------------------- */
+
+void fig_table_mirrors_set(fig_table_mirrors *mirrors, uint32_t t, const fig_pages *pages) {
+    fig_page_order *order = &mirrors->of[t - 1].order;
+    if (order->entries == NULL) return;
+    fig_page_order_set(order, pages->sequence, pages->first, pages->count, pages->pages);
+}
+
+void fig_table_mirrors_lose(fig_table_mirrors *mirrors, uint32_t t, const fig_pages *pages) {
+    fig_page_order *order = &mirrors->of[t - 1].order;
+    const int32_t end = pages->first + pages->count;
+    int32_t unknown[CHUNK];
+    if (order->entries == NULL) return;
+    for (int32_t i = 0; i < CHUNK; i++)
+        unknown[i] = -1 - pages->sequence;
+    for (int32_t first = pages->first; first < end; first += CHUNK)
+        fig_page_order_set(order, pages->sequence, first, fig_size_min(end - first, CHUNK),
+                           unknown);
+}
+
+/* Writes the bytes of a span that lie in entries [first, first + count) of a sequence, whose first
+ * byte is the one at `offset` of the tensor. from: NULL if the entries are unknown now. */
+static void write_entries(fig_page_order *order, const fig_pages *where, uint64_t offset,
+                          const fig_span *span, const uint8_t *from) {
+    const uint64_t end = offset + (uint64_t)where->count * sizeof(int32_t);
+    const uint64_t begin = span->offset > offset ? span->offset : offset;
+    const uint64_t stop = span->offset + span->bytes < end ? span->offset + span->bytes : end;
+    int32_t entries[CHUNK];
+    if (begin >= stop) return;
+    memcpy(entries, fig_page_order_row(order, where->sequence) + where->first,
+           sizeof entries[0] * (size_t)where->count);
+    if (from != NULL) {
+        memcpy((uint8_t *)entries + (begin - offset), from + (begin - span->offset), stop - begin);
+    } else {
+        for (uint64_t i = (begin - offset) / 4; i < (stop - offset + 3) / 4; i++)
+            entries[i] = -1 - where->sequence;
+    }
+    fig_page_order_set(order, where->sequence, where->first, where->count, entries);
+}
+
+void fig_table_mirrors_write(fig_table_mirrors *mirrors, uint32_t t, const fig_span *span,
+                             const void *from) {
+    const int64_t stride = mirrors->bindings->tensors[t - 1].place.strides[0];
+    fig_page_order *order = &mirrors->of[t - 1].order;
+    if (order->entries == NULL || span->bytes == 0) return;
+    const uint64_t row_bytes = (uint64_t)stride * sizeof(int32_t);
+    const uint64_t last = (span->offset + span->bytes - 1) / row_bytes;
+    for (uint64_t s = span->offset / row_bytes; s <= last && s < (uint64_t)order->sequence_limit;
+         s++) {
+        for (int32_t first = 0; first < order->page_limit; first += CHUNK) {
+            const fig_pages where = {.sequence = (int32_t)s,
+                                     .first = first,
+                                     .count = fig_size_min(order->page_limit - first, CHUNK)};
+            write_entries(order, &where, s * row_bytes + (uint64_t)first * sizeof(int32_t), span,
+                          from);
+        }
+    }
+}
+
+void fig_table_mirrors_forget(fig_table_mirrors *mirrors, uint32_t t) {
+    fig_page_order_finish(&mirrors->of[t - 1].order);
+    mirrors->of[t - 1].lost = NULL;
+}
+
+void fig_table_mirrors_give(fig_table_mirrors *mirrors, uint32_t t) {
+    fig_page_order_finish(&mirrors->of[t - 1].order);
+    mirrors->of[t - 1].lost = "you have its address and may write there";
+}

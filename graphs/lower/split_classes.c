@@ -1,0 +1,116 @@
+/* split_classes.c: groups the attention nodes of a program that are split alike.
+ *
+ * The kernel table says which operands of a node are the q and the cache. A split divides the
+ * cache, so kv heads and visible tokens decide the class. Invariant: if nodes of a class differ in
+ * q heads, head_dim or dtype, the class holds the maximum of each. */
+#include "graphs/lower/split_classes.h"
+
+#include <inttypes.h>
+
+#include "kernels/attention/geometry.h"
+#include "kernels/latent/latent.h"
+#include "planner/size.h"
+#include "planner/spec.h"
+#include "planner/status.h"
+
+static int32_t max_of(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* Returns the largest number of queries of a row that is no chunk. In a packed program, the tensor
+ * q has one row per query token. */
+static int32_t row_tokens_of(const fig_program_view *view, const fig_tensor_record *q) {
+    return q->symbol == FIG_SYMBOL_QUERIES ? fig_spec_narrow_tokens(&view->spec)
+                                           : (int32_t)q->dims[0];
+}
+
+static int may_be_short(const fig_tensor_record *q, const fig_tensor_record *cache, int is_dense) {
+    if (q->symbol == FIG_SYMBOL_QUERIES) return 0;
+    const fig_geometry_rows rows = {.dtype = (int32_t)q->dtype,
+                                    .kv_dtype = (int32_t)cache->dtype,
+                                    .head_dim = (int32_t)q->dims[2],
+                                    .row_tokens = (int32_t)q->dims[0],
+                                    .ratio = (int32_t)(q->dims[1] / cache->dims[2]),
+                                    .page_size = is_dense ? 0 : (int32_t)cache->dims[1]};
+    return fig_geometry_short_refuses(&rows) == NULL;
+}
+
+/* Returns the needs of a node whose heads share a latent cache; `needs` holds the others. */
+static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split_class needs) {
+    needs.kv_heads = needs.q_heads / fig_latent_group_heads(needs.q_heads, needs.row_tokens);
+    needs.head_dim = FIG_LATENT_DIM;
+    needs.latent_bytes = (int32_t)cache->dims[2] * needs.value_bytes;
+    return needs;
+}
+
+/* Returns the needs of a single split node. */
+static fig_split_class needs_of(const fig_program_view *view, const fig_node *node) {
+    const fig_split_row *split = fig_kernel_table[node->op].split;
+    const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
+    const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
+    const int is_dense = fig_program_view_operand(view, node, split->table) == 0;
+    fig_split_class needs = {.row_tokens = row_tokens_of(view, q),
+                             .q_heads = (int32_t)q->dims[1],
+                             .head_dim = (int32_t)q->dims[2],
+                             .value_bytes = (int32_t)fig_program_view_dtype_bytes(cache->dtype)};
+    fig_program_view_attributes(view, node, split->window, &needs.window, sizeof needs.window);
+    if (split->v_in_k) return latent_needs_of(cache, needs);
+    needs.kv_heads = (int32_t)cache->dims[2];
+    needs.may_be_short = !fig_kernel_table[node->op].has_score && may_be_short(q, cache, is_dense);
+    return needs;
+}
+
+static int same_class(const fig_program_view *view, const fig_split_class *a,
+                      const fig_split_class *b) {
+    if (fig_spec_has_chunks(&view->spec) &&
+        (a->q_heads != b->q_heads || a->head_dim != b->head_dim))
+        return 0;
+    return a->kv_heads == b->kv_heads && a->window == b->window && a->row_tokens == b->row_tokens &&
+           a->latent_bytes == b->latent_bytes;
+}
+
+uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
+                                 const fig_node *node) {
+    if (!fig_program_view_is_split(view, node)) return UINT32_MAX;
+    const fig_split_class needs = needs_of(view, node);
+    for (int32_t i = 0; i < classes->count; i++) {
+        if (same_class(view, &classes->of[i], &needs)) return (uint32_t)i;
+    }
+    return UINT32_MAX;
+}
+
+fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classes *classes) {
+    classes->count = 0;
+    classes->has_chunks = fig_spec_has_chunks(&view->spec);
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const fig_node *node = &view->nodes[n];
+        if (!fig_program_view_is_split(view, node)) continue;
+        const fig_split_class needs = needs_of(view, node);
+        const uint32_t index = fig_split_classes_index(classes, view, node);
+        if (index == UINT32_MAX) {
+            if (classes->count == FIG_CLASS_LIMIT)
+                return fig_fail(FIG_UNSUPPORTED,
+                                "node %u (%s): %" PRId32 " kv heads, window %" PRId32
+                                " and %" PRId32
+                                " tokens of a row need one class more than the limit of %d",
+                                n, fig_table_op_name(node->op), needs.kv_heads, needs.window,
+                                needs.row_tokens, FIG_CLASS_LIMIT);
+            classes->of[classes->count++] = needs;
+            continue;
+        }
+        fig_split_class *most = &classes->of[index];
+        most->q_heads = max_of(most->q_heads, needs.q_heads);
+        most->head_dim = max_of(most->head_dim, needs.head_dim);
+        most->value_bytes = max_of(most->value_bytes, needs.value_bytes);
+        most->may_be_short &= needs.may_be_short;
+    }
+    return FIG_OK;
+}
+
+int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t most) {
+    if (split_class->latent_bytes > 0) return 1;
+    int32_t heads = fig_size_min(split_class->kv_heads, most);
+    while (split_class->kv_heads % heads != 0)
+        heads--;
+    return heads;
+}

@@ -1,0 +1,41 @@
+/* split_classes.h: groups the attention nodes of a program that are split alike.
+ *
+ * Attention nodes with the same number of kv heads, the same window and the same number of query
+ * tokens per row form a class: one split and one workspace serve all of them. If rows may be
+ * chunks, the nodes of a class also have equal numbers of q heads and equal head_dims, because
+ * these decide the strips. If all q heads share a latent cache, groups of q heads stand for kv
+ * heads, and every variant reads for one group at once. Owns the maximum needs of each class, and
+ * the number of heads that a variant reads at once. Invariant: classes are
+ * numbered in the order of their first nodes. */
+#ifndef FIG_GRAPHS_SPLIT_CLASSES_H
+#define FIG_GRAPHS_SPLIT_CLASSES_H
+
+#include "graphs/view/program_view.h"
+#include "planner/split.h"
+
+typedef struct fig_split_class {
+    int32_t kv_heads, window, row_tokens;   /* the key of the class; row_tokens: without chunks */
+    int32_t q_heads, head_dim, value_bytes; /* the maximum over its nodes */
+    /* the bytes of a token that holds K and V of all heads, another part of the key; 0: each kv
+     * head has its own K and V */
+    int32_t latent_bytes;
+    int32_t may_be_short; /* 1: every node of the class has a kernel for short rows */
+} fig_split_class;
+
+typedef struct fig_split_classes {
+    fig_split_class of[FIG_CLASS_LIMIT];
+    int32_t count;
+    int32_t has_chunks; /* fig_spec_has_chunks() of the program's spec */
+} fig_split_classes;
+
+/* Finds the classes of a program. FIG_UNSUPPORTED: there are too many classes; the message names
+ * the first node that needs one more. */
+fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classes *classes);
+/* Returns the index of the node's class, or UINT32_MAX if the node is not split. */
+uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
+                                 const fig_node *node);
+/* Returns the number of kv heads that a worker reads at once: the largest divisor of kv_heads that
+ * is at most `most`. */
+int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t most);
+
+#endif

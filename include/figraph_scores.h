@@ -1,0 +1,213 @@
+/* figraph_scores.h: attention variants as data: the score of a query and a token by an expression.
+ *
+ * A score is an expression over the logit of attention, the positions of the query and of the
+ * token, heads and arrays. Attention evaluates it for every token that a query sees:
+ *
+ *     fig_score *score;
+ *     fig_score_parse(&score, "f32 slope[32]; score + slope[head] * (kv_pos - q_pos)");
+ *     fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache,
+ *                                        .score = score, .score_arrays = {slope}));
+ *     fig_score_destroy(score);
+ *
+ * The text of a score is a list of statements and an expression, each statement followed by a
+ * semicolon:
+ *
+ *     f32 slope[32];       an array: its dtype, f32, bf16 or i32, and its elements
+ *     i32 chunk[];         an array of as many elements as the tensor that is given for it
+ *     f32 cap;             a scalar: an array of one element, read without an index
+ *     far = q_pos - 512;   a name for an expression
+ *     weights sigmoid;     a weight is sigmoid(score), and no sum divides the weights
+ *
+ * An array that is used without a statement is f32 with as many elements as its tensor. Terms:
+ *
+ *     score       f32: the logit, q.k * sm_scale
+ *     q_pos       i32: the token of the query, counted from 0 in its sequence
+ *     kv_pos      i32: the token whose key makes the score
+ *     kv_length   i32: the tokens of the row's sequence, this step's tokens included
+ *     head        i32: the query head
+ *     kv_head     i32: the kv head
+ *     row         i32: the row of the step
+ *
+ * Operators bind as in Python, the weakest first: < <= > >= == !=, then |, ^, &, << >>, + -,
+ * * / // %, and - in front of an operand. Functions: min(a, b), max(a, b), abs(x), exp2(x),
+ * log2(x), tanh(x), sigmoid(x), sin(x), cos(x), float(x), int(x), and select(c, a, b), which is a
+ * where c is not 0, and b elsewhere. Numbers are 12, 0x1f, 0.5, 1e-3 and inf.
+ *
+ * Types: a value is i32 or f32. An operator with one f32 operand turns the other one into f32. The
+ * operator / and the functions from exp2 to cos turn i32 into f32. //, %, &, |, ^, << and >> take
+ * i32 alone. Comparisons give the i32 1 or 0. No evaluation fails:
+ *
+ *   - i32 wraps around at 2^31. a // b rounds down and a % b has the sign of b; with b 0, both are
+ *     0. A shift takes the low 5 bits of its count; >> keeps the sign.
+ *   - An index below 0 reads the first element of the array, and an index past the end the last. So
+ *     no score reads outside an array.
+ *   - int(x) rounds towards 0. A number beyond i32 gives the nearest i32, and NaN gives 0.
+ *   - min and max of a NaN and a number are the number. The sign of a 0 that they return is not
+ *     specified.
+ *
+ * A token with the score -inf is not seen: its weight is 0, and its value does not affect the
+ * result. If a query sees no token, its out is 0 and its lse is -inf. A score of NaN or +inf makes
+ * the query's out NaN. f32 arithmetic rounds as IEEE 754 says; the functions from exp2 to cos are
+ * as exact as those of the C library, or of CUDA.
+ *
+ * A score has one normal form: implied conversions are nodes; what constants alone decide is a
+ * constant, unless it would need the C library; the operands of a sum or a product have one order;
+ * and equal parts are one node. The normal form is what files hold and what is printed. Two texts
+ * with the same normal form are the same score. */
+#ifndef FIGRAPH_SCORES_H
+#define FIGRAPH_SCORES_H
+
+#include <figraph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* FIG_SCORE_NODE_LIMIT: nodes of a score. FIG_SCORE_NAME_LIMIT: characters of an array's name.
+ * FIG_SCORE_TEXT_LIMIT: characters of a text. figraph.h has FIG_SCORE_ARRAY_LIMIT. */
+enum { FIG_SCORE_NODE_LIMIT = 128, FIG_SCORE_NAME_LIMIT = 23, FIG_SCORE_TEXT_LIMIT = 16383 };
+
+/* The operation of a node. Files hold these numbers. */
+typedef uint16_t fig_score_op;
+enum {
+    /* Terms, without operands. */
+    FIG_SCORE_SCORE = 1,
+    FIG_SCORE_Q_POS = 2,
+    FIG_SCORE_KV_POS = 3,
+    FIG_SCORE_KV_LENGTH = 4,
+    FIG_SCORE_HEAD = 5,
+    FIG_SCORE_KV_HEAD = 6,
+    FIG_SCORE_ROW = 7,
+    /* `bits`, as a number of `type`. */
+    FIG_SCORE_CONSTANT = 8,
+    /* Element `a` of array `bits`. */
+    FIG_SCORE_ELEMENT = 9,
+    /* Of a and b, which have one type. */
+    FIG_SCORE_ADD = 10,
+    FIG_SCORE_SUBTRACT = 11,
+    FIG_SCORE_MULTIPLY = 12,
+    FIG_SCORE_MIN = 13,
+    FIG_SCORE_MAX = 14,
+    /* Of a and b, both f32. */
+    FIG_SCORE_DIVIDE = 15,
+    /* Of a and b, both i32: // % & | ^ << >> */
+    FIG_SCORE_QUOTIENT = 16,
+    FIG_SCORE_REMAINDER = 17,
+    FIG_SCORE_AND = 18,
+    FIG_SCORE_OR = 19,
+    FIG_SCORE_XOR = 20,
+    FIG_SCORE_SHIFT_LEFT = 21,
+    FIG_SCORE_SHIFT_RIGHT = 22,
+    /* Comparisons of a and b, which have one type: < <= == != */
+    FIG_SCORE_LESS = 23,
+    FIG_SCORE_LESS_EQUAL = 24,
+    FIG_SCORE_EQUAL = 25,
+    FIG_SCORE_UNEQUAL = 26,
+    /* b where a, an i32, is not 0; c elsewhere. */
+    FIG_SCORE_SELECT = 27,
+    /* Of a. */
+    FIG_SCORE_NEGATE = 28,
+    FIG_SCORE_ABS = 29,
+    /* Of a, an f32. */
+    FIG_SCORE_EXP2 = 30,
+    FIG_SCORE_LOG2 = 31,
+    FIG_SCORE_TANH = 32,
+    FIG_SCORE_SIGMOID = 33,
+    FIG_SCORE_SIN = 34,
+    FIG_SCORE_COS = 35,
+    /* Conversions of a: from i32 to f32, and from f32 to i32. */
+    FIG_SCORE_FLOAT = 36,
+    FIG_SCORE_INT = 37,
+    FIG_SCORE_OP_COUNT = 38
+};
+
+/* A node of an expression. Closed. */
+typedef struct fig_score_node {
+    /* What the node computes. */
+    fig_score_op op;
+    /* FIG_I32 or FIG_F32. fig_score_create computes it, except for a constant. */
+    uint16_t type;
+    /* Operands: numbers of earlier nodes, from 0. 0 where the operation has none. */
+    uint16_t a, b, c;
+    uint16_t reserved; /* 0 */
+    /* The bits of a constant, or the number of an array; else 0. */
+    uint32_t bits;
+} fig_score_node;
+
+/* An array that a score reads. Closed. */
+typedef struct fig_score_array {
+    /* Letters, digits and _, beginning with a letter or _, then zeros. */
+    char name[24];
+    /* FIG_F32, FIG_BF16 or FIG_I32. */
+    fig_dtype dtype;
+    /* The number of elements. 0: as many as the tensor that is given for the array. */
+    int32_t count;
+} fig_score_array;
+
+/* How scores become weights. */
+typedef uint32_t fig_score_weights;
+enum {
+    /* A weight is e^score divided by the sum of all. */
+    FIG_SCORE_SOFTMAX = 0,
+    /* A weight is 1 / (1 + e^-score). lse is the log2 of the sum of the weights. There are no
+     * sinks. */
+    FIG_SCORE_SIGMOID_WEIGHTS
+};
+
+/* A score as arrays of structs. */
+typedef struct fig_score_parts {
+    uint32_t size; /* sizeof(fig_score_parts) */
+    /* [node_count] The last node is the score. */
+    const fig_score_node *nodes;
+    /* [array_count] */
+    const fig_score_array *arrays;
+    int32_t node_count;
+    int32_t array_count;
+    fig_score_weights weights;
+} fig_score_parts;
+
+/* Makes a score from a text. The caller owns *score and frees it with fig_score_destroy.
+ * FIG_INVALID: the sentence says what is wrong and in which column. FIG_TOO_LARGE: it names the
+ * limit. */
+FIG_API fig_status fig_score_parse(fig_score **score, const char *text);
+/* Makes a score from nodes, which are copied and brought into the normal form; conversions that a
+ * text implies may be missing. FIG_INVALID: the sentence names the node and the field. */
+FIG_API fig_status fig_score_create(fig_score **score, const fig_score_parts *parts);
+/* Frees a score. A program that was recorded with it has its own copy. */
+FIG_API void fig_score_destroy(fig_score *score);
+/* Sets *parts to the normal form. The arrays belong to the score. */
+FIG_API fig_status fig_score_read(const fig_score *score, fig_score_parts *parts);
+/* Returns the text of the normal form. It belongs to the score, and parses to the same score. */
+FIG_API const char *fig_score_text(const fig_score *score);
+
+/* Records the standard step, as fig_program_decode_step does, with this score in each layer. Every
+ * array of the score becomes a FIG_ROLE_BOUND tensor [count] of its name, which all layers read.
+ * FIG_INVALID, from fig_program_finish: an array has no count, or the spec has a soft_cap. */
+FIG_API void fig_program_decode_step_score(fig_program *program, const fig_score *score);
+
+/* The place of a query and a token, for fig_score_evaluate. */
+typedef struct fig_score_place {
+    uint32_t size; /* sizeof(fig_score_place) */
+    /* The terms of those names. */
+    int32_t q_pos;
+    int32_t kv_pos;
+    int32_t kv_length;
+    int32_t head;
+    int32_t kv_head;
+    int32_t row;
+    /* [array_count] The elements of each array, in host memory. */
+    const void *const *arrays;
+    /* [array_count] The number of elements of each array, at least 1. */
+    const int32_t *counts;
+} fig_score_place;
+
+/* Replaces `count` logits by their scores, as the host's attention does. scores[i] belongs to the
+ * token place->kv_pos + i. FIG_INVALID: a field of *place is missing. */
+FIG_API fig_status fig_score_evaluate(const fig_score *score, const fig_score_place *place,
+                                      float *scores, int32_t count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,214 @@
+/* latent_attention.c: computes split-K attention over a latent cache on the host, block by block as
+ * a GPU does.
+ *
+ * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2, m the
+ * greatest l, and v the first 512 values of the token. One block is one worker of the split. It
+ * walks its stretch of the line piece by piece, takes the vectors of the piece's group in chunks
+ * and the tokens in strips, all in f32. pieces.c handles the results of pieces.
+ *
+ * Invariant: a token that a query does not see is skipped, not multiplied by a weight of zero, so
+ * any bytes may lie there. */
+#include "kernels/table/reference_kernels.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/attention/pieces.h"
+#include "kernels/common/cache.h"
+#include "kernels/latent/latent.h"
+#include "planner/spec.h"
+
+/* LANES: sums that a dot product keeps side by side, for vector instructions. A chunk and a strip
+ * fit the stack of any thread. */
+enum { THREADS = 256, LANES = 16, CHUNK = 8, STRIP = 8 };
+static_assert(FIG_LATENT_KEY_DIM % LANES == 0, "whole lanes");
+static_assert((int)FIG_LATENT_DIM <= (int)FIG_PIECES_DIM_LIMIT, "pieces hold out's dimensions");
+
+/* Some of the vectors [query][q head of the group] of one group of one row. */
+typedef struct chunk_work {
+    fig_cache_sequence sequence;
+    fig_plan_queries queries; /* the row's rows of q and out */
+    int32_t row, length, group, heads;
+    int32_t origin;       /* the token at which tile 0 of the row begins */
+    int32_t first, count; /* vectors */
+    float q[CHUNK][FIG_LATENT_KEY_DIM];
+    float tokens[STRIP][FIG_LATENT_KEY_DIM];
+    float values[CHUNK][FIG_LATENT_DIM];
+    float greatest[CHUNK], weights[CHUNK];
+} chunk_work;
+
+void fig_latent_attention_shape(const void *params, fig_launch_shape *shape) {
+    const fig_latent_attention_params *p = params;
+    *shape =
+        (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1}, .block = {THREADS, 1, 1}};
+}
+
+uint32_t fig_latent_attention_shared(const void *params, const fig_traits *traits) {
+    (void)params;
+    (void)traits;
+    return FIG_LATENT_PLAIN_BYTES;
+}
+
+/* ---- Tokens */
+
+static void load_token(const fig_latent_attention_params *p, const chunk_work *work, int32_t token,
+                       float *to) {
+    int32_t page = fig_cache_page(&work->sequence, token);
+    if (page < 0 || page >= p->k_pages) page = 0;
+    const int64_t at =
+        page * p->k_cache_strides.page + token % p->page_size * p->k_cache_strides.token;
+    if (p->kv_dtype != FIG_E4M3) {
+        fig_numeric_load_row(to, FIG_LATENT_KEY_DIM, p->k_cache, p->kv_dtype, at);
+        return;
+    }
+    const uint8_t *codes = (const uint8_t *)p->k_cache + at;
+    for (int32_t i = 0; i < FIG_LATENT_KEY_DIM; i++)
+        to[i] = fig_latent_of_codes(codes, i);
+}
+
+static int32_t query_of(const chunk_work *work, int32_t n) {
+    return (work->first + n) / work->heads;
+}
+
+static int32_t group_head_of(const chunk_work *work, int32_t n) {
+    return (work->first + n) % work->heads;
+}
+
+static fig_pieces_vector vector_of(const chunk_work *work, int32_t n) {
+    return (fig_pieces_vector){.row = (int64_t)work->queries.first + query_of(work, n),
+                               .q_head = work->group * work->heads + group_head_of(work, n)};
+}
+
+/* Returns the first token that a query sees; the last one is at its position. */
+static int32_t first_seen(const fig_latent_attention_params *p, int32_t position) {
+    const int32_t low = p->split.window == 0 ? 0 : position + 1 - p->split.window;
+    return low > 0 ? low : 0;
+}
+
+static int32_t position_of(const chunk_work *work, int32_t query) {
+    return work->length - work->queries.count + query;
+}
+
+static float dot(const float *a, const float *b) {
+    float lanes[LANES] = {0}, sum = 0;
+    for (int32_t i = 0; i < FIG_LATENT_KEY_DIM; i += LANES)
+        for (int32_t lane = 0; lane < LANES; lane++)
+            lanes[lane] += a[i + lane] * b[i + lane];
+    for (int32_t lane = 0; lane < LANES; lane++)
+        sum += lanes[lane];
+    return sum;
+}
+
+/* Adds tokens [first, first + count) of the strip, which begins with token `begin`, to a vector. */
+static void add_tokens(chunk_work *work, int32_t n, int32_t first, int32_t count, float scale) {
+    float logits[STRIP], greatest = work->greatest[n];
+    for (int32_t t = 0; t < count; t++) {
+        logits[t] = dot(work->q[n], work->tokens[first + t]) * scale * FIG_NUMERIC_LOG2_E;
+        greatest = logits[t] > greatest ? logits[t] : greatest;
+    }
+    const float shrink = fig_pieces_shrink(work->greatest[n], greatest);
+    float *restrict values = work->values[n];
+    for (int32_t i = 0; i < FIG_LATENT_DIM && shrink != 1; i++)
+        values[i] *= shrink;
+    work->weights[n] *= shrink;
+    work->greatest[n] = greatest;
+    for (int32_t t = 0; t < count; t++) {
+        const float weight = fig_pieces_shrink(logits[t], greatest);
+        const float *restrict token = work->tokens[first + t];
+        work->weights[n] += weight;
+        for (int32_t i = 0; i < FIG_LATENT_DIM; i++)
+            values[i] += token[i] * weight;
+    }
+}
+
+/* Processes tokens [begin, end), at most a strip; the chunk's first query sees the oldest ones. */
+static void see_strip(const fig_latent_attention_params *p, chunk_work *work, int32_t begin,
+                      int32_t end) {
+    const int32_t oldest = first_seen(p, position_of(work, query_of(work, 0)));
+    for (int32_t token = begin > oldest ? begin : oldest; token < end; token++)
+        load_token(p, work, token, work->tokens[token - begin]);
+    for (int32_t n = 0; n < work->count; n++) {
+        const int32_t position = position_of(work, query_of(work, n));
+        const int32_t low = first_seen(p, position), first = begin > low ? begin : low;
+        const int32_t last = fig_size_min(end, position + 1);
+        if (first < last) add_tokens(work, n, first - begin, last - first, p->sm_scale);
+    }
+}
+
+/* ---- Pieces */
+
+static void load_vectors(const fig_latent_attention_params *p, chunk_work *work) {
+    for (int32_t n = 0; n < work->count; n++) {
+        const fig_pieces_vector from = vector_of(work, n);
+        const int64_t at = from.row * p->q_strides.row + from.q_head * p->q_strides.head;
+        fig_numeric_load_row(work->q[n], FIG_LATENT_KEY_DIM, p->q, p->dtype, at);
+        memset(work->values[n], 0, sizeof work->values[n]);
+        work->greatest[n] = -INFINITY;
+        work->weights[n] = 0;
+    }
+}
+
+static void see_piece(const fig_latent_attention_params *p, chunk_work *work,
+                      const fig_split_piece *piece) {
+    const int32_t tile_tokens = p->split.tile_tokens;
+    const int32_t end = fig_size_min(work->origin + piece->tile_end * tile_tokens, work->length);
+    load_vectors(p, work);
+    for (int32_t token = work->origin + piece->tile * tile_tokens; token < end; token += STRIP)
+        see_strip(p, work, token, fig_size_min(token + STRIP, end));
+}
+
+/* Writes the results of the chunk to out or to the piece's partial. */
+static void leave_piece(const fig_attention_params *of, const fig_split_piece *piece,
+                        chunk_work *work) {
+    for (int32_t n = 0; n < work->count; n++) {
+        const fig_pieces_sum sum = {work->values[n], work->greatest[n], work->weights[n]};
+        if (piece->first == piece->last) {
+            fig_pieces_write_out(of, vector_of(work, n), &sum);
+            continue;
+        }
+        const int32_t partial = fig_split_partial(&of->split, piece, piece->number);
+        fig_pieces_write_partial(
+            of, fig_pieces_partial(of, partial, query_of(work, n), group_head_of(work, n)), &sum);
+    }
+}
+
+/* Processes a piece. `work` is memory that the worker uses for all its pieces. */
+static void do_piece(const fig_latent_attention_params *p, const fig_attention_params *of,
+                     const fig_pieces_worker *place, const fig_split_piece *piece,
+                     chunk_work *work) {
+    work->row = piece->row;
+    work->group = piece->group;
+    work->length = place->lengths[piece->row];
+    work->queries = fig_pieces_queries(of, piece->row);
+    work->heads = p->q_heads / p->split.groups;
+    const int32_t before =
+        fig_plan_length_before((const fig_plan_head *)(const void *)p->plan, work->length);
+    work->origin = fig_split_first_tile_token(
+        &p->split, fig_split_full_length(&p->split, before, work->queries.count));
+    work->sequence = fig_cache_sequence_of(p->page_table, p->table_stride,
+                                           place->sequences[piece->row], p->page_size);
+    const int32_t vectors = work->heads * work->queries.count;
+    for (work->first = 0; work->first < vectors; work->first += CHUNK) {
+        work->count = fig_size_min(vectors - work->first, CHUNK);
+        see_piece(p, work, piece);
+        leave_piece(of, piece, work);
+    }
+    if (piece->first != piece->last && fig_pieces_is_last(of, piece)) fig_pieces_merge(of, piece);
+}
+
+void fig_latent_attention_reference(const void *params, const uint32_t block[3]) {
+    const fig_latent_attention_params *p = params;
+    assert(p->q_heads % p->split.groups == 0);
+    assert(p->split.row_tokens >= 1 && p->split.row_tokens <= FIG_ROW_TOKENS_LIMIT);
+    if (((const fig_plan_head *)p->plan)->rows == 0) return;
+    const fig_attention_params of = fig_latent_attention_pieces(p);
+    const fig_pieces_worker place = fig_pieces_worker_of(&of, (int32_t)block[0]);
+    fig_split_start start = ((const fig_split_start *)(p->plan + p->starts_offset))[place.worker];
+    chunk_work work;
+    fig_pieces_write_idle_rows(&of, &place);
+    while (start.count > 0) {
+        const fig_split_piece piece = fig_split_take(&p->split, &place.line, &start);
+        do_piece(p, &of, &place, &piece, &work);
+    }
+}

@@ -1,0 +1,451 @@
+/* attention_warps.cuh: computes split-K decode attention on tensor cores, in the warps that empty
+ * the ring.
+ *
+ * A block is one worker of the split. Its first warps read strips, and its last warps bring them.
+ * Warps that share a head's tokens merge their sums in shared memory at the end of a piece. From
+ * shared memory the result goes to out or, if the segment is cut, to its partial.
+ * attention_strip.cuh processes a strip, kv_feed.cuh brings strips from the cache, kv_ring.cuh
+ * holds the ring and partials.cuh merges. Invariant: every reading warp takes all notes of the
+ * ring, in their order. */
+#ifndef FIG_KERNELS_ATTENTION_WARPS_CUH
+#define FIG_KERNELS_ATTENTION_WARPS_CUH
+
+#include "kernels/strips/attention_q.cuh"
+
+/* ---- The end of a piece */
+
+/* Returns a pack of one of the lane's vectors: four of the vector's dimensions. */
+template <class form>
+static __device__ __forceinline__ float4 fig_warps_pack(const fig_warps_seen<form> &seen,
+                                                        int32_t pack, int32_t n) {
+    const int32_t next = 2 * pack + 1 < form::TILES ? 2 * pack + 1 : 0;
+    const float *even = seen.values[2 * pack], *odd = seen.values[next];
+    if (2 * pack + 1 < form::TILES) return make_float4(even[n], even[n + 2], odd[n], odd[n + 2]);
+    return make_float4(even[n], even[n + 2], 0, 0);
+}
+
+/* Returns the rotation of a vector's packs within each group of 8 in the join. The rotation makes
+ * lanes of different columns use different banks. */
+static __device__ __forceinline__ int32_t fig_warps_join_turn(int32_t n) {
+    return n & 6;
+}
+
+/* Waits for the other warps that share the head's tokens. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_meet(const fig_warps_role &role) {
+    if (role.shares > 1) {
+        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
+    } else {
+        __syncwarp();
+    }
+}
+
+/* Returns the bytes of a warp's part of the join. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_share_bytes(const fig_attention_params &p,
+                                                                int32_t vectors) {
+    if (!form::TURNS) return fig_geometry_join_bytes(form::HEAD_DIM, vectors);
+    return fig_geometry_share_bytes(form::HEAD_DIM, vectors, p.split.row_tokens, form::SHARES);
+}
+
+/* Describes the join, where the shares of the warp's vectors are merged. */
+typedef struct fig_warps_join {
+    uint8_t *shares; /* [share][vector][packs]; each share's sums follow it: [vector] */
+    int32_t vectors, share_bytes;
+} fig_warps_join;
+
+template <class form>
+static __device__ __forceinline__ fig_warps_join fig_warps_join_of(const fig_attention_params &p,
+                                                                   const fig_warps_role &role,
+                                                                   uint8_t *joins) {
+    fig_warps_join join;
+    join.vectors = fig_warps_head_vectors(p, role);
+    join.share_bytes = fig_warps_share_bytes<form>(p, join.vectors);
+    join.shares = joins + role.number * role.shares * join.share_bytes;
+    return join;
+}
+
+static __device__ __forceinline__ float4 *fig_warps_packs(const fig_warps_join &join,
+                                                          int32_t share) {
+    return (float4 *)(join.shares + share * join.share_bytes);
+}
+
+template <class form>
+static __device__ __forceinline__ fig_partials_sum *fig_warps_sums(const fig_warps_join &join,
+                                                                   int32_t share) {
+    return (fig_partials_sum *)(join.shares + share * join.share_bytes +
+                                join.vectors * form::PARTIAL_DIMS * 4);
+}
+
+template <class form>
+static __device__ __forceinline__ void fig_warps_leave_share(const fig_warps_role &role,
+                                                             const fig_warps_seen<form> &seen,
+                                                             const fig_warps_join &join) {
+    float weights[2] = {seen.weights[0], seen.weights[1]};
+#pragma unroll
+    for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2) {
+        weights[0] += __shfl_xor_sync(0xffffffffu, weights[0], apart);
+        weights[1] += __shfl_xor_sync(0xffffffffu, weights[1], apart);
+    }
+#pragma unroll
+    for (int32_t i = 0; i < 2; i++) {
+        const int32_t n = 2 * role.column + i;
+        float4 *packs = fig_warps_packs(join, role.share) + n * form::OF_VECTOR;
+        packs += role.row ^ fig_warps_join_turn(n);
+        if (n >= role.count) continue;
+#pragma unroll
+        for (int32_t pack = 0; pack < form::PACKS; pack++)
+            packs[pack * 8] = fig_warps_pack<form>(seen, pack, i);
+        if (role.row == 0)
+            fig_warps_sums<form>(join, role.share)[n] = {seen.greatest[i], weights[i]};
+    }
+}
+
+/* Holds a vector's pack and the vector's sum, both merged over all shares. */
+typedef struct fig_warps_joined {
+    float4 values;
+    fig_partials_sum sum;
+} fig_warps_joined;
+
+template <class form>
+static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig_warps_role &role,
+                                                                       const fig_warps_join &join,
+                                                                       int32_t n, int32_t pack) {
+    const int32_t at = n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n));
+    fig_warps_joined of = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
+    fig_partials_sum sums[form::SHARE_LIMIT];
+    float4 values[form::SHARE_LIMIT];
+#pragma unroll
+    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+        if (s >= role.shares) break;
+        sums[s] = fig_warps_sums<form>(join, s)[n];
+        values[s] = fig_warps_packs(join, s)[at];
+        of.sum.greatest = fmaxf(of.sum.greatest, sums[s].greatest);
+    }
+#pragma unroll
+    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+        if (s >= role.shares) break;
+        const float shrink = fig_partials_power(sums[s].greatest - of.sum.greatest);
+        of.sum.weights = fmaf(sums[s].weights, shrink, of.sum.weights);
+        of.values.x = fmaf(values[s].x, shrink, of.values.x);
+        of.values.y = fmaf(values[s].y, shrink, of.values.y);
+        of.values.z = fmaf(values[s].z, shrink, of.values.z);
+        of.values.w = fmaf(values[s].w, shrink, of.values.w);
+    }
+    return of;
+}
+
+/* Describes the vectors of a place that go from the join to a partial or, if `partial` is below 0,
+ * to out. */
+typedef struct fig_warps_left {
+    fig_partials_range range;
+    int32_t partial;
+    fig_partials_way way; /* destination in out of the lane's first vector */
+} fig_warps_left;
+
+/* Returns the first pack of these vectors that the lane writes. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_first(const fig_warps_role &role,
+                                                          fig_partials_range range) {
+    return range.first * form::OF_VECTOR + role.share * FIG_BLOCK_WARP + role.lane;
+}
+
+/* Returns the destination of that pack in out. The destination is known before the sums are, and
+ * before the shares are merged. */
+template <class form>
+static __device__ __forceinline__ fig_partials_way
+fig_warps_first_way(const fig_attention_params &p, const fig_warps_role &role,
+                    const fig_partials_place &place, fig_partials_range range) {
+    const int32_t first = fig_warps_first<form>(role, range);
+    return fig_partials_way_of(p, place,
+                               min(first, range.end * form::OF_VECTOR - 1) / form::OF_VECTOR);
+}
+
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
+                 const fig_partials_place &place, const fig_warps_join &join,
+                 const fig_warps_left &left) {
+    const int32_t end = left.range.end * form::OF_VECTOR;
+    int32_t i = fig_warps_first<form>(role, left.range);
+    fig_partials_way way = left.way;
+    fig_warps_meet<form>(role);
+#pragma unroll 1
+    while (i < end) {
+        const int32_t n = i / form::OF_VECTOR, pack = i % form::OF_VECTOR;
+        const fig_warps_joined of = fig_warps_join_pack<form>(role, join, n, pack);
+        i += role.shares * FIG_BLOCK_WARP;
+        if (left.partial < 0) {
+            fig_partials_write_out<form>(p, way, pack, of.values, fig_partials_end_of(way, of.sum));
+            if (i < end) way = fig_partials_way_of(p, place, i / form::OF_VECTOR);
+        } else {
+            fig_partials_leave<form>(p, fig_partials_at(place, left.partial) + n, pack, of.values,
+                                     of.sum);
+        }
+    }
+    __syncwarp();
+}
+
+/* ---- A merge */
+
+/* the barrier of all warps that empty the ring; the barriers of shares have numbers 1 to 8 */
+enum { FIG_WARPS_BARRIER = 15 };
+
+/* Counts a piece as finished, for all warps that empty the ring. Returns 1 if the piece is the last
+ * one of its segment. The caller then sees the results of all other pieces, and the counter is 0
+ * again. */
+static __device__ __forceinline__ uint32_t fig_warps_is_last(const fig_attention_params &p,
+                                                             const fig_ring &ring,
+                                                             const fig_ring_note &note) {
+    const int32_t threads = ring.readers * FIG_BLOCK_WARP;
+    __threadfence();
+    fig_ring_meet(FIG_WARPS_BARRIER, threads);
+    if (threadIdx.x == 0) {
+        uint32_t *counter = &p.counters[fig_split_segment(&p.split, note.row, note.group)];
+        const uint32_t last = (uint32_t)(note.end - note.first);
+        ring.state->is_last = atomicInc(counter, last) == last;
+    }
+    fig_ring_meet(FIG_WARPS_BARRIER, threads);
+    __threadfence();
+    return ring.state->is_last;
+}
+
+/* Merges the pieces of a vector. The result goes to out or, if other warps have some of the pieces,
+ * to the join. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_merge_vector(const fig_attention_params &p, const fig_warps_role &role,
+                       const fig_partials_place &place, const fig_partials_segment &pieces,
+                       const fig_warps_join &join, int32_t n, int32_t is_alone) {
+    const fig_partials_way way = fig_partials_way_of(p, place, n);
+#pragma unroll 1
+    for (int32_t first = 0; first < form::OF_VECTOR; first += FIG_BLOCK_WARP) {
+        const int32_t pack = first + role.lane;
+        fig_partials_pack of = fig_partials_pack_of<form>(p, place, n, pack);
+        fig_partials_join<form>(p, pieces, &of);
+        if (pack >= form::OF_VECTOR) continue;
+        if (is_alone) {
+            const fig_pieces_end end = fig_partials_end_of(way, of.sum);
+            fig_partials_write_out<form>(p, way, pack, of.joined, end);
+            continue;
+        }
+        fig_warps_packs(join, role.share)[n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n))] =
+            of.joined;
+        if (pack == 0) fig_warps_sums<form>(join, role.share)[n] = of.sum;
+    }
+}
+
+/* Does the block's part of a merge. Each warp merges whole vectors, so no other warp reads the sums
+ * of these vectors. If there are only one or two vectors and more pieces than one trip loads,
+ * several warps divide the pieces of a vector and merge their results as at the end of a piece.
+ * They do not divide the pieces if each tile is a piece, because then the order of pieces must not
+ * change. */
+template <class form>
+static __device__ __forceinline__ fig_warps_left fig_warps_merge(
+    const fig_attention_params &p, const fig_warps_role &role, const fig_partials_place &place,
+    const fig_ring &ring, const fig_ring_note &note, const fig_warps_join &join) {
+    fig_warps_left left = {{0, 0}, -1, {0, 0, 0, 0}};
+    if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return left;
+    const fig_partials_segment segment = fig_partials_segment_of(p, note, role.vectors);
+    const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
+    const int32_t vectors = range.end - range.first;
+    int32_t spread = role.shares; /* number of warps that each begin with a vector */
+    if (role.shares == FIG_GEOMETRY_SHARE_LIMIT && !p.split.fixed &&
+        segment.pieces > FIG_PARTIALS_TRIP)
+        spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
+    const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
+    const int32_t mine = is_alone ? role.share : role.share % spread;
+    const fig_partials_segment pieces =
+        fig_partials_every(segment, is_alone ? 0 : role.share / spread, of_vector);
+    if (!is_alone) {
+        fig_warps_meet<form>(role); /* The join of the previous piece has been read. */
+        left.range = range;
+        left.way = fig_warps_first_way<form>(p, role, place, range);
+    }
+#pragma unroll 1
+    for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? role.shares : 1) {
+        fig_partials_segment own = pieces;
+        if (!is_alone && n != mine) own.pieces = 0;
+        fig_warps_merge_vector<form>(p, role, place, own, join, range.first + n, is_alone);
+    }
+    return left;
+}
+
+/* ---- A worker */
+
+/* Narrows the place to the query tokens of its row, in a packed program. A warp without a vector
+ * still loads one vector of the row. */
+static __device__ __forceinline__ void fig_warps_narrow(const fig_attention_params &p,
+                                                        const fig_warps_role &role,
+                                                        fig_partials_place *place) {
+    if (p.queries_offset == 0) return;
+    const fig_plan_queries queries =
+        fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, place->row);
+    place->base = queries.first;
+    place->count = max(min(role.count, queries.count * role.ratio - role.first), 0);
+    if (place->count == 0) place->base -= fig_geometry_divide(role.first, role.ratio);
+}
+
+static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
+    fig_ring_wait_full(ring, FIG_RING_K);
+    return fig_ring_read(ring);
+}
+
+/* Holds the state of a worker on its way through its pieces. */
+template <class form> struct fig_warps_way {
+    fig_ring ring;
+    fig_warps_join join;
+    fig_turn<form> turn;
+    int32_t has_waited;
+};
+
+/* Prefetches the first piece's q into L2 before the wait. For this it computes the address of q
+ * before the wait, too. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
+                  const fig_partials_place &place, fig_warps_way<form> *way,
+                  fig_warps_seen<form> *seen) {
+    fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, place);
+    if (!way->has_waited) {
+        for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++)
+            fig_block_prefetch(rows.from[i]);
+        fig_block_wait();
+    }
+    fig_warps_ask_q<form>(p, &rows);
+    fig_warps_meet<form>(role); /* The join of the previous piece has been read. */
+    uint32_t *q = (uint32_t *)fig_warps_packs(way->join, form::SHARES > 0 ? 0 : role.share);
+    fig_warps_leave_q<form>(rows, q);
+    fig_warps_meet<form>(role);
+    fig_warps_load_q<form>(role, q, seen);
+    fig_warps_meet<form>(role); /* q occupies bytes that a share will overwrite. */
+}
+
+/* Processes all strips of a piece. */
+template <class form>
+static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     fig_partials_place *place,
+                                                                     fig_warps_way<form> *way) {
+    fig_warps_seen<form> seen;
+    fig_ring_note note;
+    if constexpr (form::TURNS) {
+        if (way->has_waited) fig_warps_meet<form>(role); /* The last join has been read. */
+        fig_turn_begin<form>(p, place->row, place->kv_head, way->has_waited, &way->turn, seen.q);
+    } else {
+        fig_warps_bring_q<form>(p, role, *place, way, &seen);
+    }
+    way->has_waited = 1;
+    place->v_scale = fig_warps_v_scale(p, place->kv_head);
+    fig_warps_take_q<form>(p, role, *place, &seen);
+    fig_warps_begin<form>(role, &seen);
+    fig_warps_left left = {{0, place->count}, -1, {0, 0, 0, 0}};
+    if (form::READS_EARLY) left.way = fig_warps_first_way<form>(p, role, *place, left.range);
+    do {
+        note = fig_warps_read(way->ring);
+        fig_warps_see_strip<form>(p, way->ring, note, role, *place, &way->turn, &seen);
+        fig_ring_next(&way->ring);
+    } while ((note.flags & FIG_RING_LAST) == 0);
+    if constexpr (form::TURNS) fig_warps_meet<form>(role); /* The newest tokens have been read. */
+    fig_warps_leave_share<form>(role, seen, way->join);
+    left.partial = note.partial;
+    if (!form::READS_EARLY && left.partial < 0)
+        left.way = fig_warps_first_way<form>(p, role, *place, left.range);
+    return left;
+}
+
+/* Empties the ring until the worker is done. The first piece comes from the plan, not from a note,
+ * so the piece's q is in flight before its strip arrives. */
+template <class form>
+static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &role,
+                                        const fig_split_start &start, fig_warps_way<form> way) {
+    if constexpr (form::TURNS)
+        fig_turn_init<form>(p, way.join.shares, role.share, 1 + role.number, role.count, &way.turn);
+    fig_ring_note note = {start.count > 0 ? FIG_RING_FIRST : FIG_RING_END, start.row, start.group};
+    if (start.count == 0) {
+        if (!way.has_waited) fig_block_wait();
+        note = fig_warps_read(way.ring);
+    }
+    while ((note.flags & FIG_RING_END) == 0) {
+        fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
+        if constexpr (!form::TURNS) fig_warps_narrow(p, role, &place);
+        fig_warps_left left;
+        if (note.flags & FIG_RING_MERGE) {
+            place.v_scale = fig_warps_v_scale(p, place.kv_head);
+            left = fig_warps_merge<form>(p, role, place, way.ring, note, way.join);
+            fig_ring_wait_full(way.ring, FIG_RING_V); /* All fillers have announced the end. */
+            fig_ring_release(way.ring, FIG_RING_K);
+            fig_ring_release(way.ring, FIG_RING_V);
+            fig_ring_next(&way.ring);
+        } else {
+            left = fig_warps_see_piece<form>(p, role, &place, &way);
+        }
+        if (left.range.first < left.range.end)
+            fig_warps_finish<form>(p, role, place, way.join, left);
+        if constexpr (form::TURNS) fig_turn_end<form>(&way.turn);
+        note = fig_warps_read(way.ring);
+    }
+    fig_ring_wait_full(way.ring, FIG_RING_V);
+}
+
+/* Returns the ring in the block's shared memory. The ring lies before the joins. */
+template <class form>
+static __device__ __forceinline__ fig_ring fig_warps_ring(const fig_attention_params &p,
+                                                          uint8_t *shared, int32_t readers) {
+    const int32_t vectors = fig_geometry_divide(p.q_heads, p.kv_heads) * p.split.row_tokens;
+    const int32_t shares = fig_warps_shares<form>(p, vectors);
+    const int32_t join_bytes =
+        readers * fig_warps_share_bytes<form>(p, fig_size_min(FIG_GEOMETRY_VECTORS, vectors));
+    uint32_t shared_bytes;
+    asm("mov.u32 %0, %dynamic_smem_size;" : "=r"(shared_bytes));
+    fig_ring ring;
+    ring.slots = fig_fragment_shared(shared);
+    ring.tokens_bytes = (uint32_t)fig_geometry_tokens_bytes(form::VALUE_BYTES, form::HEAD_DIM,
+                                                            p.heads_per_worker, form::IS_BULK);
+    ring.strip = shares * form::SHARE_TOKENS;
+    ring.side_bytes = (uint32_t)(shares * form::STEPS) * ring.tokens_bytes;
+    ring.readers = readers;
+    ring.slot_count =
+        fig_geometry_divide((int32_t)shared_bytes - FIG_GEOMETRY_STATE_BYTES - join_bytes,
+                            (int32_t)(2 * ring.side_bytes));
+    ring.slot = 0;
+    ring.phase = 0;
+    ring.newest = 0;
+    ring.state = (fig_ring_state *)(shared + (uint32_t)(2 * ring.slot_count) * ring.side_bytes);
+    return ring;
+}
+
+/* Runs a block: the warps that read, then the warps that fill. The first filling warp makes the
+ * ring while its part of the plan is in flight, and waits for no other warp. With copies of 16
+ * bytes, the compiler must not know that the warp's number is the same in all lanes. If it knows,
+ * ptxas 13.0 addresses shared memory by a form of LDGSTS with one register and one uniform
+ * register. A GPU of compute capability 9.0 rejects that form as an illegal instruction. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_attend(const fig_attention_params &p) {
+    extern __shared__ uint8_t fig_warps_shared[];
+    const int32_t readers = (int32_t)blockDim.x / FIG_BLOCK_WARP - form::FILLERS;
+    const int32_t warp = form::IS_BULK ? fig_block_warp() : (int32_t)threadIdx.x / FIG_BLOCK_WARP;
+    const int32_t filler = warp - readers;
+    const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
+    if (is_early) fig_block_trigger();
+    if (!is_early) fig_block_wait();
+    if (filler >= 0) {
+        if (!is_early) fig_block_trigger();
+        const fig_feed_plan plan = fig_feed_read_plan(p);
+        fig_feed_worker<form>(p, fig_warps_ring<form>(p, fig_warps_shared, readers), plan, filler,
+                              !is_early);
+        return;
+    }
+    const fig_split_start start = fig_feed_start(p);
+    const fig_warps_role role = fig_warps_role_of<form>(p);
+    const fig_ring ring = fig_warps_ring<form>(p, fig_warps_shared, readers);
+    uint8_t *joins = (uint8_t *)ring.state + FIG_GEOMETRY_STATE_BYTES;
+    fig_warps_way<form> way;
+    way.ring = ring;
+    way.join = fig_warps_join_of<form>(p, role, joins);
+    way.has_waited = !is_early;
+    fig_ring_meet(FIG_RING_MADE_TO_READ, fig_feed_ring_threads<form>());
+    fig_warps_worker<form>(p, role, start, way);
+}
+
+#endif

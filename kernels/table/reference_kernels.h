@@ -1,0 +1,58 @@
+/* reference_kernels.h: declares, for each operation, the grid of its launches and its reference
+ * kernel.
+ *
+ * table.c points to these functions. A reference kernel does the work of one block of its device
+ * kernel, in plain loops instead of threads. Invariant: a reference kernel reads only
+ * its params and the memory they point to, allocates nothing, and skips every row at or past the
+ * plan's row count. */
+#ifndef FIG_KERNELS_REFERENCE_KERNELS_H
+#define FIG_KERNELS_REFERENCE_KERNELS_H
+
+#include "kernels/table/table.h"
+
+/* Declares fig_gated_shape(), fig_gated_reference() and so on. */
+#define FIG_REFERENCES_OF(number, OP, name, reference, check, families)                            \
+    void fig_##reference##_shape(const void *params, fig_launch_shape *shape);                     \
+    void fig_##reference##_reference(const void *params, const uint32_t block[3]);
+FIG_OPERATIONS(FIG_REFERENCES_OF, FIG_OP_NOTHING)
+
+int fig_attention_family_cut(void *params, const fig_traits *traits, int32_t n);
+const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *traits);
+void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_attention_family_bulk_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe);
+const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits);
+uint32_t fig_attention_family_turn_shared(const void *params, const fig_traits *traits);
+void fig_attention_family_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_attention_family_turn_finish(void *params);
+const char *fig_attention_family_short_turn_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_short_turn_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_short_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_attention_family_short_shared(const void *params, const fig_traits *traits);
+void fig_attention_family_short_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits);
+void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_all_reduce_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_all_reduce_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_all_reduce_nccl_refuses(const void *params, const fig_traits *traits);
+const char *fig_all_reduce_two_shot_refuses(const void *params, const fig_traits *traits);
+void fig_all_gather_nccl_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_all_gather_nccl_refuses(const void *params, const fig_traits *traits);
+void fig_whole_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+int fig_whole_attention_make(const void *params, int32_t rows, int32_t length,
+                             const fig_traits *traits, void *whole);
+const char *fig_prompt_attention_wide_refuses(const void *params, const fig_traits *traits);
+void fig_prompt_attention_wide_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_prompt_attention_wide_shared(const void *params, const fig_traits *traits);
+void fig_prompt_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_prompt_attention_wide_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe);
+void fig_prompt_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+uint32_t fig_latent_attention_shared(const void *params, const fig_traits *traits);
+
+#endif

@@ -1,0 +1,361 @@
+/* prompt_attention.c: computes attention of rows with many query tokens on the host, and decides
+ * which family serves a launch.
+ *
+ * The reference kernel processes a worker's items in order, vector by vector, all in f32. Its
+ * partials, sums, counters and order of merges are those of the kernels. Invariant: a token that a
+ * query does not see is skipped, not multiplied by a weight of zero, so any bytes may lie there. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/attention/logit.h"
+#include "kernels/common/cache.h"
+#include "kernels/common/numeric.h"
+#include "kernels/table/entry.h"
+#include "kernels/table/reference_kernels.h"
+#include "kernels/wide/wide.h"
+#include "planner/head_dims.h"
+
+enum { DIM_LIMIT = 256, ARRIVE_VECTORS = 16, PLAIN_THREADS = 256, BOX_LIMIT = 256 };
+
+/* Holds the state of one vector: the sum of weight * v and the sum of weights. Both are relative to
+ * the greatest logit so far. */
+typedef struct seen_so_far {
+    float values[DIM_LIMIT];
+    float greatest, weights;
+} seen_so_far;
+
+/* Names one vector of an item. */
+typedef struct vector_place {
+    const fig_strips_item *item;
+    int32_t number; /* index in the strip */
+    int32_t index;  /* of its query in the strip */
+    int32_t query, q_head;
+    const fig_strips_member *member; /* NULL: the strip is not shared */
+} vector_place;
+
+/* ---- Families */
+
+static int is_aligned(const void *array, int64_t a, int64_t b, int64_t c) {
+    const uint64_t bytes = (uint64_t)a * 2 | (uint64_t)b * 2 | (uint64_t)c * 2;
+    return ((uint64_t)(uintptr_t)array | bytes) % 16 == 0;
+}
+
+static int is_cache_aligned(const void *cache, const fig_cache_strides *s) {
+    return is_aligned(cache, s->page, s->token, s->head);
+}
+
+/* Returns 1 if a single tensor map can describe every head of every page. */
+static int is_mapped(const fig_prompt_attention_params *p, const fig_cache_strides *s) {
+    if (fig_wide_is_adjacent(s->head, p->kv_heads, p->head_dim)) return 1;
+    return s->page == s->head * p->kv_heads;
+}
+
+const char *fig_prompt_attention_wide_refuses(const void *params, const fig_traits *traits) {
+    const fig_prompt_attention_params *p = params;
+    const fig_cache_strides *k = &p->k_cache_strides, *v = &p->v_cache_strides;
+    if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
+        traits->shared_bytes < fig_wide_shared_bytes(p->head_dim))
+        return "compute capability 9.0";
+    if (!fig_wide_has(p->head_dim)) return "head_dim 64, 96, 128 or 256";
+    if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
+    if (p->kv_dtype != p->dtype) return "a cache of q's dtype";
+    if (p->flags & FIG_ATTENTION_DENSE) return "a page table";
+    if (p->k_scale != NULL || p->v_scale != NULL || p->alibi != NULL)
+        return "no scales and no ALiBi";
+    if (p->page_size % 2 != 0 && fig_wide_column(p->head_dim) != 64)
+        return "pages of an even number of tokens, or a head_dim that is a multiple of 64";
+    if (fig_wide_is_adjacent(k->head, p->kv_heads, p->head_dim) !=
+            fig_wide_is_adjacent(v->head, p->kv_heads, p->head_dim) ||
+        !is_mapped(p, k) || !is_mapped(p, v))
+        return "heads of a token, or of a page, one behind the other";
+    if (!is_aligned(p->q, p->q_strides.row, p->q_strides.head, 0) ||
+        !is_cache_aligned(p->k_cache, k) || !is_cache_aligned(p->v_cache, v) ||
+        (uintptr_t)p->out % 4 != 0 || p->out_strides.row % 2 != 0 || p->out_strides.head % 2 != 0)
+        return "heads that begin at multiples of 16 bytes";
+    return NULL;
+}
+
+void fig_prompt_attention_wide_shape(const void *params, fig_launch_shape *shape) {
+    const fig_prompt_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->workers, 1, 1},
+                                .block = {FIG_WIDE_WARPS * 32, 1, 1}};
+}
+
+uint32_t fig_prompt_attention_wide_shared(const void *params, const fig_traits *traits) {
+    (void)traits;
+    return (uint32_t)fig_wide_shared_bytes(((const fig_prompt_attention_params *)params)->head_dim);
+}
+
+void fig_prompt_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_prompt_attention_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_wide_attention_");
+    fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16_" : "f16_");
+    fig_entry_put_number(&entry, p->head_dim);
+}
+
+void fig_prompt_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_prompt_attention_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_prompt_attention_");
+    fig_entry_put_number(&entry, p->head_dim);
+}
+
+static void map_queries(const fig_prompt_attention_params *p, fig_tensor_map_recipe *recipe) {
+    const uint32_t column = (uint32_t)fig_wide_column(p->head_dim);
+    const uint32_t ratio = (uint32_t)p->ratio;
+    *recipe =
+        (fig_tensor_map_recipe){.address = (uint64_t)(uintptr_t)p->q,
+                                .dtype = (uint32_t)p->dtype,
+                                .rank = 4,
+                                .dims = {column, (uint64_t)p->q_heads, (uint64_t)p->rows.row_limit,
+                                         (uint64_t)fig_wide_columns(p->head_dim)},
+                                .strides_bytes = {2, (uint64_t)p->q_strides.head * 2,
+                                                  (uint64_t)p->q_strides.row * 2, column * 2},
+                                .box = {column, ratio, (uint32_t)p->half, 1},
+                                .swizzle_bytes = column * 2};
+}
+
+/* Makes the recipe of a cache's tensor map, with the dimensions {dims of a column, tokens, columns,
+ * blocks, pages}. If a box brings whole blocks, a block has 8 of a page's tokens; otherwise the
+ * page is one block. */
+void fig_prompt_attention_wide_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe) {
+    const fig_prompt_attention_params *p = params;
+    const int is_v = item == FIG_PROMPT_ATTENTION_V_MAP;
+    if (item == FIG_PROMPT_ATTENTION_Q_MAP) {
+        map_queries(p, recipe);
+        return;
+    }
+    const fig_cache_strides *strides = is_v ? &p->v_cache_strides : &p->k_cache_strides;
+    const uint32_t column = (uint32_t)fig_wide_column(p->head_dim);
+    const uint32_t columns = (uint32_t)fig_wide_columns(p->head_dim);
+    const uint32_t box = (uint32_t)fig_wide_box(p->page_size, p->head_dim);
+    const int is_adjacent = fig_wide_is_adjacent(strides->head, p->kv_heads, p->head_dim);
+    const int has_blocks = box >= FIG_WIDE_BLOCK;
+    const uint32_t tokens = has_blocks ? FIG_WIDE_BLOCK : (uint32_t)p->page_size;
+    const uint32_t heads = (uint32_t)p->kv_heads;
+    *recipe = (fig_tensor_map_recipe){
+        .address = (uint64_t)(uintptr_t)(is_v ? p->v_cache : p->k_cache),
+        .dtype = (uint32_t)p->dtype,
+        .rank = 5,
+        .dims = {column, tokens, is_adjacent ? columns * heads : columns,
+                 (uint64_t)p->page_size / tokens,
+                 (uint64_t)(is_v ? p->v_pages : p->k_pages) * (is_adjacent ? 1 : heads)},
+        .strides_bytes = {2, (uint64_t)strides->token * 2, column * 2,
+                          (uint64_t)strides->token * 2 * tokens,
+                          (uint64_t)(is_adjacent ? strides->page : strides->head) * 2},
+        .box = {column, has_blocks ? FIG_WIDE_BLOCK : box, has_blocks ? columns : 1,
+                has_blocks ? box / FIG_WIDE_BLOCK : 1, 1},
+        .swizzle_bytes = column * 2};
+}
+
+void fig_prompt_attention_shape(const void *params, fig_launch_shape *shape) {
+    const fig_prompt_attention_params *p = params;
+    *shape =
+        (fig_launch_shape){.grid = {(uint32_t)p->workers, 1, 1}, .block = {PLAIN_THREADS, 1, 1}};
+}
+
+/* ---- The reference kernel */
+
+/* Returns the factor for sums whose greatest logit grows from `from` to `to`. */
+static float shrink_of(float from, float to) {
+    return from == -INFINITY ? 0 : exp2f(from - to);
+}
+
+static int64_t offset_of(const fig_prompt_attention_params *p, const fig_strips_item *item,
+                         int32_t token, int is_v) {
+    const fig_cache_strides *strides = is_v ? &p->v_cache_strides : &p->k_cache_strides;
+    const fig_cache_sequence sequence =
+        fig_cache_sequence_of(p->page_table, p->table_stride, item->sequence, p->page_size);
+    int32_t page = fig_cache_page(&sequence, token);
+    if (page < 0 || page >= (is_v ? p->v_pages : p->k_pages)) page = 0;
+    return fig_cache_offset(strides, &sequence, page, token) + item->head * strides->head;
+}
+
+/* behind: position of the token minus position of the query, 0 or negative. */
+static float logit_of(const fig_prompt_attention_params *p, const vector_place *place,
+                      float product, int32_t behind) {
+    float logit =
+        product * p->sm_scale * fig_cache_scale(p->k_scale, p->k_scales, place->item->head);
+    if (p->alibi != NULL) logit = fig_logit_lean(logit, p->alibi[place->q_head], behind);
+    return fig_logit_finish(logit, p->soft_cap);
+}
+
+static void see_token(const fig_prompt_attention_params *p, const vector_place *place,
+                      int32_t token, const float *q, seen_so_far *seen) {
+    const fig_strips_item *item = place->item;
+    float vector[DIM_LIMIT], product = 0;
+    fig_numeric_load_row(vector, p->head_dim, p->k_cache, p->kv_dtype,
+                         offset_of(p, item, token, 0));
+    for (int32_t i = 0; i < p->head_dim; i++)
+        product += q[i] * vector[i];
+    const int32_t position = fig_strips_limit(item, place->index);
+    const float logit = logit_of(p, place, product, token - position);
+    const float greatest = fmaxf(seen->greatest, logit);
+    const float shrink = shrink_of(seen->greatest, greatest), weight = shrink_of(logit, greatest);
+    fig_numeric_load_row(vector, p->head_dim, p->v_cache, p->kv_dtype,
+                         offset_of(p, item, token, 1));
+    seen->greatest = greatest;
+    seen->weights = seen->weights * shrink + weight;
+    for (int32_t i = 0; i < p->head_dim; i++)
+        seen->values[i] = seen->values[i] * shrink + weight * vector[i];
+}
+
+static void see_tiles(const fig_prompt_attention_params *p, const vector_place *place,
+                      seen_so_far *seen) {
+    const fig_strips_item *item = place->item;
+    const int32_t tile = p->tile_tokens;
+    const int32_t limit = fig_strips_limit(item, place->index);
+    const int32_t low = fig_strips_floor(item, p->window, limit);
+    const int32_t first = item->tile * tile > low ? item->tile * tile : low;
+    const int32_t end =
+        fig_size_min(fig_size_min((item->tile + item->tiles) * tile, item->end), limit + 1);
+    float q[DIM_LIMIT];
+    fig_numeric_load_row(q, p->head_dim, p->q, p->dtype,
+                         place->query * p->q_strides.row + place->q_head * p->q_strides.head);
+    memset(seen->values, 0, (size_t)p->head_dim * sizeof(float));
+    seen->greatest = -INFINITY;
+    seen->weights = 0;
+    for (int32_t token = first; token < end; token++)
+        see_token(p, place, token, q, seen);
+}
+
+/* Writes the final result of a vector. Only this function applies the sink and the scale of V. */
+static void write_out(const fig_prompt_attention_params *p, const vector_place *place,
+                      seen_so_far *seen) {
+    float greatest = seen->greatest, weights = seen->weights, shrink = 1;
+    if (p->sinks != NULL) {
+        const float sink = p->sinks[place->q_head] * FIG_NUMERIC_LOG2_E;
+        greatest = fmaxf(greatest, sink);
+        shrink = shrink_of(seen->greatest, greatest);
+        weights = weights * shrink + shrink_of(sink, greatest);
+    }
+    const float v_scale = fig_cache_scale(p->v_scale, p->v_scales, place->item->head);
+    const float scale = weights == 0 ? 0 : v_scale * shrink / weights;
+    for (int32_t i = 0; i < p->head_dim; i++)
+        seen->values[i] *= scale;
+    fig_numeric_store_row(p->out, p->dtype,
+                          place->query * p->out_strides.row + place->q_head * p->out_strides.head,
+                          seen->values, p->head_dim);
+    if (p->lse != NULL)
+        p->lse[place->query * p->lse_stride + place->q_head] = greatest + log2f(weights);
+}
+
+/* ---- Merges */
+
+static void store_partial(const fig_prompt_attention_params *p, int64_t at,
+                          const seen_so_far *seen) {
+    memcpy(p->partials + at * p->head_dim, seen->values, (size_t)p->head_dim * sizeof(float));
+    p->sums[at * 2] = seen->greatest;
+    p->sums[at * 2 + 1] = seen->weights;
+}
+
+static void add_partial(const fig_prompt_attention_params *p, int64_t at, seen_so_far *all) {
+    const float *sums = p->sums + at * 2, *values = p->partials + at * p->head_dim;
+    const float greatest = fmaxf(all->greatest, sums[0]);
+    const float old = shrink_of(all->greatest, greatest), own = shrink_of(sums[0], greatest);
+    all->greatest = greatest;
+    all->weights = all->weights * old + sums[1] * own;
+    for (int32_t i = 0; i < p->head_dim; i++)
+        all->values[i] = all->values[i] * old + values[i] * own;
+}
+
+/* Merges the pieces of a strip, in the order of the line. */
+static void merge_pieces(const fig_prompt_attention_params *p, const vector_place *place,
+                         seen_so_far *all) {
+    const fig_strips_item *item = place->item;
+    const int64_t strip = (int64_t)item->queries * p->ratio;
+    *all = (seen_so_far){.greatest = -INFINITY};
+    for (int32_t piece = 0; piece < item->pieces; piece++)
+        add_partial(p, item->first_partial + piece * strip + place->number, all);
+}
+
+/* Leaves the result of a shared strip in its slot. The last one merges all slots. */
+static void leave_slot(const fig_prompt_attention_params *p, const vector_place *place,
+                       const seen_so_far *seen) {
+    const fig_strips_head *head = (const fig_strips_head *)(const void *)fig_params_strips(p);
+    const fig_strips_member *member = place->member;
+    uint32_t *counter = p->counters + fig_strips_slot_counter(head, member, place->q_head);
+    seen_so_far all = {.greatest = -INFINITY};
+    store_partial(p, fig_strips_slot(head, member, member->slot, place->q_head), seen);
+    if (++*counter < (uint32_t)member->slots) return;
+    *counter = 0;
+    for (int32_t slot = 0; slot < member->slots; slot++)
+        add_partial(p, fig_strips_slot(head, member, slot, place->q_head), &all);
+    write_out(p, place, &all);
+}
+
+/* Ends a vector of a strip, all of whose tiles have been seen. */
+static void end_vector(const fig_prompt_attention_params *p, const vector_place *place,
+                       seen_so_far *seen) {
+    if (place->member != NULL) {
+        leave_slot(p, place, seen);
+    } else {
+        write_out(p, place, seen);
+    }
+}
+
+static vector_place place_of(const fig_prompt_attention_params *p, const fig_strips_item *item,
+                             int32_t number) {
+    const int32_t ratio = p->ratio, index = number / ratio;
+    vector_place place = {.item = item,
+                          .number = number,
+                          .index = index,
+                          .query = item->query + index,
+                          .q_head = item->head * ratio + number % ratio};
+    if (item->flags & FIG_STRIPS_IS_SHARED) {
+        place.member = &fig_strips_members(fig_params_strips(p))[item->member + index];
+        place.query = place.member->query;
+    }
+    return place;
+}
+
+/* Processes vectors [first, end) of the item, which share a counter. */
+static void do_vectors(const fig_prompt_attention_params *p, const fig_strips_item *item,
+                       int32_t first, int32_t end, uint32_t *counter) {
+    for (int32_t number = first; number < end; number++) {
+        const vector_place place = place_of(p, item, number);
+        seen_so_far seen;
+        see_tiles(p, &place, &seen);
+        if (item->partial < 0) {
+            end_vector(p, &place, &seen);
+        } else {
+            store_partial(p, item->partial + number, &seen);
+        }
+    }
+    if (item->partial < 0 || first >= end || ++*counter < (uint32_t)item->pieces) return;
+    *counter = 0;
+    for (int32_t number = first; number < end; number++) {
+        const vector_place place = place_of(p, item, number);
+        seen_so_far all;
+        merge_pieces(p, &place, &all);
+        end_vector(p, &place, &all);
+    }
+}
+
+/* Processes an item. The vectors of each half of a strip form sets of 16, and each set has a
+ * counter. */
+static void do_item(const fig_prompt_attention_params *p, const fig_strips_item *item) {
+    const int32_t ratio = p->ratio, half = p->half * ratio;
+    const int32_t vectors = item->queries * ratio;
+    for (int32_t set = 0; set < FIG_STRIPS_ARRIVALS; set++) {
+        const int32_t begin = set < FIG_STRIPS_ARRIVALS / 2 ? 0 : half;
+        const int32_t first = begin + set % (FIG_STRIPS_ARRIVALS / 2) * ARRIVE_VECTORS;
+        const int32_t end =
+            fig_size_min(fig_size_min(first + ARRIVE_VECTORS, begin + half), vectors);
+        do_vectors(p, item, first, end, p->counters + item->counter + set);
+    }
+}
+
+void fig_prompt_attention_reference(const void *params, const uint32_t block[3]) {
+    const fig_prompt_attention_params *p = params;
+    const uint8_t *strips = fig_params_strips(p);
+    if (strips == NULL) return;
+    const int32_t *ranges = fig_strips_ranges(strips);
+    const fig_strips_item *items = fig_strips_items(strips, p->workers);
+    assert(p->head_dim <= DIM_LIMIT);
+    assert(((const fig_strips_head *)(const void *)strips)->workers == p->workers);
+    for (int32_t i = ranges[block[0]]; i < ranges[block[0] + 1]; i++)
+        do_item(p, &items[i]);
+}

@@ -1,0 +1,81 @@
+/* wide.h: defines the tile sizes of the warpgroup kernel, and how pages are divided into boxes.
+ *
+ * A tile is the set of kv tokens of one head that a warpgroup multiplies at once. It lies in shared
+ * memory in columns of 128 or 64 bytes:
+ *
+ *     [blocks of 8 tokens][column][token][bytes of the column, swizzled]
+ *
+ * Such blocks serve as an operand both of a product along the dims, for K, and of a product across
+ * the tokens, for V. One box of the copy engine brings all columns of all whole blocks that a page
+ * holds. If the page size is no multiple of 8 tokens, a box brings one column of at most 4 tokens.
+ * nvcc and gcc both read this file. Invariant: the file holds only constants and arithmetic. */
+#ifndef FIG_KERNELS_WIDE_H
+#define FIG_KERNELS_WIDE_H
+
+#include "kernels/attention/geometry.h"
+#include "kernels/common/params.h"
+#include "planner/strips.h"
+
+enum {
+    FIG_WIDE_WARPS = 12, /* one warpgroup loads, and two multiply */
+    FIG_WIDE_BLOCK = 8,  /* tokens of a block */
+    FIG_WIDE_SHARED_LIMIT = 227 * 1024,
+    FIG_WIDE_STATE_BYTES = 1024 /* barriers and notes after the ring */
+};
+
+/* Returns 1 if the kernel has instances for the head_dim. */
+FIG_FORM int32_t fig_wide_has(int32_t head_dim) {
+    return head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+}
+
+/* Returns the tokens of a tile. With 256 dims, the products of more tokens do not fit in a thread's
+ * registers. */
+FIG_FORM int32_t fig_wide_tile(int32_t head_dim) {
+    return head_dim > 128 ? 64 : 128;
+}
+
+/* Returns the dims of a column. The engine swizzles columns of 128 bytes, or of 64 bytes if the
+ * bytes of a head are no multiple of 128. */
+FIG_FORM int32_t fig_wide_column(int32_t head_dim) {
+    return head_dim % 64 == 0 ? 64 : 32;
+}
+
+FIG_FORM int32_t fig_wide_columns(int32_t head_dim) {
+    return head_dim / fig_wide_column(head_dim);
+}
+
+/* Returns the bytes of the K or the V of a tile. */
+FIG_FORM int32_t fig_wide_side_bytes(int32_t head_dim) {
+    return fig_wide_tile(head_dim) * head_dim * 2;
+}
+
+/* Returns the bytes of the queries of a warpgroup. */
+FIG_FORM int32_t fig_wide_q_bytes(int32_t head_dim) {
+    return FIG_STRIPS_HALF * head_dim * 2;
+}
+
+/* Returns the number of tiles that fit in shared memory beside the queries. */
+FIG_FORM int32_t fig_wide_stages(int32_t head_dim) {
+    return (FIG_WIDE_SHARED_LIMIT - FIG_WIDE_STATE_BYTES - 2 * fig_wide_q_bytes(head_dim)) /
+           (2 * fig_wide_side_bytes(head_dim));
+}
+
+FIG_FORM int32_t fig_wide_shared_bytes(int32_t head_dim) {
+    return 2 * fig_wide_q_bytes(head_dim) +
+           2 * fig_wide_stages(head_dim) * fig_wide_side_bytes(head_dim) + FIG_WIDE_STATE_BYTES;
+}
+
+/* Returns the tokens of one box: the largest power of two that divides the page size, but at most a
+ * tile. */
+FIG_FORM int32_t fig_wide_box(int32_t page_size, int32_t head_dim) {
+    return (page_size & -page_size) < fig_wide_tile(head_dim) ? page_size & -page_size
+                                                              : fig_wide_tile(head_dim);
+}
+
+/* Returns 1 if the heads of a token are adjacent in memory. A box then finds a head by its column;
+ * otherwise pages and heads form one dimension. */
+FIG_FORM int32_t fig_wide_is_adjacent(int64_t head_stride, int32_t kv_heads, int32_t head_dim) {
+    return kv_heads == 1 || head_stride == head_dim;
+}
+
+#endif

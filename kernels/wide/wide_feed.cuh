@@ -1,0 +1,310 @@
+/* wide_feed.cuh: loads K, V and queries to shared memory through the bulk copy engine.
+ *
+ * One warp fills the ring with the tiles of all items of the worker. It waits only for free space
+ * in the ring, so the first tiles of the next item arrive while the last ones of this item are
+ * multiplied. Another warp loads the queries of each warpgroup and describes the warpgroup's next
+ * item in a note. A box is placed outside the cache's map, and so reads as zeros, if no query of
+ * the item sees its tokens or the sequence does not have them.
+ *
+ * Invariant: if the launch allows early reads, an item's tokens from `fresh` on are read only after
+ * the wait for the previous launch. */
+#ifndef FIG_KERNELS_WIDE_FEED_CUH
+#define FIG_KERNELS_WIDE_FEED_CUH
+
+#include "kernels/wide/wide_ring.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+static __device__ __forceinline__ void fig_wide_expect(const uint64_t *barrier, uint32_t bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Returns 1 if the launch may read the plan, and older tokens, before the wait. */
+static __device__ __forceinline__ int32_t fig_wide_is_early(const fig_prompt_attention_params &p) {
+    return (p.flags & FIG_ATTENTION_EARLY) != 0;
+}
+
+/* The items of a worker: [item, end). */
+struct fig_wide_stretch {
+    const fig_strips_item *items;
+    int32_t item, end;
+};
+
+static __device__ __forceinline__ fig_wide_stretch
+fig_wide_stretch_of(const fig_prompt_attention_params &p) {
+    const uint8_t *strips = fig_params_strips(&p);
+    fig_wide_stretch stretch = {NULL, 0, 0};
+    if (strips == NULL) return stretch;
+    stretch.items = fig_strips_items(strips, p.workers);
+    stretch.item = fig_strips_ranges(strips)[blockIdx.x];
+    stretch.end = fig_strips_ranges(strips)[blockIdx.x + 1];
+    return stretch;
+}
+
+/* Names a box by its coordinates in a cache's map. */
+struct fig_wide_box_place {
+    int32_t token, column, block, page;
+};
+
+static __device__ __forceinline__ void fig_wide_box_send(uint32_t to, const fig_tensor_map *map,
+                                                         const fig_wide_box_place &box,
+                                                         const uint64_t *barrier) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+                 "l"(map), "r"(0), "r"(box.token), "r"(box.column), "r"(box.block), "r"(box.page),
+                 "r"(fig_fragment_shared(barrier))
+                 : "memory");
+}
+
+/* Returns word i of an item in lane i of the warp. Items and page tables are loaded as data that
+ * may change: an earlier launch may write them until this launch has waited. */
+static __device__ __forceinline__ int32_t fig_wide_item_word(const fig_strips_item *items,
+                                                             int32_t item, int32_t end) {
+    const int32_t words = sizeof(fig_strips_item) / sizeof(int32_t);
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    return lane < words && item < end ? ((const int32_t *)(items + item))[lane] : 0;
+}
+
+#define FIG_WIDE_WORD(word, field)                                                                 \
+    __shfl_sync(0xffffffffu, word, (int32_t)(offsetof(fig_strips_item, field) / sizeof(int32_t)))
+
+/* Describes how boxes make up the tiles of a launch. */
+struct fig_wide_boxes {
+    int32_t tokens;    /* tokens of a box */
+    int32_t per_tile;  /* boxes of a tile */
+    int32_t is_column; /* 1: a box has one column and at most 4 tokens */
+    /* steps in a map's coordinates, from head to head and from page to page */
+    int32_t columns_of_head, pages_of_page;
+};
+
+template <class form>
+static __device__ __forceinline__ fig_wide_boxes
+fig_wide_boxes_of(const fig_prompt_attention_params &p) {
+    fig_wide_boxes boxes;
+    const int32_t is_adjacent = fig_wide_is_adjacent(p.k_cache_strides.head, p.kv_heads, form::DIM);
+    boxes.tokens = fig_wide_box(p.page_size, form::DIM);
+    boxes.is_column = boxes.tokens < FIG_WIDE_BLOCK;
+    boxes.per_tile = form::TILE / boxes.tokens * (boxes.is_column ? form::COLUMNS : 1);
+    boxes.columns_of_head = is_adjacent ? form::COLUMNS : 0;
+    boxes.pages_of_page = is_adjacent ? 1 : p.kv_heads;
+    return boxes;
+}
+
+/* Describes an item for the filling warp. */
+struct fig_wide_source {
+    const int32_t *pages;   /* the sequence's page numbers */
+    int32_t head, low, end; /* no query sees tokens outside [low, end) */
+};
+
+/* Returns the page of box `box` of the tile at `token`, or -1 if the box reads as zeros. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_wide_page_of(const fig_prompt_attention_params &p,
+                                                           const fig_wide_boxes &boxes,
+                                                           const fig_wide_source &source,
+                                                           int32_t token, int32_t box) {
+    const int32_t at = token + (boxes.is_column ? box / form::COLUMNS : box) * boxes.tokens;
+    if (box >= boxes.per_tile || at >= source.end || at + boxes.tokens <= source.low) return -1;
+    return source.pages[at / p.page_size];
+}
+
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_send(const fig_prompt_attention_params &p, const fig_wide_boxes &boxes,
+              const fig_wide_source &source, int32_t token, int32_t box, int32_t page,
+              const fig_tensor_map *map, int64_t pages, uint32_t to, const uint64_t *barrier) {
+    const int32_t number = boxes.is_column ? box / form::COLUMNS : box;
+    const int32_t column = boxes.is_column ? box % form::COLUMNS : 0;
+    const int32_t in_tile = number * boxes.tokens, in_page = (token + in_tile) % p.page_size;
+    fig_wide_box_place place;
+    if (box >= boxes.per_tile) return;
+    if (page != -1) {
+        if (page < 0 || page >= pages) page = 0;
+        page = page * boxes.pages_of_page + (boxes.pages_of_page > 1 ? source.head : 0);
+    }
+    place.page = page;
+    place.column = source.head * boxes.columns_of_head + column;
+    place.block = boxes.is_column ? 0 : in_page / FIG_WIDE_BLOCK;
+    place.token = boxes.is_column ? in_page : 0;
+    to += (uint32_t)(in_tile / FIG_WIDE_BLOCK * form::COLUMNS + column) * form::BLOCK +
+          (uint32_t)(in_tile % FIG_WIDE_BLOCK) * form::COLUMN;
+    fig_wide_box_send(to, map, place, barrier);
+}
+
+/* Sends one side of a tile. `page` is the page of the lane's first box. Only small pages give a
+ * lane further boxes, whose pages this function looks up itself. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_send_side(const fig_prompt_attention_params &p, const fig_wide_boxes &boxes,
+                   const fig_wide_source &source, int32_t token, int32_t page, int32_t is_v,
+                   uint32_t to, const uint64_t *barrier) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const fig_tensor_map *map = is_v ? &p.v_map : &p.k_map;
+    const int64_t pages = is_v ? p.v_pages : p.k_pages;
+    if (lane == 0) fig_wide_expect(barrier, form::SIDE);
+    __syncwarp();
+    fig_wide_send<form>(p, boxes, source, token, lane, page, map, pages, to, barrier);
+#pragma unroll 1
+    for (int32_t box = lane + FIG_BLOCK_WARP; box < boxes.per_tile; box += FIG_BLOCK_WARP)
+        fig_wide_send<form>(p, boxes, source, token, box,
+                            fig_wide_page_of<form>(p, boxes, source, token, box), map, pages, to,
+                            barrier);
+    __syncwarp();
+}
+
+/* Fills the ring with the tiles of the worker's items. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_attention_params &p,
+                                                           const fig_wide_memory<form> &memory,
+                                                           const fig_wide_stretch &stretch) {
+    const fig_strips_item *items = stretch.items;
+    const fig_wide_boxes boxes = fig_wide_boxes_of<form>(p);
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, end = stretch.end;
+    int32_t item = stretch.item, has_waited = !fig_wide_is_early(p),
+            word = fig_wide_item_word(items, item, end);
+    fig_wide_turn turn = {0, 1}; /* the ring is empty */
+#pragma unroll 1
+    for (; item < end; item++) {
+        const int32_t next = fig_wide_item_word(items, item + 1, end);
+        const int32_t limit = FIG_WIDE_WORD(word, limit), flags = FIG_WIDE_WORD(word, flags);
+        const int32_t fresh = FIG_WIDE_WORD(word, fresh), tiles = FIG_WIDE_WORD(word, tiles);
+        const int32_t sequence = FIG_WIDE_WORD(word, sequence);
+        int32_t token = FIG_WIDE_WORD(word, tile) * form::TILE;
+        fig_wide_source source;
+        source.pages = p.page_table + sequence * p.table_stride;
+        source.head = FIG_WIDE_WORD(word, head);
+        source.end = FIG_WIDE_WORD(word, end);
+        source.low = FIG_WIDE_WORD(word, first_token);
+        if (p.window > 0 && flags & FIG_STRIPS_IS_CAUSAL && limit + 1 - p.window > source.low)
+            source.low = limit + 1 - p.window;
+        /* Page of the lane's first box of this tile, and of the next tile. */
+        int32_t page = fig_wide_page_of<form>(p, boxes, source, token, lane);
+        int32_t ahead = fig_wide_page_of<form>(p, boxes, source, token + form::TILE, lane);
+#pragma unroll 1
+        for (int32_t t = 0; t < tiles; t++, token += form::TILE) {
+            if (!has_waited && token + form::TILE > fresh) {
+                fig_block_wait();
+                has_waited = 1;
+            }
+            const int32_t later =
+                fig_wide_page_of<form>(p, boxes, source, token + 2 * form::TILE, lane);
+            fig_wide_wait(&memory.state->k_empty[turn.stage], turn.phase);
+            fig_wide_send_side<form>(p, boxes, source, token, page, 0,
+                                     fig_wide_k<form>(memory, turn.stage),
+                                     &memory.state->k_full[turn.stage]);
+            fig_wide_wait(&memory.state->v_empty[turn.stage], turn.phase);
+            fig_wide_send_side<form>(p, boxes, source, token, page, 1,
+                                     fig_wide_v<form>(memory, turn.stage),
+                                     &memory.state->v_full[turn.stage]);
+            page = ahead;
+            ahead = later;
+            fig_wide_advance<form>(&turn);
+        }
+        word = next;
+    }
+}
+
+/* Sends the queries of one warpgroup. If the strip is not full, also sends queries of tokens after
+ * the strip; their results are discarded. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attention_params &p,
+                                                       uint32_t to, int32_t head, int32_t query,
+                                                       const uint64_t *barrier) {
+    const int32_t ratio = p.ratio;
+    fig_wide_expect(barrier, (uint32_t)(p.half * ratio * form::COLUMNS * form::COLUMN));
+#pragma unroll 1
+    for (int32_t column = 0; column < form::COLUMNS; column++)
+        asm volatile(
+            "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+            " [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to + (uint32_t)column * form::Q_COLUMN),
+            "l"(&p.q_map), "r"(0), "r"(head * ratio), "r"(query), "r"(column),
+            "r"(fig_fragment_shared(barrier))
+            : "memory");
+}
+
+/* Loads the queries of one warpgroup from the tokens of members, as the copy engine would lay them
+ * out. All lanes of the warp take part. A vector that does not exist becomes zeros. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t head,
+                  const fig_strips_member *members, int32_t queries, const uint64_t *barrier) {
+    const int32_t pieces = form::DIM / 8, of_column = form::COLUMN / 16; /* of 16 bytes */
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, ratio = p.ratio;
+    const int32_t count = fig_size_min(queries, p.half) * ratio;
+#pragma unroll 4
+    for (int32_t i = lane; i < FIG_STRIPS_HALF * pieces; i += FIG_BLOCK_WARP) {
+        const int32_t vector = i / pieces, piece = i % pieces, query = vector / ratio;
+        uint4 value = make_uint4(0, 0, 0, 0);
+        if (vector < count) {
+            const int64_t at = members[query].query * p.q_strides.row +
+                               (head * ratio + vector - query * ratio) * p.q_strides.head +
+                               piece * 8;
+            value = *(const uint4 *)((const uint16_t *)p.q + at);
+        }
+        /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
+        uint32_t place = (uint32_t)(vector * form::COLUMN + piece % of_column * 16);
+        place ^= (place >> 7 & (uint32_t)(of_column - 1)) << 4;
+        place += (uint32_t)(piece / of_column) * form::Q_COLUMN;
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(value.x),
+                     "r"(value.y), "r"(value.z), "r"(value.w)
+                     : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* products read by that proxy */
+    __syncwarp();
+    if (lane == 0) fig_ring_arrive(fig_fragment_shared(barrier));
+}
+
+/* Sends the notes and the queries of the worker's items, then the note that ends the work. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_feed_queries(const fig_prompt_attention_params &p,
+                                                             const fig_wide_memory<form> &memory,
+                                                             const fig_wide_stretch &stretch) {
+    const fig_strips_item *items = stretch.items;
+    const int32_t half = p.half, end = stretch.end;
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    int32_t item = stretch.item;
+    int32_t word = fig_wide_item_word(items, item, end);
+    uint32_t phase = 1;
+    if (fig_wide_is_early(p)) fig_block_wait();
+#pragma unroll 1
+    for (; item <= end; item++, phase ^= 1) {
+        const int32_t next = fig_wide_item_word(items, item + 1, end);
+        const int32_t flags = item < end ? FIG_WIDE_WORD(word, flags) : FIG_WIDE_END;
+        const int32_t query = FIG_WIDE_WORD(word, query), head = FIG_WIDE_WORD(word, head);
+        const int32_t member = FIG_WIDE_WORD(word, member);
+        const int32_t queries = FIG_WIDE_WORD(word, queries);
+        const int32_t field = offsetof(fig_strips_item, flags) / sizeof(int32_t);
+#pragma unroll 1
+        for (int32_t group = 0; group < FIG_WIDE_GROUPS; group++) {
+            const int32_t is_lone = flags & FIG_STRIPS_LONE;
+            const int32_t is_idle =
+                item == end || (is_lone && group != ((flags & FIG_STRIPS_SECOND) != 0));
+            fig_wide_wait(&memory.state->q_empty[group], phase);
+            if (lane < (int32_t)(sizeof(fig_strips_item) / sizeof(int32_t)))
+                ((volatile int32_t *)&memory.state->notes[group])[lane] =
+                    lane == field ? flags : word;
+            __syncwarp();
+            if (flags & FIG_STRIPS_IS_SHARED && !is_idle) {
+                const int32_t before = is_lone ? 0 : group * half;
+                fig_wide_gather_q<form>(p, fig_wide_q<form>(memory, group), head,
+                                        fig_strips_members(fig_params_strips(&p)) + member + before,
+                                        queries - before, &memory.state->q_full[group]);
+            } else if (lane == 0) {
+                if (is_idle) {
+                    fig_ring_arrive(fig_fragment_shared(&memory.state->q_full[group]));
+                } else {
+                    fig_wide_send_q<form>(p, fig_wide_q<form>(memory, group), head,
+                                          query + (is_lone ? 0 : group * half),
+                                          &memory.state->q_full[group]);
+                }
+            }
+            __syncwarp();
+        }
+        word = next;
+    }
+}
+
+#endif
+#endif

@@ -1,0 +1,338 @@
+/* wide_leave.cuh: writes the state of a warpgroup's vectors to out or to a partial.
+ *
+ * The pieces of a strip that is cut are merged in pairs. Whichever warp finishes last merges, so no
+ * warp ever waits for another. Each pair has a counter for each set of 16 vectors; the counter
+ * names the piece whose partial is ready. The results of a vector in shared strips lie in slots;
+ * the last of them merges all. Invariant: the bits of a merged vector do not depend on which warp
+ * merges. */
+#ifndef FIG_KERNELS_WIDE_LEAVE_CUH
+#define FIG_KERNELS_WIDE_LEAVE_CUH
+
+#include "kernels/attention/logit.h"
+#include "kernels/wide/wide_ring.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Stands for the greatest logit of no tokens. It is finite, so its difference to itself is 0. */
+#define FIG_WIDE_NONE (-1e30f)
+#define FIG_WIDE_MINUS_INFINITY __int_as_float((int32_t)0xff800000u)
+
+/* Locates the 64 vectors of a warpgroup's part of an item. */
+struct fig_wide_way {
+    int32_t query, head; /* of the first vector; ~query is a member if the strip is shared */
+    int32_t first;       /* the first vector's number in the strip */
+    int32_t count;       /* vectors that exist, at most 64 */
+    int32_t strip;       /* vectors of the strip */
+    int32_t piece, pieces;
+    int32_t first_partial, counter; /* the strip's first partial; the warp's counter */
+};
+
+static __device__ __forceinline__ float fig_wide_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+template <int32_t DTYPE>
+static __device__ __forceinline__ uint32_t fig_wide_pack(float low, float high) {
+    uint32_t word;
+    if (DTYPE == FIG_BF16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+/* Holds the factor that turns a vector's sums into its result, the LSE, and the destination. */
+struct fig_wide_result {
+    float scale, lse;
+    int64_t at; /* element of out */
+};
+
+/* Returns the result of a vector and writes its LSE. Of the lanes that hold the vector, only lane 0
+ * writes. */
+static __device__ __forceinline__ fig_wide_result
+fig_wide_result_of(const fig_prompt_attention_params &p, int64_t row, int32_t head, float greatest,
+                   float weights, int32_t lane) {
+    fig_wide_result result;
+    float shrink = 1.0f;
+    if (p.sinks != NULL) {
+        const float sink = p.sinks[head] * FIG_NUMERIC_LOG2_E, before = greatest;
+        greatest = fmaxf(greatest, sink);
+        shrink = fig_wide_exp2(before - greatest);
+        weights = weights * shrink + fig_wide_exp2(sink - greatest);
+    }
+    result.scale = weights > 0.0f ? __fdividef(shrink, weights) : 0.0f;
+    result.at = row * p.out_strides.row + head * p.out_strides.head;
+    result.lse = weights > 0.0f ? greatest + __log2f(weights) : FIG_WIDE_MINUS_INFINITY;
+    if (p.lse != NULL && lane == 0) p.lse[row * p.lse_stride + head] = result.lse;
+    return result;
+}
+
+/* ---- Merges */
+
+/* Merges the partial of another piece into the warp's sums. That partial may already stand for
+ * several pieces. The products and their order follow the line, whether the warp has the left or
+ * the right side. Each side has its own loop: a choice per sum would need more registers than the
+ * sums of 256 dims leave. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_merge(const fig_prompt_attention_params &p, const fig_wide_way &way, int32_t piece,
+               float (&sums)[form::DIM / 2], float (&greatest)[2], float (&weights)[2], int32_t row,
+               int32_t quad) {
+    const int32_t is_left = way.piece < piece;
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        const int32_t vector = row + 8 * h;
+        if (vector >= way.count) continue;
+        const int64_t at = way.first_partial + (int64_t)piece * way.strip + way.first + vector;
+        const float2 *from = (const float2 *)(p.partials + at * form::DIM) + quad;
+        const float2 state = __ldcg((const float2 *)p.sums + at);
+        const float most = fmaxf(greatest[h], state.x);
+        const float own = fig_wide_exp2(greatest[h] - most);
+        const float other = fig_wide_exp2(state.x - most);
+        const float left = is_left ? own : other, right = is_left ? other : own;
+        if (is_left) {
+#pragma unroll
+            for (int32_t j = 0; j < form::DIM / 8; j++) {
+                const float2 theirs = __ldcg(from + 4 * j);
+                float &x = sums[4 * j + 2 * h], &y = sums[4 * j + 2 * h + 1];
+                x = __fmaf_rn(theirs.x, other, __fmul_rn(x, own));
+                y = __fmaf_rn(theirs.y, other, __fmul_rn(y, own));
+            }
+        } else {
+#pragma unroll
+            for (int32_t j = 0; j < form::DIM / 8; j++) {
+                const float2 theirs = __ldcg(from + 4 * j);
+                float &x = sums[4 * j + 2 * h], &y = sums[4 * j + 2 * h + 1];
+                x = __fmaf_rn(x, own, __fmul_rn(theirs.x, other));
+                y = __fmaf_rn(y, own, __fmul_rn(theirs.y, other));
+            }
+        }
+        const float a = is_left ? weights[h] : state.y, b = is_left ? state.y : weights[h];
+        weights[h] = __fmaf_rn(b, right, __fmul_rn(a, left));
+        greatest[h] = most;
+    }
+}
+
+/* Writes the warp's sums to the partial of its piece. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_store(const fig_prompt_attention_params &p, const fig_wide_way &way,
+               const float (&sums)[form::DIM / 2], const float (&greatest)[2],
+               const float (&weights)[2], int32_t row, int32_t quad) {
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        const int32_t vector = row + 8 * h;
+        if (vector >= way.count) continue;
+        const int64_t at = way.first_partial + (int64_t)way.piece * way.strip + way.first + vector;
+        float2 *to = (float2 *)(p.partials + at * form::DIM) + quad;
+#pragma unroll
+        for (int32_t j = 0; j < form::DIM / 8; j++)
+            __stcg(to + 4 * j, make_float2(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]));
+        if (quad == 0) __stcg((float2 *)p.sums + at, make_float2(greatest[h], weights[h]));
+    }
+}
+
+/* Returns the piece whose partial the counter names, or -1. Lane 0 reads the counter for the warp;
+ * the fence orders that read before reads of the partial. */
+static __device__ __forceinline__ int32_t fig_wide_look(uint32_t *counter, int32_t lane) {
+    uint32_t seen = 0;
+    if (lane == 0) {
+        seen = *(volatile uint32_t *)counter;
+        __threadfence();
+    }
+    return (int32_t)__shfl_sync(0xffffffffu, seen, 0) - 1;
+}
+
+/* Stores the warp's piece in the counter. Returns the piece that another warp stored before, or -1.
+ * The fences order accesses to partials before and after the exchange. */
+static __device__ __forceinline__ int32_t fig_wide_name(uint32_t *counter, int32_t piece,
+                                                        int32_t lane) {
+    uint32_t seen = 0;
+    __syncwarp();
+    if (lane == 0) {
+        __threadfence();
+        seen = atomicExch(counter, (uint32_t)piece + 1);
+        __threadfence();
+    }
+    return (int32_t)__shfl_sync(0xffffffffu, seen, 0) - 1;
+}
+
+/* Merges the pieces of the warp's 16 vectors as a binary tree over the line: [0, 1], [2, 3], then
+ * [0 .. 3], and so on. A node has two sides. The warp that finishes its side first writes a partial
+ * and stops; the warp of the other side merges the partial and goes on. A node's number is the
+ * first piece of its right side. Returns 1 if the warp has the sums of all pieces. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_wide_climb(const fig_prompt_attention_params &p,
+                                                         const fig_wide_way &way,
+                                                         float (&sums)[form::DIM / 2],
+                                                         float (&greatest)[2], float (&weights)[2],
+                                                         int32_t row, int32_t quad, int32_t lane) {
+#pragma unroll 1
+    for (int32_t level = 0; 1 << level < way.pieces; level++) {
+        const int32_t node = (way.piece >> level | 1) << level;
+        if (node >= way.pieces) continue; /* the other side is empty */
+        uint32_t *counter = p.counters + way.counter + node * FIG_STRIPS_ARRIVALS;
+        int32_t other = fig_wide_look(counter, lane);
+        if (other < 0) {
+            fig_wide_store<form>(p, way, sums, greatest, weights, row, quad);
+            other = fig_wide_name(counter, way.piece, lane);
+            if (other < 0) return 0;
+        }
+        if (lane == 0) *counter = 0;
+        fig_wide_merge<form>(p, way, other, sums, greatest, weights, row, quad);
+    }
+    return 1;
+}
+
+/* ---- Results */
+
+/* Adds up the weights that the four threads of a row hold. */
+static __device__ __forceinline__ void fig_wide_add_weights(float (&weights)[2]) {
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        weights[h] += __shfl_xor_sync(0xffffffffu, weights[h], 1);
+        weights[h] += __shfl_xor_sync(0xffffffffu, weights[h], 2);
+    }
+}
+
+/* Writes the warpgroup's vectors to out. A thread holds two rows, `row` and row + 8, at columns
+ * 2 * quad + 8 * j. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_write(const fig_prompt_attention_params &p, const fig_wide_way &way,
+               const float (&sums)[form::DIM / 2], const float (&greatest)[2],
+               const float (&weights)[2], int32_t row, int32_t quad) {
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        const int32_t vector = row + 8 * h;
+        if (vector >= way.count) continue;
+        const int32_t query = vector / p.ratio;
+        const int32_t head = way.head * p.ratio + vector - query * p.ratio;
+        const fig_wide_result result =
+            fig_wide_result_of(p, way.query + query, head, greatest[h], weights[h], quad);
+        uint32_t *to = (uint32_t *)((uint16_t *)p.out + result.at) + quad;
+#pragma unroll
+        for (int32_t j = 0; j < form::DIM / 8; j++)
+            to[4 * j] = fig_wide_pack<form::TYPE>(sums[4 * j + 2 * h] * result.scale,
+                                                  sums[4 * j + 2 * h + 1] * result.scale);
+    }
+}
+
+/* ---- Slots */
+
+/* A vector of a shared strip: the results of its query token and q head. */
+struct fig_wide_slots {
+    const fig_strips_head *head;
+    const fig_strips_member *member;
+    int32_t q_head;
+};
+
+static __device__ __forceinline__ fig_wide_slots
+fig_wide_slots_of(const fig_prompt_attention_params &p, const fig_wide_way &way, int32_t vector) {
+    const int32_t query = vector / p.ratio;
+    fig_wide_slots slots;
+    slots.head = (const fig_strips_head *)(const void *)fig_params_strips(&p);
+    slots.member = fig_strips_members(fig_params_strips(&p)) + ~way.query + query;
+    slots.q_head = way.head * p.ratio + vector - query * p.ratio;
+    return slots;
+}
+
+/* Counts the result of a vector. Returns 1 if it was the last one. */
+static __device__ __forceinline__ int32_t fig_wide_count_slot(const fig_prompt_attention_params &p,
+                                                              const fig_wide_slots &slots) {
+    uint32_t *counter =
+        p.counters + fig_strips_slot_counter(slots.head, slots.member, slots.q_head);
+    __threadfence();
+    const int32_t is_last = atomicAdd(counter, 1u) == (uint32_t)slots.member->slots - 1;
+    __threadfence();
+    if (is_last) *counter = 0;
+    return is_last;
+}
+
+/* Merges all results of the thread's vector, in the order of their slots, and writes them to out if
+ * is_last. Four threads have the vector. All lanes of the warp run the same loops: after a loop
+ * that only some lanes run, products would not overlap. The warp's sums lie in slots by then, so
+ * their registers are free. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_merge_slots(const fig_prompt_attention_params &p,
+                                                            const fig_wide_slots &slots,
+                                                            int32_t is_last, int32_t quad) {
+    constexpr int32_t PAIRS = form::DIM / 8, CHUNK = PAIRS < 16 ? PAIRS : 16;
+    const int32_t last = is_last ? slots.member->slots - 1 : 0;
+    const int32_t most_slots = (int32_t)__reduce_max_sync(0xffffffffu, (uint32_t)last) + 1;
+    float greatest = FIG_WIDE_NONE, weights = 0.0f;
+#pragma unroll 1
+    for (int32_t slot = 0; slot < most_slots; slot++) {
+        const int64_t at =
+            fig_strips_slot(slots.head, slots.member, fig_size_min(slot, last), slots.q_head);
+        const float2 state = __ldcg((const float2 *)p.sums + at);
+        const float most = fmaxf(greatest, state.x);
+        const float own = slot <= last ? fig_wide_exp2(state.x - most) : 0.0f;
+        weights = __fmaf_rn(state.y, own, __fmul_rn(weights, fig_wide_exp2(greatest - most)));
+        greatest = most;
+    }
+    const fig_wide_result result = fig_wide_result_of(p, slots.member->query, slots.q_head,
+                                                      greatest, weights, is_last ? quad : -1);
+#pragma unroll 1
+    for (int32_t chunk = 0; chunk < PAIRS; chunk += CHUNK) {
+        float2 sums[CHUNK] = {};
+#pragma unroll 1
+        for (int32_t slot = 0; slot < most_slots; slot++) {
+            const int64_t at =
+                fig_strips_slot(slots.head, slots.member, fig_size_min(slot, last), slots.q_head);
+            const float2 *from = (const float2 *)(p.partials + at * form::DIM) + 4 * chunk + quad;
+            const float logit = __ldcg(p.sums + at * 2);
+            const float own = slot <= last ? fig_wide_exp2(logit - greatest) : 0.0f;
+#pragma unroll
+            for (int32_t j = 0; j < CHUNK; j++) {
+                const float2 loaded = __ldcg(from + 4 * j);
+                sums[j].x = __fmaf_rn(loaded.x, own, sums[j].x);
+                sums[j].y = __fmaf_rn(loaded.y, own, sums[j].y);
+            }
+        }
+        if (!is_last) continue;
+        uint32_t *to = (uint32_t *)((uint16_t *)p.out + result.at) + 4 * chunk + quad;
+#pragma unroll
+        for (int32_t j = 0; j < CHUNK; j++)
+            to[4 * j] =
+                fig_wide_pack<form::TYPE>(sums[j].x * result.scale, sums[j].y * result.scale);
+    }
+}
+
+/* Leaves the results of a warp's vectors of a shared strip in their slots. Four threads hold a
+ * vector; if its result is the last one, they merge all of its slots. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &way,
+                     const float (&sums)[form::DIM / 2], const float (&greatest)[2],
+                     const float (&weights)[2], int32_t row, int32_t quad, int32_t lane) {
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        const int32_t vector = row + 8 * h;
+        if (vector >= way.count) continue;
+        const fig_wide_slots slots = fig_wide_slots_of(p, way, vector);
+        const int64_t at =
+            fig_strips_slot(slots.head, slots.member, slots.member->slot, slots.q_head);
+        float2 *to = (float2 *)(p.partials + at * form::DIM) + quad;
+#pragma unroll
+        for (int32_t j = 0; j < form::DIM / 8; j++)
+            __stcg(to + 4 * j, make_float2(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]));
+        if (quad == 0) __stcg((float2 *)p.sums + at, make_float2(greatest[h], weights[h]));
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int32_t h = 0; h < 2; h++) {
+        const int32_t vector = row + 8 * h;
+        const fig_wide_slots slots = fig_wide_slots_of(p, way, vector < way.count ? vector : 0);
+        int32_t is_last = 0;
+        if (vector < way.count && quad == 0) is_last = fig_wide_count_slot(p, slots);
+        is_last = __shfl_sync(0xffffffffu, is_last, lane & ~3);
+        if (__any_sync(0xffffffffu, is_last)) fig_wide_merge_slots<form>(p, slots, is_last, quad);
+        __syncwarp();
+    }
+}
+
+#endif
+#endif

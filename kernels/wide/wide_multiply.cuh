@@ -1,0 +1,460 @@
+/* wide_multiply.cuh: multiplies 64 query vectors by the tiles of all items, in one warpgroup.
+ *
+ * One loop runs over the tiles of all items. It issues the product of a tile with K together with
+ * the product of the previous tile with V, even if the previous tile belongs to another item. That
+ * item's sums are then written while the other warpgroup uses the tensor cores. The two warpgroups
+ * take turns on the tensor cores, so the exponentials of one run beside the products of the other:
+ *
+ *     warpgroup 0   Q K1, W0 V0 |  softmax of 1  | Q K2, W1 V1 | ...
+ *     warpgroup 1   softmax     |  Q K1, W0 V0   | softmax     | ...
+ *
+ * Sums are rescaled only if a row's greatest logit grows by more than a factor of 2^8, and only
+ * the row's own logits decide that. Weights are rounded to the cache's type for their product with
+ * V.
+ *
+ * Invariant: the bits of a row depend on its own queries, its tokens and where its strip is cut,
+ * and on no other row of the tile. Premise: V is finite for all tokens of a sequence, because V of
+ * a token that a query does not see is multiplied by 0. Past the end of the sequence any bytes may
+ * lie. */
+#ifndef FIG_KERNELS_WIDE_MULTIPLY_CUH
+#define FIG_KERNELS_WIDE_MULTIPLY_CUH
+
+#include "kernels/wide/wide_leave.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Named barriers: the turns at the tensor cores, and the threads of each warpgroup. */
+enum { FIG_WIDE_TURNS = 1, FIG_WIDE_OWN = 3 };
+#define FIG_WIDE_GROWTH 8.0f /* in powers of two; weights up to 2^8 lose nothing in f32 sums */
+
+/* Holds the tokens [low, high] that each of the thread's two rows sees. */
+struct fig_wide_sight {
+    int32_t low[2], high[2];
+};
+
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_product_k(float (&logits)[form::TILE / 2], const uint32_t *q, uint32_t q_at, uint32_t k) {
+    constexpr int32_t STEPS = form::COLUMN / 32; /* steps of 16 dims in a column */
+    const uint64_t left = fig_wgmma_matrix(q_at, form::COLUMN, form::BLOCK, 16);
+    const uint64_t right = fig_wgmma_matrix(k, form::COLUMN, form::COLUMNS * form::BLOCK, 16);
+#pragma unroll
+    for (int32_t i = 0; i < form::DIM / 16; i++) {
+        const int32_t column = i / STEPS, within = i % STEPS * 32;
+        const uint64_t at = right + (uint64_t)((column * form::BLOCK + within) / 16);
+        if constexpr (form::HOLDS_QUERIES)
+            fig_wgmma_along_r(typename form::tag(), logits, q + 4 * i, at, i > 0);
+        else
+            fig_wgmma_along(typename form::tag(), logits,
+                            left + (uint64_t)((column * form::Q_COLUMN + within) / 16), at, i > 0);
+    }
+}
+
+template <class form>
+static __device__ __forceinline__ void fig_wide_product_v(float (&sums)[form::DIM / 2],
+                                                          const uint32_t *weights, uint32_t v,
+                                                          int32_t is_sum) {
+    constexpr int32_t STEP = 2 * form::COLUMNS * form::BLOCK; /* bytes of 16 tokens */
+    const uint64_t right =
+        fig_wgmma_matrix(v, form::COLUMN, form::COLUMNS * form::BLOCK, form::BLOCK);
+#pragma unroll
+    for (int32_t i = 0; i < form::TILE / 16; i++)
+        fig_wgmma_across(typename form::tag(), sums, weights + 4 * i,
+                         right + (uint64_t)(i * STEP / 16), i > 0 ? 1 : is_sum);
+}
+
+/* Loads the warp's 16 rows of queries into registers. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_load_q(uint32_t *q, uint32_t q_at, int32_t warp,
+                                                       int32_t lane) {
+    constexpr int32_t STEPS = form::COLUMN / 32;
+    const int32_t row = warp * 16 + (lane & 15);
+    const int32_t turned = form::COLUMN == 128 ? row & 7 : row >> 1 & 3; /* the swizzle */
+#pragma unroll
+    for (int32_t i = 0; i < form::DIM / 16; i++) {
+        const int32_t chunk = (2 * (i % STEPS) + (lane >> 4)) ^ turned;
+        uint32_t to[4];
+        fig_fragment_load(
+            to, q_at + (uint32_t)(i / STEPS * form::Q_COLUMN + row * form::COLUMN + chunk * 16));
+#pragma unroll
+        for (int32_t j = 0; j < 4; j++)
+            q[4 * i + j] = to[j];
+    }
+}
+
+/* Sets the logits of tokens that a row does not see to -inf. token: the token of the thread's first
+ * column. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_mask(float (&logits)[form::TILE / 2],
+                                                     const fig_wide_sight &sight, int32_t token) {
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        const int32_t low = sight.low[h] - token, high = sight.high[h] - token;
+#pragma unroll
+        for (int32_t j = 0; j < form::TILE / 8; j++)
+#pragma unroll
+            for (int32_t e = 0; e < 2; e++)
+                if (8 * j + e > high || 8 * j + e < low)
+                    logits[4 * j + 2 * h + e] = FIG_WIDE_MINUS_INFINITY;
+    }
+}
+
+/* Replaces each logit x by cap * tanh(x / cap), in base 2. rate: 2 * log2(e) / cap, times the
+ * factor that turns a product into a logit. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_cap(float (&logits)[form::TILE / 2], float rate,
+                                                    float cap) {
+#pragma unroll
+    for (int32_t i = 0; i < form::TILE / 2; i++) {
+        const float power = fig_wide_exp2(logits[i] * rate);
+        logits[i] = cap - __fdividef(2.0f * cap, power + 1.0f);
+    }
+}
+
+/* Turns products into weights relative to the row's greatest logit so far. Returns 1 if some row of
+ * the warp must scale its sums by `shrink`. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::TILE / 2],
+                                                         float (&greatest)[2], float (&weights)[2],
+                                                         float (&shrink)[2], float scale) {
+    float most[2] = {logits[0], logits[2]}, sums[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+    int32_t grows = 0;
+#pragma unroll
+    for (int32_t j = 0; j < form::TILE / 8; j++) {
+        most[0] = fmaxf(most[0], fmaxf(logits[4 * j], logits[4 * j + 1]));
+        most[1] = fmaxf(most[1], fmaxf(logits[4 * j + 2], logits[4 * j + 3]));
+    }
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
+        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2)) * scale;
+        grows |= most[h] > greatest[h] + FIG_WIDE_GROWTH;
+    }
+    grows = __any_sync(0xffffffffu, grows);
+    if (grows) {
+#pragma unroll
+        for (int32_t h = 0; h < 2; h++) {
+            const float next = most[h] > greatest[h] + FIG_WIDE_GROWTH ? most[h] : greatest[h];
+            shrink[h] = fig_wide_exp2(greatest[h] - next);
+            weights[h] *= shrink[h];
+            greatest[h] = next;
+        }
+    }
+    const float low = greatest[0], high = greatest[1];
+#pragma unroll
+    for (int32_t j = 0; j < form::TILE / 8; j++) {
+        logits[4 * j] = fig_wide_exp2(fmaf(logits[4 * j], scale, -low));
+        logits[4 * j + 1] = fig_wide_exp2(fmaf(logits[4 * j + 1], scale, -low));
+        logits[4 * j + 2] = fig_wide_exp2(fmaf(logits[4 * j + 2], scale, -high));
+        logits[4 * j + 3] = fig_wide_exp2(fmaf(logits[4 * j + 3], scale, -high));
+        sums[0][0] += logits[4 * j];
+        sums[0][1] += logits[4 * j + 1];
+        sums[1][0] += logits[4 * j + 2];
+        sums[1][1] += logits[4 * j + 3];
+    }
+    weights[0] += sums[0][0] + sums[0][1];
+    weights[1] += sums[1][0] + sums[1][1];
+    return grows;
+}
+
+/* Overwrites V past the end of a sequence, from row `from` of a tile on, with zeros. Any bytes may
+ * lie there, and their product with a weight of 0 must be 0. Both warpgroups write the zeros. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_clear(uint32_t v, int32_t from, int32_t thread,
+                                                      int32_t group) {
+    constexpr int32_t CHUNKS = form::COLUMN / 16; /* chunks of a token in a column */
+#pragma unroll 1
+    for (int32_t i = thread; i < (form::TILE - from) * form::COLUMNS * CHUNKS; i += 128) {
+        const int32_t row = from + i / (form::COLUMNS * CHUNKS), of = i % (form::COLUMNS * CHUNKS);
+        const uint32_t at =
+            v + (uint32_t)((row / FIG_WIDE_BLOCK * form::COLUMNS + of / CHUNKS) * form::BLOCK +
+                           row % FIG_WIDE_BLOCK * form::COLUMN + of % CHUNKS * 16);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fig_ring_meet(FIG_WIDE_OWN + group, 128);
+}
+
+/* Releases, without reading them, the tiles of an item that only the other warpgroup processes. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_skip(const fig_wide_memory<form> &memory,
+                                                     int32_t tiles, fig_wide_turn *turn) {
+#pragma unroll 1
+    for (int32_t t = 0; t < tiles; t++) {
+        fig_wide_wait(&memory.state->k_full[turn->stage], turn->phase);
+        fig_wide_release(&memory.state->k_empty[turn->stage]);
+        fig_wide_wait(&memory.state->v_full[turn->stage], turn->phase);
+        fig_wide_release(&memory.state->v_empty[turn->stage]);
+        fig_wide_advance<form>(turn);
+    }
+}
+
+/* Reads the note of the next item. */
+template <class form>
+static __device__ __forceinline__ fig_strips_item
+fig_wide_read_note(const fig_wide_memory<form> &memory, int32_t group) {
+    const int4 *from = (const int4 *)&memory.state->notes[group];
+    fig_strips_item item;
+#pragma unroll
+    for (int32_t i = 0; i < (int32_t)(sizeof item / sizeof(int4)); i++)
+        ((int4 *)&item)[i] = from[i];
+    item.tile = fig_wide_same(item.tile);
+    item.tiles = fig_wide_same(item.tiles);
+    item.flags = fig_wide_same(item.flags);
+    item.limit = fig_wide_same(item.limit);
+    item.queries = fig_wide_same(item.queries);
+    item.first_token = fig_wide_same(item.first_token);
+    item.end = fig_wide_same(item.end);
+    return item;
+}
+
+/* before: number of the strip's queries that precede those of the warpgroup. */
+static __device__ __forceinline__ fig_wide_way fig_wide_way_of(const fig_prompt_attention_params &p,
+                                                               const fig_strips_item &item,
+                                                               int32_t before, int32_t warp) {
+    fig_wide_way way;
+    way.query = fig_wide_same(item.flags & FIG_STRIPS_IS_SHARED ? ~(item.member + before)
+                                                                : item.query + before);
+    way.head = item.head;
+    way.first = before * p.ratio;
+    way.count = fig_size_min(item.queries - before, p.half) * p.ratio;
+    way.strip = item.queries * p.ratio;
+    way.pieces = item.pieces;
+    way.piece = item.pieces > 1 ? (item.partial - item.first_partial) / way.strip : 0;
+    way.first_partial = item.first_partial;
+    way.counter = item.counter + (before > 0 ? FIG_STRIPS_ARRIVALS / 2 : 0) + warp;
+    return way;
+}
+
+/* Returns the tokens that the thread's rows see. before: as in fig_wide_way_of(). */
+static __device__ __forceinline__ fig_wide_sight fig_wide_sight_of(const fig_strips_item &item,
+                                                                   int32_t window, int32_t ratio,
+                                                                   int32_t before, int32_t row) {
+    fig_wide_sight sight;
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        sight.high[h] = fig_strips_limit(&item, before + (row + 8 * h) / ratio);
+        sight.low[h] = fig_strips_floor(&item, window, sight.high[h]);
+        sight.high[h] = fig_size_min(sight.high[h], item.end - 1);
+    }
+    return sight;
+}
+
+/* Holds a thread's state, in registers. */
+template <class form> struct fig_wide_work {
+    float logits[form::TILE / 2], sums[form::DIM / 2];
+    float greatest[2], weights[2], shrink[2];
+    uint32_t narrow[form::TILE / 4]; /* weights, rounded for their product with V */
+    uint32_t q[form::HOLDS_QUERIES ? form::DIM / 4 : 1];
+    fig_wide_turn next, last;
+    fig_wide_way way;
+    int32_t is_open; /* 1: the product of the weights at `last` with V is not issued yet */
+    int32_t is_sum;  /* 1: that product is added to the sums; 0: it replaces them */
+    int32_t tail;    /* first row of that tile past the end of the sequence */
+};
+
+/* Holds values that do not change from tile to tile. */
+struct fig_wide_place {
+    int32_t group, thread, lane, quad, warp, row;
+    uint32_t q_at;
+    float scale, rate, cap; /* cap 0: none */
+};
+
+/* Describes the warpgroup's item. */
+struct fig_wide_part {
+    int32_t is_pair, first, end;   /* tiles */
+    int32_t mask_from, mask_until; /* tiles in [mask_until, mask_from) need no mask */
+    fig_wide_sight sight;
+};
+
+static __device__ __forceinline__ fig_wide_place
+fig_wide_place_of(const fig_prompt_attention_params &p, int32_t group) {
+    fig_wide_place at;
+    at.group = group;
+    at.thread = (int32_t)threadIdx.x & 127;
+    at.lane = at.thread & 31;
+    at.quad = at.lane & 3;
+    at.warp = fig_wide_same(at.thread >> 5);
+    at.row = at.warp * 16 + (at.lane >> 2);
+    at.cap = p.soft_cap * FIG_NUMERIC_LOG2_E;
+    at.rate = p.soft_cap > 0.0f ? p.sm_scale * 2.0f * FIG_NUMERIC_LOG2_E / p.soft_cap : 0.0f;
+    at.scale = p.soft_cap > 0.0f ? 1.0f : p.sm_scale * FIG_NUMERIC_LOG2_E;
+    return at;
+}
+
+/* before: number of the strip's queries that precede those of the warpgroup. */
+template <class form>
+static __device__ __forceinline__ fig_wide_part fig_wide_part_of(const fig_strips_item &item,
+                                                                 int32_t window, int32_t ratio,
+                                                                 int32_t before, int32_t row) {
+    const int32_t high = fig_strips_limit(&item, item.queries - 1);
+    fig_wide_part part;
+    part.is_pair = !(item.flags & FIG_STRIPS_LONE);
+    part.first = item.tile;
+    part.end = item.tile + item.tiles;
+    part.mask_from = (item.limit + 1) / form::TILE;
+    part.mask_until = (fig_strips_floor(&item, window, high) + form::TILE - 1) / form::TILE;
+    part.sight = fig_wide_sight_of(item, window, ratio, before, row);
+    return part;
+}
+
+/* Ends the previous item if its sums cannot be written beside the next products: computes its last
+ * product, merges the pieces of its strip if this piece is the last to finish, and writes the
+ * result. Sets the sums to zeros, because otherwise a later product would wait for values that only
+ * some warps changed. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
+               const fig_wide_place &at, fig_wide_work<form> *work) {
+    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.phase);
+    fig_wgmma_begin();
+    fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
+                             work->is_sum);
+    fig_wgmma_commit();
+    fig_wgmma_wait<0>(work->sums);
+    fig_wide_release(&memory.state->v_empty[work->last.stage]);
+    fig_wide_add_weights(work->weights);
+    if (at.warp * 16 < work->way.count &&
+        fig_wide_climb<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
+                             at.quad, at.lane)) {
+        if (fig_wide_same(work->way.query) >= 0)
+            fig_wide_write<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
+                                 at.quad);
+        else
+            fig_wide_leave_slots<form>(p, work->way, work->sums, work->greatest, work->weights,
+                                       at.row, at.quad, at.lane);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int32_t i = 0; i < form::DIM / 2; i++)
+        work->sums[i] = 0.0f;
+    work->is_open = 0;
+}
+
+/* Issues the product of a tile with K and that of the previous tile with V, and waits for the
+ * former. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_issue(const fig_wide_memory<form> &memory,
+                                                      const fig_wide_place &at, int32_t is_pair,
+                                                      fig_wide_work<form> *work) {
+    fig_wide_wait(&memory.state->k_full[work->next.stage], work->next.phase);
+    if (is_pair) fig_ring_meet(FIG_WIDE_TURNS + at.group, 256);
+    fig_wgmma_begin();
+    fig_wide_product_k<form>(work->logits, work->q, at.q_at,
+                             fig_wide_k<form>(memory, work->next.stage));
+    fig_wgmma_commit();
+    if (work->is_open) {
+        fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.phase);
+        fig_wgmma_begin();
+        fig_wide_product_v<form>(work->sums, work->narrow,
+                                 fig_wide_v<form>(memory, work->last.stage), work->is_sum);
+    }
+    fig_wgmma_commit();
+    if (is_pair) fig_ring_pass(FIG_WIDE_TURNS + 1 - at.group, 256);
+    fig_wgmma_wait<1>(work->logits);
+    fig_wide_release(&memory.state->k_empty[work->next.stage]);
+}
+
+/* Processes one tile. old: destination of the previous item's sums; that item's strip is whole. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_do_tile(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
+                 const fig_wide_place &at, const fig_wide_part &part, const fig_wide_way &old,
+                 int32_t tile, fig_wide_work<form> *work) {
+    const int32_t is_first = tile == part.first;
+    float old_greatest[2], old_weights[2];
+    fig_wide_issue<form>(memory, at, part.is_pair, work);
+    if (!form::HOLDS_QUERIES && tile + 1 == part.end)
+        fig_wide_release(&memory.state->q_empty[at.group]);
+    if (at.cap > 0.0f) fig_wide_cap<form>(work->logits, at.rate, at.cap);
+    if (tile >= part.mask_from || tile < part.mask_until)
+        fig_wide_mask<form>(work->logits, part.sight, tile * form::TILE + 2 * at.quad);
+    if (is_first) {
+#pragma unroll
+        for (int32_t h = 0; h < 2; h++) {
+            old_greatest[h] = work->greatest[h];
+            old_weights[h] = work->weights[h];
+            work->greatest[h] = FIG_WIDE_NONE;
+            work->weights[h] = 0.0f;
+        }
+    }
+    const int32_t grows =
+        fig_wide_weigh<form>(work->logits, work->greatest, work->weights, work->shrink, at.scale);
+    fig_wgmma_wait<0>(work->sums);
+    if (work->is_open) fig_wide_release(&memory.state->v_empty[work->last.stage]);
+    if (is_first) {
+        if (work->is_open) {
+            fig_wide_add_weights(old_weights);
+            fig_wide_write<form>(p, old, work->sums, old_greatest, old_weights, at.row, at.quad);
+        }
+    } else if (grows) {
+#pragma unroll
+        for (int32_t i = 0; i < form::DIM / 2; i++)
+            work->sums[i] *= work->shrink[i / 2 % 2];
+    }
+#pragma unroll
+    for (int32_t i = 0; i < form::TILE / 4; i++)
+        work->narrow[i] = fig_wide_pack<form::TYPE>(work->logits[2 * i], work->logits[2 * i + 1]);
+    work->is_open = 1;
+    work->is_sum = !is_first;
+    work->last = work->next;
+    fig_wide_advance<form>(&work->next);
+}
+
+/* Processes the items of the worker, in the order of the notes. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attention_params &p,
+                                                         const fig_wide_memory<form> &memory,
+                                                         int32_t group) {
+    const int32_t ratio = p.ratio;
+    fig_wide_place at = fig_wide_place_of(p, group);
+    fig_wide_work<form> work;
+    uint32_t phase = 0;
+    at.q_at = fig_wide_q<form>(memory, group);
+    work.next = work.last = {0, 0};
+    work.way = {};
+    work.is_open = work.is_sum = 0;
+    work.tail = form::TILE;
+    work.greatest[0] = work.greatest[1] = FIG_WIDE_NONE;
+    work.weights[0] = work.weights[1] = 0.0f;
+    if (group == 1) fig_ring_pass(FIG_WIDE_TURNS, 256);
+    fig_block_wait();
+#pragma unroll 1
+    for (;; phase ^= 1) {
+        fig_wide_wait(&memory.state->q_full[group], phase);
+        const fig_strips_item item = fig_wide_read_note<form>(memory, group);
+        const int32_t is_pair = !(item.flags & FIG_STRIPS_LONE);
+        const int32_t is_mine =
+            item.flags >= 0 && (is_pair || group == ((item.flags & FIG_STRIPS_SECOND) != 0));
+        if (work.is_open && work.tail < form::TILE) {
+            fig_wide_wait(&memory.state->v_full[work.last.stage], work.last.phase);
+            fig_wide_clear<form>(fig_wide_v<form>(memory, work.last.stage), work.tail, at.thread,
+                                 group);
+        }
+        if (work.is_open && (!is_mine || work.way.pieces > 1 || fig_wide_same(work.way.query) < 0))
+            fig_wide_flush<form>(p, memory, at, &work);
+        if (item.flags < 0) break;
+        if (!is_mine) {
+            __syncwarp();
+            fig_wide_release(&memory.state->q_empty[group]);
+            fig_wide_skip<form>(memory, item.tiles, &work.next);
+            continue;
+        }
+        const int32_t before = is_pair ? group * p.half : 0;
+        const fig_wide_part part = fig_wide_part_of<form>(item, p.window, ratio, before, at.row);
+        const fig_wide_way old = work.way;
+        work.way = fig_wide_way_of(p, item, before, at.warp);
+        if constexpr (form::HOLDS_QUERIES) {
+            fig_wide_load_q<form>(work.q, at.q_at, at.warp, at.lane);
+            __syncwarp();
+            fig_wide_release(&memory.state->q_empty[group]);
+        }
+#pragma unroll 1
+        for (int32_t tile = part.first; tile < part.end; tile++)
+            fig_wide_do_tile<form>(p, memory, at, part, old, tile, &work);
+        work.tail = fig_size_min(item.end - (part.end - 1) * form::TILE, form::TILE);
+    }
+}
+
+#endif
+#endif

@@ -1,0 +1,137 @@
+/* wide_ring.cuh: lays out a block's shared memory: queries, a ring of tiles of K and V, barriers.
+ *
+ *     [queries of warpgroup 0 and 1][stages][K and V of a tile][barriers, notes]
+ *
+ * The filling warp and both multiplying warpgroups go through the same tiles in the same order,
+ * whether or not they use them, so one phase bit distinguishes successive fillings of a stage.
+ * Owns the layout and the position in the ring. Invariant: a stage is filled again only after
+ * every warp of both warpgroups has released it. */
+#ifndef FIG_KERNELS_WIDE_RING_CUH
+#define FIG_KERNELS_WIDE_RING_CUH
+
+#include "kernels/attention/kv_ring.cuh"
+#include "kernels/common/block.cuh"
+#include "kernels/wide/wgmma.cuh"
+#include "kernels/wide/wide.h"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+enum {
+    FIG_WIDE_GROUPS = 2,      /* warpgroups that multiply */
+    FIG_WIDE_GROUP_WARPS = 4, /* warps of a warpgroup */
+    FIG_WIDE_READERS = FIG_WIDE_GROUPS * FIG_WIDE_GROUP_WARPS,
+    FIG_WIDE_END = -1 /* flags of the note after the last item */
+};
+
+template <int32_t DTYPE> struct fig_wide_tag { typedef fig_wgmma_f16 type; };
+template <> struct fig_wide_tag<FIG_BF16> { typedef fig_wgmma_bf16 type; };
+
+/* Holds the type and the sizes of an instance. */
+template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
+    typedef typename fig_wide_tag<DTYPE>::type tag;
+    static constexpr int32_t TYPE = DTYPE;
+    static constexpr int32_t DIM = DIMS;
+    static constexpr int32_t TILE = fig_wide_tile(DIMS);
+    static constexpr int32_t COLUMN = 2 * fig_wide_column(DIMS); /* bytes */
+    static constexpr int32_t COLUMNS = fig_wide_columns(DIMS);
+    static constexpr int32_t BLOCK = FIG_WIDE_BLOCK * COLUMN; /* bytes of 8 tokens of a column */
+    static constexpr int32_t SIDE = fig_wide_side_bytes(DIMS);
+    static constexpr int32_t QUERIES = fig_wide_q_bytes(DIMS);
+    static constexpr int32_t Q_COLUMN = FIG_STRIPS_HALF * COLUMN; /* bytes of a column of queries */
+    static constexpr int32_t STAGES = fig_wide_stages(DIMS);
+    static constexpr int32_t RING = FIG_WIDE_GROUPS * QUERIES; /* offsets in shared memory */
+    static constexpr int32_t STATE = RING + STAGES * 2 * SIDE;
+    /* If registers hold the queries, the products read a third less from shared memory, and the
+     * next queries can be loaded early. The sums of 256 dims leave no registers for queries. */
+    static constexpr int32_t HOLDS_QUERIES = DIMS <= 128;
+};
+
+/* Holds the state, which follows the ring. A note is a warpgroup's next item. */
+template <int32_t STAGES> struct fig_wide_state {
+    uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
+    uint64_t q_full[FIG_WIDE_GROUPS], q_empty[FIG_WIDE_GROUPS];
+    fig_strips_item notes[FIG_WIDE_GROUPS];
+};
+
+/* Locates the block's shared memory, as a shared address and as a pointer to its state. */
+template <class form> struct fig_wide_memory {
+    uint32_t base;
+    fig_wide_state<form::STAGES> *state;
+};
+
+/* Names a place in the ring. */
+struct fig_wide_turn {
+    int32_t stage;
+    uint32_t phase;
+};
+
+template <class form> static __device__ __forceinline__ void fig_wide_advance(fig_wide_turn *turn) {
+    if (++turn->stage < form::STAGES) return;
+    turn->stage = 0;
+    turn->phase ^= 1;
+}
+
+template <class form>
+static __device__ __forceinline__ uint32_t fig_wide_k(const fig_wide_memory<form> &memory,
+                                                      int32_t stage) {
+    return memory.base + form::RING + (uint32_t)stage * 2 * form::SIDE;
+}
+
+template <class form>
+static __device__ __forceinline__ uint32_t fig_wide_v(const fig_wide_memory<form> &memory,
+                                                      int32_t stage) {
+    return fig_wide_k<form>(memory, stage) + form::SIDE;
+}
+
+template <class form>
+static __device__ __forceinline__ uint32_t fig_wide_q(const fig_wide_memory<form> &memory,
+                                                      int32_t group) {
+    return memory.base + (uint32_t)group * form::QUERIES;
+}
+
+/* Waits for a phase of a barrier. A build that defines FIG_WIDE_LOOKS gives up after that number of
+ * tries of up to 10 ms each. Its results are then wrong, but the kernel ends. */
+static __device__ __forceinline__ void fig_wide_wait(const uint64_t *barrier, uint32_t phase) {
+    const uint32_t address = fig_fragment_shared(barrier);
+#ifdef FIG_WIDE_LOOKS
+    uint32_t is_over = 0;
+    for (int32_t look = 0; look < FIG_WIDE_LOOKS && !is_over; look++)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, 0x989680;\n"
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(is_over)
+                     : "r"(address), "r"(phase)
+                     : "memory");
+#else
+    fig_ring_wait(address, phase);
+#endif
+}
+
+/* Releases what the warp has read. Lane 0 arrives for the warp. */
+static __device__ __forceinline__ void fig_wide_release(const uint64_t *barrier) {
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_ring_arrive(fig_fragment_shared(barrier));
+}
+
+/* Returns x, which must be the same in all lanes. The shuffle tells the compiler that it is;
+ * otherwise products after a branch on x would not overlap. */
+static __device__ __forceinline__ int32_t fig_wide_same(int32_t x) {
+    return __shfl_sync(0xffffffffu, x, 0);
+}
+
+/* Initialises the barriers. One thread calls this function. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_init(const fig_wide_memory<form> &memory) {
+    for (int32_t i = 0; i < form::STAGES; i++) {
+        fig_ring_barrier_init(&memory.state->k_full[i], 1);
+        fig_ring_barrier_init(&memory.state->v_full[i], 1);
+        fig_ring_barrier_init(&memory.state->k_empty[i], FIG_WIDE_READERS);
+        fig_ring_barrier_init(&memory.state->v_empty[i], FIG_WIDE_READERS);
+    }
+    for (int32_t i = 0; i < FIG_WIDE_GROUPS; i++) {
+        fig_ring_barrier_init(&memory.state->q_full[i], 1);
+        fig_ring_barrier_init(&memory.state->q_empty[i], FIG_WIDE_GROUP_WARPS);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+#endif
+#endif

@@ -1,0 +1,200 @@
+/* score.c: the calls of figraph_scores.h except parsing, and the forms that attention has fields
+ * for.
+ *
+ * Invariant: every score was built by fig_score_build_finish, so readers check nothing. */
+#include "planner/scores/score.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "planner/scores/score_ops.h"
+#include "planner/status.h"
+
+/* Names the item of a list in the sentence of a failure. */
+static fig_status name_item(const char *list, int32_t item, fig_status status) {
+    return fig_fail(status, "score: %s %" PRId32 ": %s", list, item, fig_message());
+}
+
+static fig_status check_parts(const fig_score_parts *parts) {
+    if (parts->node_count < 1 || parts->node_count > FIG_SCORE_NODE_LIMIT)
+        return fig_fail(FIG_INVALID, "score: %" PRId32 " nodes, limits 1 to %d", parts->node_count,
+                        FIG_SCORE_NODE_LIMIT);
+    if (parts->array_count < 0 || parts->array_count > FIG_SCORE_ARRAY_LIMIT)
+        return fig_fail(FIG_INVALID, "score: %" PRId32 " arrays, limits 0 to %d",
+                        parts->array_count, FIG_SCORE_ARRAY_LIMIT);
+    if (parts->nodes == NULL || (parts->arrays == NULL && parts->array_count > 0))
+        return fig_fail(FIG_INVALID, "score: %s is NULL",
+                        parts->nodes == NULL ? "nodes" : "arrays");
+    return FIG_OK;
+}
+
+/* Builds the nodes one after the other. numbers[i] is the builder's number of node i. */
+static fig_status build(fig_score_builder *builder, const fig_score_parts *parts, uint16_t *root) {
+    uint16_t numbers[FIG_SCORE_NODE_LIMIT];
+    uint32_t array;
+    *root = 0;
+    for (int32_t i = 0; i < parts->array_count; i++) {
+        const fig_status status = fig_score_build_array(builder, &parts->arrays[i], &array);
+        if (status != FIG_OK) return name_item("array", i, status);
+    }
+    for (int32_t i = 0; i < parts->node_count; i++) {
+        fig_score_node node = parts->nodes[i];
+        uint16_t *const operands[] = {&node.a, &node.b, &node.c};
+        for (int32_t o = 0; o < fig_score_ops_operands(node.op); o++) {
+            if (*operands[o] >= i)
+                return fig_fail(FIG_INVALID,
+                                "score: node %" PRId32
+                                ": operand %c is node %d, it must be an earlier one",
+                                i, 'a' + (char)o, *operands[o]);
+            *operands[o] = numbers[*operands[o]];
+        }
+        const fig_status status = fig_score_build_node(builder, &node, &numbers[i]);
+        if (status != FIG_OK) return name_item("node", i, status);
+        *root = numbers[i];
+    }
+    return FIG_OK;
+}
+
+fig_status fig_score_make(fig_score *score, const fig_score_parts *parts) {
+    uint16_t root;
+    memset(score, 0, sizeof *score);
+    FIG_TRY(check_parts(parts));
+    fig_score_builder *builder = calloc(1, sizeof *builder);
+    if (builder == NULL) return fig_fail(FIG_NOMEM, "score: %zu bytes", sizeof *builder);
+    fig_status status = build(builder, parts, &root);
+    if (status == FIG_OK) status = fig_score_build_finish(builder, root, parts->weights, score);
+    free(builder);
+    return status;
+}
+
+fig_status fig_score_create(fig_score **out, const fig_score_parts *parts) {
+    fig_score_parts ours;
+    *out = NULL;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, parts, "fig_score_parts"));
+    fig_score *score = calloc(1, sizeof *score);
+    if (score == NULL) return fig_fail(FIG_NOMEM, "score: %zu bytes", sizeof *score);
+    const fig_status status = fig_score_make(score, &ours);
+    if (status != FIG_OK) {
+        free(score);
+        score = NULL;
+    }
+    *out = score;
+    return status;
+}
+
+void fig_score_destroy(fig_score *score) {
+    free(score);
+}
+
+fig_status fig_score_read(const fig_score *score, fig_score_parts *parts) {
+    fig_score_parts ours = {.size = sizeof ours};
+    if (score == NULL) return fig_fail(FIG_INVALID, "score: NULL");
+    ours.nodes = score->code.nodes;
+    ours.arrays = score->arrays;
+    ours.node_count = (int32_t)score->code.node_count;
+    ours.array_count = (int32_t)score->array_count;
+    ours.weights = score->code.weights;
+    return fig_status_give(parts, &ours, sizeof ours, "fig_score_parts");
+}
+
+const char *fig_score_text(const fig_score *score) {
+    return score == NULL ? "" : score->text;
+}
+
+fig_status fig_score_evaluate(const fig_score *score, const fig_score_place *place, float *scores,
+                              int32_t count) {
+    fig_score_place ours;
+    if (score == NULL) return fig_fail(FIG_INVALID, "score: NULL");
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, place, "fig_score_place"));
+    if (count < 0 || (scores == NULL && count > 0))
+        return fig_fail(FIG_INVALID, "score: scores are NULL or %" PRId32 ", at least 0", count);
+    if (score->array_count > 0 && (ours.arrays == NULL || ours.counts == NULL))
+        return fig_fail(FIG_INVALID, "score: place: %s is NULL, and the score reads %s",
+                        ours.arrays == NULL ? "arrays" : "counts", score->arrays[0].name);
+    fig_score_code code = score->code;
+    for (uint32_t i = 0; i < score->array_count; i++) {
+        if (ours.arrays[i] == NULL || ours.counts[i] < 1)
+            return fig_fail(FIG_INVALID, "score: place: array %s is NULL or has no element",
+                            score->arrays[i].name);
+        if (ours.counts[i] < code.arrays[i].count)
+            return fig_fail(FIG_INVALID,
+                            "score: place: array %s has %" PRId32
+                            " elements, the score says %" PRId32,
+                            score->arrays[i].name, ours.counts[i], code.arrays[i].count);
+        if (code.arrays[i].count == 0) code.arrays[i].count = ours.counts[i];
+    }
+    fig_score_inputs inputs = {.arrays = ours.arrays};
+    inputs.terms[FIG_SCORE_Q_POS] = (uint32_t)ours.q_pos;
+    inputs.terms[FIG_SCORE_KV_LENGTH] = (uint32_t)ours.kv_length;
+    inputs.terms[FIG_SCORE_HEAD] = (uint32_t)ours.head;
+    inputs.terms[FIG_SCORE_KV_HEAD] = (uint32_t)ours.kv_head;
+    inputs.terms[FIG_SCORE_ROW] = (uint32_t)ours.row;
+    for (int32_t i = 0; i < count; i++) {
+        inputs.terms[FIG_SCORE_SCORE] = fig_score_value_bits(scores[i]);
+        inputs.terms[FIG_SCORE_KV_POS] = (uint32_t)ours.kv_pos + (uint32_t)i;
+        scores[i] = fig_score_value_of(&code, &inputs);
+    }
+    return FIG_OK;
+}
+
+/* ---- Forms that attention has fields for */
+
+static const fig_score_node *operand(const fig_score *score, uint16_t n, uint32_t op) {
+    const fig_score_node *node = &score->code.nodes[n];
+    return node->op == op ? node : NULL;
+}
+
+/* Returns 1 if the node is kv_pos - q_pos in f32, or q_pos - kv_pos if `is_behind` is 0. */
+static int is_distance(const fig_score *score, uint16_t n, int is_behind) {
+    const fig_score_node *made = operand(score, n, FIG_SCORE_FLOAT);
+    const fig_score_node *node = made == NULL ? NULL : operand(score, made->a, FIG_SCORE_SUBTRACT);
+    if (node == NULL) return 0;
+    return operand(score, is_behind ? node->a : node->b, FIG_SCORE_KV_POS) != NULL &&
+           operand(score, is_behind ? node->b : node->a, FIG_SCORE_Q_POS) != NULL;
+}
+
+/* Returns the array of slope[head] * distance, or -1. */
+static int32_t slope_of(const fig_score *score, uint16_t n, int is_behind) {
+    const fig_score_node *node = operand(score, n, FIG_SCORE_MULTIPLY);
+    if (node == NULL) return -1;
+    for (int32_t i = 0; i < 2; i++) {
+        const uint16_t slope = i == 0 ? node->a : node->b, rest = i == 0 ? node->b : node->a;
+        const fig_score_node *element = operand(score, slope, FIG_SCORE_ELEMENT);
+        if (element == NULL || !is_distance(score, rest, is_behind)) continue;
+        if (operand(score, element->a, FIG_SCORE_HEAD) == NULL) continue;
+        if (score->arrays[element->bits].dtype == FIG_F32) return (int32_t)element->bits;
+    }
+    return -1;
+}
+
+/* Returns the cap of cap * tanh(x / cap) and sets *inside to x. Returns 0 for any other node. */
+static float cap_of(const fig_score *score, uint16_t n, uint16_t *inside) {
+    const fig_score_node *product = operand(score, n, FIG_SCORE_MULTIPLY);
+    const fig_score_node *cap =
+        product == NULL ? NULL : operand(score, product->b, FIG_SCORE_CONSTANT);
+    const fig_score_node *tangent = cap == NULL ? NULL : operand(score, product->a, FIG_SCORE_TANH);
+    const fig_score_node *ratio =
+        tangent == NULL ? NULL : operand(score, tangent->a, FIG_SCORE_DIVIDE);
+    *inside = n;
+    if (ratio == NULL || ratio->b != product->b) return 0.0f;
+    const float value = fig_score_value_float(cap->bits);
+    if (!isfinite(value) || value <= 0.0f) return 0.0f;
+    *inside = ratio->a;
+    return value;
+}
+
+fig_score_form fig_score_recognise(const fig_score *score) {
+    fig_score_form form = {.slope_array = -1};
+    uint16_t n = (uint16_t)(score->code.node_count - 1);
+    if (score->code.weights != FIG_SCORE_SOFTMAX) return form;
+    form.soft_cap = cap_of(score, n, &n);
+    const fig_score_node *node = &score->code.nodes[n];
+    if (node->op == FIG_SCORE_ADD || node->op == FIG_SCORE_SUBTRACT) {
+        if (operand(score, node->a, FIG_SCORE_SCORE) == NULL) return form;
+        form.slope_array = slope_of(score, node->b, node->op == FIG_SCORE_ADD);
+        form.is_known = form.slope_array >= 0;
+    } else {
+        form.is_known = node->op == FIG_SCORE_SCORE;
+    }
+    return form;
+}

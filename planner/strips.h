@@ -1,0 +1,205 @@
+/* strips.h: cuts the attention of rows with many query tokens into items of equal cost.
+ *
+ * A segment is a range of query tokens that attend to a range of kv tokens of one sequence. A strip
+ * is a group of consecutive query tokens of a segment, for one kv head: as many as fill two halves
+ * of at most 64 query vectors. Each strip reads tiles of kv tokens, counted from token 0 of the
+ * sequence. The line holds all strips, ordered by segment, kv head and query. The cost of a strip
+ * is `once` plus the cost of its tiles, and workers get stretches of equal cost. An item, also
+ * called a piece, is the part of a strip that lies in the stretch of one worker. Each piece of a
+ * cut strip leaves a partial of the strip's vectors. The partials are merged in pairs along the
+ * line, each pair by the side that finishes last.
+ *
+ * This file defines the plan, which the kernel and the reference kernel read:
+ *
+ *     [fig_strips_head][ranges, workers + 1, in whole 16 bytes][items][members]
+ *
+ * Several strips may see different kv tokens for the same query tokens: a prefix that many rows
+ * share, and the rest of each row. The query tokens of such a shared segment are members, listed in
+ * the plan. A strip leaves the result of each of its members in a slot, and whichever result comes
+ * last merges all slots of the query token, in their order.
+ *
+ * Invariant: each tile of each strip belongs to exactly one item, and no two pieces share a
+ * partial. */
+#ifndef FIG_PLANNER_STRIPS_H
+#define FIG_PLANNER_STRIPS_H
+
+#include <assert.h>
+
+#include "planner/size.h"
+
+enum {
+    FIG_STRIPS_HALF = 64,        /* vectors of half a strip, which one warpgroup holds */
+    FIG_STRIPS_RATIO_LIMIT = 64, /* largest number of q heads per kv head */
+    FIG_STRIPS_SLOT_LIMIT = 4,   /* results of a query token: three shared prefixes and its own */
+    FIG_STRIPS_ARRIVALS = 8      /* counters of a piece: one per 16 vectors */
+};
+
+/* The kv tokens that the queries of a segment see. CAUSAL: query i of n sees all up to end - n +
+ * i. OLD: all, and earlier steps have written them. */
+typedef enum fig_strips_visible {
+    FIG_STRIPS_CAUSAL = 0,
+    FIG_STRIPS_ALL,
+    FIG_STRIPS_OLD
+} fig_strips_visible;
+
+typedef struct fig_strips_segment {
+    int32_t first_query, queries; /* a range of the packed query tokens; may be empty */
+    int32_t sequence;             /* row of the page table */
+    int32_t first_token, end;     /* kv tokens of the sequence; at least one if there are queries */
+    int32_t visible;              /* fig_strips_visible */
+    int32_t is_shared;            /* 1: query i is that of member first_member + i */
+    int32_t first_member;
+} fig_strips_segment;
+static_assert(sizeof(fig_strips_segment) == 32, "two loads");
+
+/* A query token in a shared segment. Its results have slots [first_slot, first_slot + slots). */
+typedef struct fig_strips_member {
+    int32_t query;       /* of the packed query tokens */
+    int32_t token;       /* its number among those in shared segments */
+    int32_t first_slot;  /* of all slots of the step */
+    int16_t slot, slots; /* that of this segment, and how many the query token has */
+} fig_strips_member;
+static_assert(sizeof(fig_strips_member) == 16, "one load");
+
+/* The members of a step, and what they need. */
+typedef struct fig_strips_shared {
+    const fig_strips_member *members; /* [count] */
+    int32_t count;
+    int32_t tokens; /* query tokens in shared segments */
+    int32_t slots;  /* of all of them */
+} fig_strips_shared;
+
+/* LONE: the strip fills at most one half, so a single warpgroup processes the item: with SECOND the
+ * second warpgroup, otherwise the first. */
+enum {
+    FIG_STRIPS_LONE = 1,
+    FIG_STRIPS_SECOND = 2,
+    FIG_STRIPS_IS_CAUSAL = 4,
+    FIG_STRIPS_IS_SHARED = 8 /* of a shared segment */
+};
+
+typedef struct fig_strips_item {
+    int32_t query, queries; /* a range of the packed query tokens */
+    int32_t head;           /* kv head */
+    int32_t sequence;
+    int32_t tile, tiles;      /* the piece's tiles of kv tokens */
+    int32_t first_token, end; /* the segment's kv tokens */
+    int32_t limit;            /* the last kv token that the first query sees */
+    int32_t flags;            /* FIG_STRIPS_* */
+    int32_t partial;          /* the first vector of the piece's partial; -1: strip not cut */
+    int32_t first_partial;    /* the partial of the strip's first piece */
+    int32_t pieces;           /* number of pieces of the strip */
+    int32_t counter;          /* the strip's first counter; each piece has FIG_STRIPS_ARRIVALS */
+    int32_t fresh;            /* the first kv token that the same step may have written */
+    int32_t member;           /* of the item's first query, if it is shared */
+} fig_strips_item;
+static_assert(sizeof(fig_strips_item) == 64, "four loads");
+
+typedef struct fig_strips_head {
+    int32_t workers, items;
+    int32_t partial_vectors, counters; /* numbers that this step uses */
+    int32_t tile_tokens, ratio, kv_heads, window;
+    int32_t queries; /* one past the last query token */
+    int32_t members;
+    int32_t slot_vectors; /* partials of slots; they follow partial_vectors */
+    int32_t reserved[5];
+} fig_strips_head;
+static_assert(sizeof(fig_strips_head) == 64, "the ranges behind it are aligned");
+
+typedef struct fig_strips_shape {
+    int32_t ratio; /* q heads of a kv head */
+    int32_t kv_heads, head_dim;
+    int32_t tile_tokens; /* kv tokens of a tile */
+    int32_t window;      /* tokens that a query of a causal segment sees; 0: all */
+    int32_t workers;
+    int32_t whole; /* 1: no strip is cut, so a row's bits do not depend on other rows */
+} fig_strips_shape;
+
+/* The memory that a step needs. */
+typedef struct fig_strips_sizes {
+    int64_t items, partial_vectors, counters, plan_bytes;
+} fig_strips_sizes;
+
+/* The largest steps that the memory must hold. */
+typedef struct fig_strips_limits {
+    int64_t segments, queries; /* in all segments; a query token may be in several */
+    int64_t least;             /* the fewest query tokens of a segment that has any; 0: 1 */
+    int64_t shared;            /* query tokens in shared segments */
+} fig_strips_limits;
+
+/* Returns the query tokens of half a strip. */
+FIG_BOTH int32_t fig_strips_half(int32_t ratio) {
+    return FIG_STRIPS_HALF / ratio;
+}
+
+/* Returns the vectors of a full strip. */
+FIG_BOTH int32_t fig_strips_vectors(int32_t ratio) {
+    return 2 * fig_strips_half(ratio) * ratio;
+}
+
+FIG_BOTH const int32_t *fig_strips_ranges(const uint8_t *plan) {
+    return (const int32_t *)(const void *)(plan + sizeof(fig_strips_head));
+}
+
+FIG_BOTH const fig_strips_item *fig_strips_items(const uint8_t *plan, int32_t workers) {
+    const uint64_t ranges = fig_size_align((uint64_t)(workers + 1) * sizeof(int32_t), 16);
+    return (const fig_strips_item *)(const void *)(plan + sizeof(fig_strips_head) + ranges);
+}
+
+FIG_BOTH const fig_strips_member *fig_strips_members(const uint8_t *plan) {
+    const fig_strips_head *head = (const fig_strips_head *)(const void *)plan;
+    return (const fig_strips_member *)(const void *)(fig_strips_items(plan, head->workers) +
+                                                     head->items);
+}
+
+/* Returns the vector of partials that holds a member's result of a q head. */
+FIG_BOTH int64_t fig_strips_slot(const fig_strips_head *head, const fig_strips_member *member,
+                                 int32_t slot, int32_t q_head) {
+    const int32_t q_heads = head->ratio * head->kv_heads;
+    return head->partial_vectors + (int64_t)(member->first_slot + slot) * q_heads + q_head;
+}
+
+/* Returns the first counter of slots: behind the most that strips need. */
+FIG_BOTH int32_t fig_strips_slot_counters(int32_t workers) {
+    return 2 * workers * FIG_STRIPS_ARRIVALS;
+}
+
+/* Returns the counter of a member's results of a q head. */
+FIG_BOTH int32_t fig_strips_slot_counter(const fig_strips_head *head,
+                                         const fig_strips_member *member, int32_t q_head) {
+    return fig_strips_slot_counters(head->workers) + member->token * head->ratio * head->kv_heads +
+           q_head;
+}
+
+/* Returns the first kv token that the item's query sees; `limit` is the last one. */
+FIG_BOTH int32_t fig_strips_floor(const fig_strips_item *item, int32_t window, int32_t limit) {
+    if (window == 0 || !(item->flags & FIG_STRIPS_IS_CAUSAL)) return item->first_token;
+    return limit + 1 - window > item->first_token ? limit + 1 - window : item->first_token;
+}
+
+/* Returns the last kv token that query `query` of the item sees. */
+FIG_BOTH int32_t fig_strips_limit(const fig_strips_item *item, int32_t query) {
+    return item->limit + (item->flags & FIG_STRIPS_IS_CAUSAL ? query : 0);
+}
+
+/* The cost of a strip. Its unit is a sixteenth of the time of a tile in a strip of two halves. */
+typedef struct fig_strips_cost {
+    int64_t once, tile; /* the fixed cost of the strip, and the cost of each tile */
+} fig_strips_cost;
+fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries);
+
+/* Returns upper bounds for any step within the limits. Each bound on partials and counters is
+ * reached by some step. */
+fig_strips_sizes fig_strips_bound(const fig_strips_shape *shape, const fig_strips_limits *limits);
+/* Returns upper bounds for this step. O(segments) */
+fig_strips_sizes fig_strips_size(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                                 int32_t count);
+/* Writes the plan of a step, whose size fig_strips_size() bounds, and returns its exact size.
+ * O(items) */
+fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                                 int32_t count, uint8_t *plan);
+/* Adds the members of shared segments to the plan that fig_strips_make() has written, and returns
+ * the size that the whole plan has then. The plan has room for 16 bytes more for each. */
+fig_strips_sizes fig_strips_share(const fig_strips_shared *shared, uint8_t *plan);
+
+#endif

@@ -1,0 +1,1 @@
+"""Integrations of figraph into other libraries, with one module for each."""

@@ -1,0 +1,338 @@
+"""Scores: variants of attention as expressions, from a text or from a Python function.
+
+>>> import figraph
+>>> from figraph import scores
+>>> print(figraph.score("slope[head] * (kv_pos - q_pos) + score"))
+f32 slope[]; score + (kv_pos - q_pos) * slope[head]
+
+A function is called once, with a part of an expression for each of its parameters. Parameters are
+named as the terms are; q and kv stand for q_pos and kv_pos:
+
+>>> slope = scores.array("slope", 32)
+>>> print(figraph.score(lambda score, q, kv, head: score + slope[head] * (kv - q)))
+f32 slope[32]; score + (kv_pos - q_pos) * slope[head]
+
+Operators mean what they mean in a text; this module has the functions. Python's if, and, or, not,
+min() and max() would look at a value that is not there yet, and are refused:
+
+>>> print(figraph.score(lambda score, kv: scores.select(kv < 4, score, -scores.inf)))
+select(kv_pos < 4, score, -inf)
+"""
+
+import ctypes
+import inspect
+import math
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Optional, Union
+
+from .native import abi, encoded, library, must, text
+
+inf = math.inf
+TERMS = ("score", "q_pos", "kv_pos", "kv_length", "head", "kv_head", "row")
+SHORT = {"q": "q_pos", "kv": "kv_pos"}
+
+
+class Part:
+    """A part of an expression that a function makes."""
+
+    __slots__ = ("form", "operands")
+    __hash__ = object.__hash__
+
+    def __init__(self, form: str, *operands: "Operand") -> None:
+        """form: the text, with {} for each operand."""
+        self.form = form
+        self.operands = tuple(part_of(operand) for operand in operands)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a part of a score has no value yet: use scores.select(condition, a, b), "
+                        "scores.minimum, scores.maximum, & and |")
+
+    def __add__(self, other: "Operand") -> "Part":
+        return Part("({} + {})", self, other)
+
+    def __radd__(self, other: "Operand") -> "Part":
+        return Part("({} + {})", other, self)
+
+    def __sub__(self, other: "Operand") -> "Part":
+        return Part("({} - {})", self, other)
+
+    def __rsub__(self, other: "Operand") -> "Part":
+        return Part("({} - {})", other, self)
+
+    def __mul__(self, other: "Operand") -> "Part":
+        return Part("({} * {})", self, other)
+
+    def __rmul__(self, other: "Operand") -> "Part":
+        return Part("({} * {})", other, self)
+
+    def __truediv__(self, other: "Operand") -> "Part":
+        return Part("({} / {})", self, other)
+
+    def __rtruediv__(self, other: "Operand") -> "Part":
+        return Part("({} / {})", other, self)
+
+    def __floordiv__(self, other: "Operand") -> "Part":
+        return Part("({} // {})", self, other)
+
+    def __rfloordiv__(self, other: "Operand") -> "Part":
+        return Part("({} // {})", other, self)
+
+    def __mod__(self, other: "Operand") -> "Part":
+        return Part("({} % {})", self, other)
+
+    def __rmod__(self, other: "Operand") -> "Part":
+        return Part("({} % {})", other, self)
+
+    def __and__(self, other: "Operand") -> "Part":
+        return Part("({} & {})", self, other)
+
+    def __rand__(self, other: "Operand") -> "Part":
+        return Part("({} & {})", other, self)
+
+    def __or__(self, other: "Operand") -> "Part":
+        return Part("({} | {})", self, other)
+
+    def __ror__(self, other: "Operand") -> "Part":
+        return Part("({} | {})", other, self)
+
+    def __xor__(self, other: "Operand") -> "Part":
+        return Part("({} ^ {})", self, other)
+
+    def __rxor__(self, other: "Operand") -> "Part":
+        return Part("({} ^ {})", other, self)
+
+    def __lshift__(self, other: "Operand") -> "Part":
+        return Part("({} << {})", self, other)
+
+    def __rlshift__(self, other: "Operand") -> "Part":
+        return Part("({} << {})", other, self)
+
+    def __rshift__(self, other: "Operand") -> "Part":
+        return Part("({} >> {})", self, other)
+
+    def __rrshift__(self, other: "Operand") -> "Part":
+        return Part("({} >> {})", other, self)
+
+    def __lt__(self, other: "Operand") -> "Part":
+        return Part("({} < {})", self, other)
+
+    def __le__(self, other: "Operand") -> "Part":
+        return Part("({} <= {})", self, other)
+
+    def __gt__(self, other: "Operand") -> "Part":
+        return Part("({} > {})", self, other)
+
+    def __ge__(self, other: "Operand") -> "Part":
+        return Part("({} >= {})", self, other)
+
+    def __eq__(self, other: object) -> "Part":  # type: ignore[override]
+        return Part("({} == {})", self, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> "Part":  # type: ignore[override]
+        return Part("({} != {})", self, other)  # type: ignore[arg-type]
+
+    def __neg__(self) -> "Part":
+        return Part("(-{})", self)
+
+    def __abs__(self) -> "Part":
+        return Part("abs({})", self)
+
+
+Operand = Union[Part, int, float]
+
+
+def part_of(operand: Any) -> Part:
+    """Returns a part, also for a number."""
+    if isinstance(operand, Array):
+        return operand[0] if operand.count == 1 else operand.refuse()
+    if isinstance(operand, Part):
+        return operand
+    if isinstance(operand, bool) or not isinstance(operand, (int, float)):
+        raise TypeError(f"{operand!r} is in a score, which has parts, int and float; bring other "
+                        "values as arrays")
+    if operand != operand:
+        raise ValueError("a score has no NaN")
+    number = repr(abs(operand))
+    return Part(f"(-{number})" if math.copysign(1, operand) < 0 else number)
+
+
+class Array:
+    """An array that a score reads; index it by a part. An array of one element is a scalar."""
+
+    def __init__(self, name: str, count: Optional[int], dtype: str) -> None:
+        self.name, self.count, self.dtype = name, count, dtype
+
+    def __getitem__(self, index: Operand) -> Part:
+        part = Part(self.name + "[{}]", index)
+        return ArrayPart(self, part)
+
+    def refuse(self) -> Part:
+        raise TypeError(f"array {self.name} is in a score without an index")
+
+    __iter__ = None  # else Python would try every index
+
+    @property
+    def statement(self) -> str:
+        return f"{self.dtype} {self.name}[{self.count or ''}]; "
+
+
+class ArrayPart(Part):
+    """An element of an array."""
+
+    __slots__ = ("array",)
+    __hash__ = object.__hash__
+
+    def __init__(self, of: Array, part: Part) -> None:
+        super().__init__(part.form, *part.operands)
+        self.array = of
+
+
+def array(name: str, count: Optional[int] = None, dtype: str = "f32") -> Array:
+    """Names an array of a score. dtype: f32, bf16 or i32. count None: as many elements as its
+    tensor has; 1: a scalar."""
+    return Array(name, count, dtype)
+
+
+def minimum(a: Operand, b: Operand) -> Part:
+    """The smaller of a and b."""
+    return Part("min({}, {})", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Part:
+    """The larger of a and b."""
+    return Part("max({}, {})", a, b)
+
+
+def select(condition: Operand, a: Operand, b: Operand) -> Part:
+    """a where the condition is not 0, else b."""
+    return Part("select({}, {}, {})", condition, a, b)
+
+
+def exp2(x: Operand) -> Part:
+    """2 to the power of x."""
+    return Part("exp2({})", x)
+
+
+def log2(x: Operand) -> Part:
+    """The logarithm of x to base 2."""
+    return Part("log2({})", x)
+
+
+def tanh(x: Operand) -> Part:
+    """The hyperbolic tangent of x."""
+    return Part("tanh({})", x)
+
+
+def sigmoid(x: Operand) -> Part:
+    """1 / (1 + exp(-x))"""
+    return Part("sigmoid({})", x)
+
+
+def sin(x: Operand) -> Part:
+    """The sine of x."""
+    return Part("sin({})", x)
+
+
+def cos(x: Operand) -> Part:
+    """The cosine of x."""
+    return Part("cos({})", x)
+
+
+def to_float(x: Operand) -> Part:
+    """x as f32."""
+    return Part("float({})", x)
+
+
+def to_int(x: Operand) -> Part:
+    """x rounded towards 0, as i32."""
+    return Part("int({})", x)
+
+
+def walk(root: Part) -> Iterator[Part]:
+    """Yields each part once, operands first."""
+    seen: set[int] = set()
+    waiting = [(root, False)]
+    while waiting:
+        part, is_done = waiting.pop()
+        if id(part) in seen:
+            continue
+        if is_done:
+            seen.add(id(part))
+            yield part
+            continue
+        waiting.append((part, True))
+        waiting.extend((operand, False) for operand in reversed(part.operands))
+
+
+def written(root: Part) -> str:
+    """Returns the text of an expression. A part that several others use gets a name."""
+    parts = list(walk(root))
+    uses: dict[int, int] = {}
+    arrays: dict[str, Array] = {}
+    for part in parts:
+        for operand in part.operands:
+            uses[id(operand)] = uses.get(id(operand), 0) + 1
+        if isinstance(part, ArrayPart):
+            known = arrays.setdefault(part.array.name, part.array)
+            if known.statement != part.array.statement:
+                raise ValueError(f"array {known.name} is in a score twice, as "
+                                 f"\"{known.statement.strip()}\" and "
+                                 f"\"{part.array.statement.strip()}\"")
+    texts: dict[int, str] = {}
+    statements = "".join(each.statement for each in arrays.values())
+    for part in parts:
+        made = part.form.format(*(texts[id(operand)] for operand in part.operands))
+        if part.operands and uses.get(id(part), 0) > 1:
+            name = f"part_{len(texts)}"
+            statements += f"{name} = {made}; "
+            made = name
+        texts[id(part)] = made
+    return statements + texts[id(root)]
+
+
+def traced(function: Callable[..., Any], weights: str) -> str:
+    """Calls a function with the terms that its parameters name, and returns the text."""
+    names = list(inspect.signature(function).parameters)
+    for name in names:
+        if SHORT.get(name, name) not in TERMS:
+            raise TypeError(f"a score's function has the parameter {name}; they are "
+                            f"{', '.join(TERMS)}, q and kv")
+    if weights not in ("softmax", "sigmoid"):
+        raise ValueError(f"weights is {weights!r}, it must be softmax or sigmoid")
+    result = function(*(Part(SHORT.get(name, name)) for name in names))
+    return f"weights {weights}; {written(part_of(result))}"
+
+
+class Score:
+    """A variant of attention as an expression, in its normal form."""
+
+    def __init__(self, of: Union[str, Callable[..., Any]], weights: str = "softmax") -> None:
+        handle = ctypes.POINTER(abi.fig_score)()
+        given = of if isinstance(of, str) else traced(of, weights)
+        must(library.fig_score_parse(handle, encoded("a score", given)))
+        self.handle = handle
+        self.end = weakref.finalize(self, library.fig_score_destroy, handle)
+
+    def __str__(self) -> str:
+        return text(library.fig_score_text(self.handle))
+
+    def __repr__(self) -> str:
+        return f"figraph.score({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Score) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def score(of: Union[str, Callable[..., Any]], *, weights: str = "softmax") -> Score:
+    """Makes a score from a text or from a function of its terms. weights: softmax or sigmoid, for a
+    function; a text says it itself."""
+    if not isinstance(of, str) and not callable(of):
+        raise TypeError(f"a score is {of!r}, it must be a str or a function")
+    if isinstance(of, str) and weights != "softmax":
+        raise ValueError(f"weights is {weights!r} beside a text: write \"weights {weights};\" "
+                         "into the text")
+    return Score(of, weights)

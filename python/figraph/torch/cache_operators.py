@@ -1,0 +1,331 @@
+"""cache_operators.py: defines the custom operators that read or grow a cache.
+
+An operator consists of the same three parts as in operators.py, and the same invariant holds. The
+arguments in a schema have the order of the functions in tools/jax/TARGETS.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from .. import operands
+from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Plan, Rope, Starts, dtype_name
+from ..specs import DTYPES
+from .calls import call
+from .operators import ANGLES, result, side_by_side, without_gaps
+from .schemas import define
+
+CACHE = ("Tensor{} k_cache, Tensor{} v_cache, Tensor lengths, Tensor? page_table, "
+         "Tensor? k_scale, Tensor? v_scale, int layout, ScalarType? kv_dtype, "
+         "Tensor? query_start_loc, int row_tokens")
+READ, GROWN = CACHE.format("", ""), CACHE.format("(c!)", "(d!)")
+ATTENTION = ("Tensor? plan, Tensor(e!)? scratch, Tensor? alibi, Tensor? sinks, int window, "
+             "float soft_cap, float sm_scale, bool deterministic")
+TURNS = f"{ANGLES}, bool plain, Tensor? positions, Tensor? cos_sin_cache"
+NEW, GIVEN = "bool with_lse", "Tensor(o!) out, Tensor(l!)? lse"
+INT32_MAX = 2**31 - 1
+
+
+def _bytes(count: int, beside: Tensor) -> Tensor:
+    return beside.new_empty(count, dtype=torch.uint8)
+
+
+class Held(NamedTuple):
+    """The arguments of the schema part CACHE."""
+
+    k: Tensor
+    v: Tensor
+    lengths: Tensor
+    page_table: Optional[Tensor]
+    k_scale: Optional[Tensor]
+    v_scale: Optional[Tensor]
+    layout: int
+    kv_dtype: Optional[torch.dtype]
+    query_start_loc: Optional[Tensor] = None
+    row_tokens: int = 0
+
+    def starts(self) -> Starts:
+        """Returns where the query tokens of each row begin."""
+        return Starts(self.query_start_loc, self.row_tokens)
+
+    def cache(self) -> Cache:
+        """Returns the Cache that callers pass."""
+        return Cache(self.k, self.v, self.page_table, self.k_scale, self.v_scale)
+
+    def kind(self) -> Optional[str]:
+        """Returns the numpy name of kv_dtype."""
+        return operands.kv_name(self.kv_dtype)
+
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """Returns k and v, as arrays of kv_dtype if they are bytes."""
+        if self.kv_dtype is None or self.k.dtype != torch.uint8:
+            return self.k, self.v
+        return self.k.view(self.kv_dtype), self.v.view(self.kv_dtype)
+
+
+HELD = len(Held._fields)
+
+
+def _close(*tensors: tuple[str, Tensor]) -> None:
+    for name, tensor in tensors:
+        side_by_side(name, tensor)
+
+
+def _queries(held: Held, form: Form) -> tuple[Optional[Tensor], int]:
+    """Returns the last arguments of the functions of tools/jax/TARGETS.md."""
+    return held.query_start_loc, int(form.row_tokens) if form.is_packed else 0
+
+
+# ---- Appending -----------------------------------------------------------------------------------
+
+
+def _appended(k: Tensor, v: Tensor, held: Held, plan: Optional[Tensor]) -> Form:
+    if plan is not None:
+        operands.lent_plan(plan)
+        without_gaps("plan.plan", plan)
+    form = operands.appended(k, v, held.cache(), held.lengths, held.layout, held.kind(),
+                             held.starts())
+    _close(("k", k), ("v", v), ("cache.k", held.k), ("cache.v", held.v))
+    return form
+
+
+def _append_fake(k: Tensor, v: Tensor, *rest: Any) -> None:
+    _appended(k, v, Held(*rest[:HELD]), rest[HELD])
+
+
+def _append(k: Tensor, v: Tensor, *rest: Any) -> None:
+    held, plan = Held(*rest[:HELD]), rest[HELD]
+    form = _appended(k, v, held, plan)
+    scratch = None
+    if plan is None:
+        scratch = _bytes(operands.scratch_bytes(k.dtype, 0, form, 0)[1], k)
+    call("append_kv", k, v, *held.sides(), held.lengths, held.page_table, plan, held.k_scale,
+         held.v_scale, scratch, held.layout, *_queries(held, form))
+
+
+define(f"append_kv(Tensor k, Tensor v, {GROWN}, Tensor? plan) -> ()", _append, _append_fake)
+
+
+def _written(k: Tensor, v: Tensor, held: Held) -> Form:
+    """Checks the arguments of write_kv; the lengths of `held` are its slots."""
+    form = operands.written(k, v, held.cache(), held.lengths, held.layout, held.kind())
+    _close(("k", k), ("v", v), ("cache.k", held.k), ("cache.v", held.v))
+    return form
+
+
+def _slotted(k_cache: Tensor, v_cache: Tensor, slots: Tensor, *rest: Any) -> Held:
+    return Held(k_cache, v_cache, slots, None, *rest)
+
+
+def _write_fake(k: Tensor, v: Tensor, *rest: Any) -> None:
+    _written(k, v, _slotted(*rest))
+
+
+def _write(k: Tensor, v: Tensor, *rest: Any) -> None:
+    """Writes each token by an append to a sequence that has only one page, the page of the token's
+    slot. An append skips sequences of length 0 and pages that the cache does not have."""
+    held = _slotted(*rest)
+    form = _written(k, v, held)
+    if form.rows == 0:
+        return
+    slots, page = held.lengths, form.page_size
+    pages = slots.div(page, rounding_mode="floor")
+    lengths = (slots - pages * page + 1).mul_(slots >= 0).to(torch.int32)
+    table = pages.clamp_(0, INT32_MAX).to(torch.int32)[:, None]
+    scratch = _bytes(operands.scratch_bytes(k.dtype, 0, form, 0)[1], k)
+    call("append_kv", k, v, *held.sides(), lengths, table, None, held.k_scale, held.v_scale,
+         scratch, held.layout)
+
+
+define("write_kv(Tensor k, Tensor v, Tensor(c!) k_cache, Tensor(d!) v_cache, Tensor slots, "
+       "Tensor? k_scale, Tensor? v_scale, int layout, ScalarType? kv_dtype) -> ()", _write,
+       _write_fake)
+
+# ---- Plans ---------------------------------------------------------------------------------------
+
+
+def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
+               page_size: int, kv_length: int, kv_dtype: torch.dtype, window: int, row_tokens: int,
+               deterministic: bool, positions: Optional[Tensor],
+               query_start_loc: Optional[Tensor], tokens: int) -> tuple[Tensor, Tensor]:
+    kind = CACHES[dtype_name(kv_dtype)]
+    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind, row_tokens)
+    operands.lengths_of(lengths, form.rows)
+    if query_start_loc is not None:
+        operands.started(Starts(query_start_loc), lengths)
+        without_gaps("query_start_loc", query_start_loc)
+    if tokens < 0 or (tokens > 0 and query_start_loc is None):
+        raise ValueError(f"tokens is {tokens}, it must be 0 "
+                         + ("without query_start_loc" if query_start_loc is None else "or more"))
+    form = operands.packed_form(form, Starts(query_start_loc, row_tokens), tokens)
+    if positions is not None:
+        operands.typed("positions", positions, ["int32"])
+        operands.shaped("positions", positions, form.rows, like="lengths")
+    needs = operands.scratch_bytes(dtype, q_heads, form, window, deterministic)
+    return _bytes(needs[0], lengths), _bytes(needs[1], lengths)
+
+
+def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tensor]:
+    *numbers, kv_dtype, window, row_tokens, deterministic, positions, starts, tokens = rest
+    outs = _plan_fake(lengths, dtype, *rest)
+    call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype_name(dtype)]],
+         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1, row_tokens, deterministic,
+         positions, starts, tokens)
+    return outs
+
+
+define("plan(Tensor lengths, ScalarType dtype, int q_heads, int kv_heads, int head_dim, "
+       "int page_size, int kv_length, ScalarType kv_dtype, int window, int row_tokens, "
+       "bool deterministic, Tensor? positions, Tensor? query_start_loc, int tokens) -> "
+       "(Tensor, Tensor)", _plan, _plan_fake)
+
+# ---- Attention -----------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """The arguments of the schema part ATTENTION."""
+
+    plan: Optional[Tensor]
+    scratch: Optional[Tensor]
+    alibi: Optional[Tensor]
+    sinks: Optional[Tensor]
+    window: int
+    soft_cap: float
+    sm_scale: float
+    deterministic: bool
+
+
+ASKED = len(Asked._fields)
+
+
+class Turns(NamedTuple):
+    """The arguments of the schema part TURNS."""
+
+    rope: Rope
+    plain: bool
+    positions: Optional[Tensor]
+    cos_sin: Optional[Tensor]
+
+
+class Call(NamedTuple):
+    """The arguments of attention or decode_attention, apart from those for its results."""
+
+    given: tuple[Tensor, ...]  # q, or q, k and v
+    held: Held
+    asked: Asked
+    turns: Optional[Turns]
+
+
+def _attention_call(q: Tensor, *rest: Any) -> Call:
+    return Call((q,), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), None)
+
+
+def _decode_call(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Call:
+    angles = rest[HELD + ASKED :]
+    turns = Turns(Rope(*angles[: len(Rope._fields)]), *angles[len(Rope._fields) :])
+    return Call((q, k, v), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), turns)
+
+
+def _check_turns(of: Call, form: Form) -> None:
+    q, k, v = of.given
+    turns = of.turns
+    assert turns is not None
+    for name, one in (("k", k), ("v", v)):
+        operands.tokens(name, one, "q", q, form)
+        side_by_side(name, one)
+    if turns.plain:
+        return
+    count = q.shape[0] if form.is_packed else form.rows * form.row_tokens
+    operands.placed(turns.positions, count, turns.cos_sin, turns.rope, int(form.head_dim))
+    operands.sound_rope(int(form.head_dim), *turns.rope)
+
+
+def _check(of: Call) -> tuple[Form, int]:
+    """Checks the arguments; returns the form of the rows and the bytes of scratch."""
+    q, held, asked = of.given[0], of.held, of.asked
+    form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi, asked.sinks,
+                             held.kind(), held.starts())
+    _close(("q", q), ("cache.k", held.k), ("cache.v", held.v))
+    operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
+    needs = operands.scratch_bytes(q.dtype, q.shape[-2], form, asked.window, asked.deterministic)
+    if (asked.plan is None) != (asked.scratch is None):
+        raise ValueError("plan and scratch: one is given, the other is not")
+    if asked.plan is not None and asked.scratch is not None:
+        operands.planned(Plan(asked.plan, asked.scratch), needs, form)
+        without_gaps("plan.plan", asked.plan)
+        without_gaps("plan.scratch", asked.scratch)
+    if of.turns is not None:
+        _check_turns(of, form)
+    return form, needs[1]
+
+
+def _run(of: Call, checked: tuple[Form, int], out: Tensor, lse: Optional[Tensor]) -> None:
+    held, asked, turns = of.held, of.asked, of.turns
+    form, scratch_bytes = checked
+    scratch = _bytes(scratch_bytes, of.given[0]) if asked.scratch is None else asked.scratch
+    arguments = (*held.sides(), held.lengths, held.page_table, asked.plan, asked.alibi, asked.sinks,
+                 held.k_scale, held.v_scale, out, scratch, lse)
+    logits = (held.layout, asked.window - 1, asked.soft_cap, asked.sm_scale, asked.deterministic)
+    if turns is None:
+        call("attention", *of.given, *arguments, *logits, *_queries(held, form))
+        return
+    rope = turns.rope._replace(rotary_dim=0) if turns.plain else turns.rope
+    call("decode_attention", *of.given, *arguments, *rope, *logits, turns.positions, turns.cos_sin,
+         *_queries(held, form))
+
+
+def _new(of: Call, with_lse: bool) -> tuple[Tensor, Tensor]:
+    """Makes out and lse; lse is empty unless asked for."""
+    q = of.given[0]
+    sums = q.shape[:-1] if with_lse else (0, 0)
+    return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
+
+
+def _check_results(of: Call, out: Tensor, lse: Optional[Tensor]) -> None:
+    q = of.given[0]
+    result("out", out, "q", q, q.shape)
+    side_by_side("out", out)
+    if lse is None:
+        return
+    operands.typed("lse", lse, ["float32"])
+    operands.shaped("lse", lse, *q.shape[:-1], like="q")
+    without_gaps("lse", lse)
+
+
+def _define(name: str, schema: str, call_of: Any) -> None:
+    """Defines an operator that returns new results, and one that writes into tensors of the
+    caller."""
+
+    def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
+        of = call_of(*arguments[:-1])
+        _check(of)
+        return _new(of, arguments[-1])
+
+    def run(*arguments: Any) -> tuple[Tensor, Tensor]:
+        of = call_of(*arguments[:-1])
+        checked = _check(of)
+        outs = _new(of, arguments[-1])
+        _run(of, checked, *outs)
+        return outs
+
+    def fake_out(*arguments: Any) -> None:
+        of = call_of(*arguments[:-2])
+        _check(of)
+        _check_results(of, *arguments[-2:])
+
+    def run_out(*arguments: Any) -> None:
+        of = call_of(*arguments[:-2])
+        checked = _check(of)
+        _check_results(of, *arguments[-2:])
+        _run(of, checked, *arguments[-2:])
+
+    define(f"{name}({schema}, {NEW}) -> (Tensor, Tensor)", run, fake)
+    define(f"{name}_out({schema}, {GIVEN}) -> ()", run_out, fake_out)
+
+
+_define("attention", f"Tensor q, {READ}, {ATTENTION}", _attention_call)
+_define("decode_attention",
+        f"Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {TURNS}", _decode_call)

@@ -1,0 +1,436 @@
+/* test_page_tables.c: compares entries of page tables on the device with the test's own copy of the
+ * tables. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "tests/support/driver/cuda_bench.h"
+#include "tests/support/kernels/decode.h"
+#include "tests/support/gate.h"
+#include "tests/support/place.h"
+
+enum { ROWS = 6, SEQUENCES = 9, KV_LIMIT = 512, PAGE = 4, PAGES = KV_LIMIT / PAGE, INLINE = 16 };
+
+static const fig_decode_options small = {.dtype = FIG_F32,
+                                         .layers = 2,
+                                         .page_size = PAGE,
+                                         .batch_limit = ROWS,
+                                         .kv_limit = KV_LIMIT,
+                                         .window = 40,
+                                         .window_layers = 2};
+
+/* An engine, and the expected contents of its tables. */
+typedef struct bench {
+    fig_decode decode;
+    fig_engine *engine;
+    fig_random random;
+    int32_t all[SEQUENCES][PAGES], window[SEQUENCES][PAGES];
+} bench;
+
+static void must(fig_status status) {
+    if (status != FIG_OK) fail_msg("%s", fig_message());
+}
+
+static void read_table(bench *b, const char *name, void *to, size_t bytes) {
+    must(fig_engine_read(b->engine, FIG_OPTIONS(fig_span, .name = name, .bytes = bytes), to));
+}
+
+static bench *open_bench(void) {
+    bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->random = fig_random_seed(31);
+    fig_decode_open(&b->decode, &small);
+    must(fig_place_open(&b->engine, b->decode.graphs));
+    fig_decode_bind(&b->decode, b->engine);
+    assert_int_equal(b->decode.spec.sequence_limit, SEQUENCES);
+    read_table(b, "page_table", b->all, sizeof b->all);
+    read_table(b, "page_table.window", b->window, sizeof b->window);
+    return b;
+}
+
+static void close_bench(bench *b) {
+    fig_engine_close(b->engine);
+    fig_decode_close(&b->decode);
+    free(b);
+}
+
+static void check_tables(bench *b) {
+    int32_t seen[SEQUENCES][PAGES];
+    read_table(b, "page_table", seen, sizeof seen);
+    assert_memory_equal(seen, b->all, sizeof seen);
+    read_table(b, "page_table.window", seen, sizeof seen);
+    assert_memory_equal(seen, b->window, sizeof seen);
+}
+
+/* Sets entries of a sequence to random pages, in one table or in both. */
+static void set(bench *b, int32_t sequence, int32_t first, int32_t count, const char *table) {
+    int32_t pages[PAGES];
+    for (int32_t i = 0; i < count; i++)
+        pages[i] = fig_random_range(&b->random, 0, b->decode.pages - 1);
+    must(fig_engine_set_pages(b->engine,
+                              FIG_OPTIONS(fig_pages, .sequence = sequence, .first = first,
+                                          .count = count, .pages = pages, .table = table)));
+    const size_t bytes = (size_t)count * sizeof *pages;
+    if (table == NULL || strcmp(table, "page_table") == 0)
+        memcpy(&b->all[sequence][first], pages, bytes);
+    if (table == NULL || strcmp(table, "page_table") != 0)
+        memcpy(&b->window[sequence][first], pages, bytes);
+}
+
+static void stage(bench *b) {
+    static const int32_t lengths[ROWS] = {1, 0, 1, 1, 0, 1};
+    must(fig_engine_stage(b->engine, FIG_OPTIONS(fig_step, .rows = ROWS, .kv_lengths = lengths)));
+}
+
+static void launch(bench *b) {
+    must(fig_engine_launch(b->engine));
+}
+
+static void wait_for_all(bench *b) {
+    must(fig_engine_wait(b->engine, FIG_HANG_US));
+}
+
+/* ---- Whether entries travel with a plan or ahead of it -------------------------------------- */
+
+static void a_few_entries_travel_with_the_next_plan(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    stage(b), launch(b), stage(b), launch(b);
+    const fig_engine_stats before = fig_gate_stats(b->engine);
+    stage(b), launch(b);
+    const fig_engine_stats alone = fig_gate_stats(b->engine);
+    set(b, 3, 9, 5, NULL);
+    set(b, 2, 100, INLINE, "page_table");
+    stage(b), launch(b);
+    const fig_engine_stats carried = fig_gate_stats(b->engine);
+    assert_int_equal(carried.page_bytes, before.page_bytes);
+    assert_int_equal(carried.uploaded_bytes - alone.uploaded_bytes,
+                     alone.uploaded_bytes - before.uploaded_bytes +
+                         (2 * 5 + INLINE) * (int64_t)sizeof(fig_plan_page));
+    assert_int_equal(b->engine->tables.waiting_count, 0);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void many_go_ahead_of_the_plans(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const fig_engine_stats before = fig_gate_stats(b->engine);
+    set(b, 1, 0, PAGES, NULL);
+    set(b, 4, 7, INLINE + 1, "page_table.window");
+    assert_int_equal(b->engine->tables.waiting_count, 0);
+    assert_int_equal(fig_gate_stats(b->engine).page_bytes - before.page_bytes,
+                     (2 * PAGES + INLINE + 1) * 4);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void an_entry_waits_once_with_its_newest_page(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    for (int i = 0; i < 200; i++)
+        set(b, 0, 3, 2, "page_table");
+    assert_int_equal(b->engine->tables.waiting_count, 2);
+    set(b, 0, 0, 64, "page_table"); /* a bulk copy, which goes ahead of the waiting entries */
+    assert_int_equal(b->engine->tables.waiting_count, 2);
+    stage(b), launch(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void more_than_a_plan_carries_is_not_lost(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    for (int32_t i = 0; i < PAGES; i++)
+        set(b, i % ROWS, i, 1, NULL);
+    assert_true(fig_page_tables_fit(&b->engine->tables));
+    stage(b), launch(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+/* ---- Plans that wait as well --------------------------------------------------------------- */
+
+static void what_goes_ahead_is_not_undone_by_a_plan_staged_before(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    set(b, 5, 20, 3, NULL);
+    stage(b);
+    set(b, 5, 0, PAGES, NULL);
+    launch(b), stage(b), launch(b);
+    wait_for_all(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void a_read_does_not_lose_what_a_staged_plan_would_undo(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    set(b, 5, 20, 3, NULL);
+    stage(b);
+    set(b, 5, 20, 3, NULL);
+    check_tables(b);
+    launch(b), stage(b), launch(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void pages_of_a_plan_that_is_taken_back_go_with_the_next(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    set(b, 2, 11, 4, NULL);
+    stage(b);
+    set(b, 2, 12, 1, NULL); /* a newer page than the one that comes back with the plan */
+    must(fig_engine_take_back(b->engine));
+    assert_int_equal(b->engine->tables.waiting_count, 8);
+    stage(b), launch(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void more_than_a_plan_carries_comes_back(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const int32_t limit = (int32_t)b->engine->tables.slot_limit;
+    for (int n = 0; n < 3; n++) {
+        for (int32_t i = 0; i < limit; i++)
+            set(b, (n * limit + i) / PAGES, (n * limit + i) % PAGES, 1, "page_table");
+        stage(b);
+    }
+    for (int n = 0; n < 3; n++)
+        must(fig_engine_take_back(b->engine));
+    assert_int_equal(b->engine->tables.waiting_count, 3 * limit);
+    stage(b), launch(b);
+    wait_for_all(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+/* Two staged plans carry older pages for more entries than one plan can carry. They must be
+ * launched before the next step can be staged. */
+static void more_changed_entries_than_a_plan_carries_wait_for_launches(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const int32_t limit = (int32_t)b->engine->tables.slot_limit;
+    static const int32_t lengths[ROWS] = {1, 0, 1, 1, 0, 1};
+    const fig_step step = {.size = sizeof step, .rows = ROWS, .kv_lengths = lengths};
+    for (int n = 0; n < 2; n++) {
+        for (int32_t i = 0; i < limit; i++)
+            set(b, (n * limit + i) / PAGES, (n * limit + i) % PAGES, 1, "page_table");
+        stage(b);
+    }
+    for (int32_t s = 0; s <= 2 * limit / PAGES && s < SEQUENCES; s++)
+        set(b, s, 0, PAGES, NULL);
+    assert_int_equal(fig_engine_stage(b->engine, &step), FIG_BUSY);
+    assert_non_null(strstr(fig_message(), "launch the staged steps first"));
+    launch(b), launch(b);
+    stage(b), launch(b);
+    wait_for_all(b);
+    check_tables(b);
+    close_bench(b);
+}
+
+/* ---- Plans that arrive damaged ------------------------------------------------------------- */
+
+static void damage(bench *b, uint64_t number) {
+    const fig_ring *ring = &b->engine->ring;
+    ring->slots[(number - 1) % ring->slot_count * ring->slot_bytes + sizeof(fig_plan_head)] ^= 1;
+}
+
+static void a_damaged_plan_loses_no_entry(void **state) {
+    (void)state;
+    /* 1: newer pages are copied ahead before the plan is launched */
+    for (int ahead = 0; ahead < 2; ahead++) {
+        bench *b = open_bench();
+        b->engine->check_plans = 1;
+        set(b, 3, 5, 2, NULL);
+        set(b, 4, 1, 1, "page_table");
+        stage(b);
+        damage(b, b->engine->ring.next - 1);
+        if (ahead) set(b, 3, 0, PAGES, NULL);
+        launch(b);
+        assert_int_equal(fig_engine_wait(b->engine, -1), FIG_DRIVER);
+        assert_string_equal(fig_message(),
+                            "1 plan arrived damaged, and 1 step ran no rows for it; the next plan "
+                            "carries their page table entries again");
+        if (ahead) set(b, 4, 0, PAGES, "page_table");
+        stage(b), launch(b);
+        wait_for_all(b);
+        check_tables(b);
+        close_bench(b);
+    }
+}
+
+/* With a full ring in flight, the engine does not know which plan was damaged. */
+static void of_several_plans_the_damaged_one_loses_no_entry(void **state) {
+    (void)state;
+    for (int bad = 0; bad < 4; bad++) {
+        bench *b = open_bench();
+        b->engine->check_plans = 1;
+        for (int n = 0; n < 4; n++) {
+            set(b, n, 3, 2, NULL);
+            set(b, 5, 7, 1, NULL); /* with a different page each time */
+            stage(b);
+        }
+        damage(b, b->engine->ring.next - 4 + (uint64_t)bad);
+        for (int n = 0; n < 4; n++)
+            launch(b);
+        assert_int_equal(fig_engine_wait(b->engine, -1), FIG_DRIVER);
+        check_tables(b);
+        close_bench(b);
+    }
+}
+
+static void what_waits_for_a_table_goes_there_before_it_is_bound_anew(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    int32_t *own = fig_place_allocate(sizeof b->all);
+    memcpy(own, b->all, sizeof b->all);
+    set(b, 0, 0, 3, "page_table.window");
+    set(b, 0, 0, 3, "page_table");
+    must(fig_engine_bind(b->engine, FIG_OPTIONS(fig_binding, .name = "page_table", .address = own,
+                                                .bytes = sizeof b->all)));
+    memcpy(b->all, own, sizeof b->all); /* binding does not change the caller's table */
+    set(b, 1, 1, 2, "page_table");
+    stage(b), launch(b);
+    check_tables(b);
+    assert_memory_equal(own, b->all, sizeof b->all);
+    close_bench(b);
+    fig_place_free(own);
+}
+
+static void the_tables_are_right_after_anything(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    static const char *const tables[] = {NULL, "page_table", "page_table.window"};
+    for (int n = 0; n < fig_place_cases(3000); n++) {
+        const fig_progress at = fig_gate_progress(b->engine);
+        const int64_t waiting = at.staged - at.launched;
+        const int32_t first = fig_random_range(&b->random, 0, PAGES - 1);
+        const int32_t most = fig_random_range(&b->random, 0, 3) == 0 ? PAGES - first : 3;
+        switch (fig_random_range(&b->random, 0, 9)) {
+        case 0:
+            if (waiting > 0) must(fig_engine_take_back(b->engine));
+            break;
+        case 1:
+        case 2:
+            wait_for_all(b); /* otherwise there may be no free slot */
+            if (waiting < 4) stage(b);
+            break;
+        case 3:
+        case 4:
+            if (waiting > 0) launch(b);
+            break;
+        default:
+            set(b, fig_random_range(&b->random, 0, SEQUENCES - 1), first,
+                most < PAGES - first ? most : PAGES - first,
+                tables[fig_random_range(&b->random, 0, 2)]);
+        }
+        if (n % 100 == 99) {
+            while (fig_gate_progress(b->engine).staged > fig_gate_progress(b->engine).launched)
+                launch(b);
+            wait_for_all(b);
+            check_tables(b);
+        }
+    }
+    close_bench(b);
+}
+
+/* ---- Memory that copies read --------------------------------------------------------------- */
+
+enum { PIECE = 16, PIECES = FIG_GRAPHS_BULK_BYTES / PIECE, FENCES = 2 };
+
+/* Watches copies out of the engine's page memory. Copies are numbered from 1. When the host has
+ * waited for a fence, all copies before that fence have ended. */
+static struct {
+    const uint8_t *bulk;
+    fig_cuda_api driver; /* the driver's own functions */
+    uint32_t copies, ended;
+    uint32_t last[PIECES]; /* the last copy that read each piece; 0: none */
+    fig_cu_event events[FENCES];
+    uint32_t before[FENCES]; /* the number of copies before each fence's event */
+    /* the number of pieces that were written while a copy may have read them */
+    int reused;
+    /* the number of waits for the newest copy, which had only just begun */
+    int stalls;
+} seen;
+
+static fig_cu_result see_copy(fig_cu_address to, fig_cu_address from, size_t bytes,
+                              fig_cu_stream stream) {
+    const size_t begin = (size_t)(from - (uintptr_t)seen.bulk);
+    seen.copies++;
+    for (size_t at = begin; at < begin + bytes && at < FIG_GRAPHS_BULK_BYTES; at += PIECE) {
+        seen.reused += seen.last[at / PIECE] > seen.ended;
+        seen.last[at / PIECE] = seen.copies;
+    }
+    return seen.driver.MemcpyAsync(to, from, bytes, stream);
+}
+
+static fig_cu_result see_fence(fig_cu_event event, fig_cu_stream stream) {
+    int i = 0;
+    while (i < FENCES - 1 && seen.events[i] != NULL && seen.events[i] != event)
+        i++;
+    seen.events[i] = event;
+    seen.before[i] = seen.copies;
+    return seen.driver.EventRecord(event, stream);
+}
+
+static fig_cu_result see_pass(fig_cu_event event) {
+    for (int i = 0; i < FENCES; i++) {
+        if (seen.events[i] != event) continue;
+        if (seen.before[i] > seen.ended) seen.ended = seen.before[i];
+        seen.stalls += seen.before[i] == seen.copies;
+    }
+    return seen.driver.EventSynchronize(event);
+}
+
+/* The device reads the pages of a call long after the call, when its stream reaches the copy. */
+static void pages_are_not_overwritten_while_a_copy_may_read_them(void **state) {
+    (void)state;
+    bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    b->random = fig_random_seed(5);
+    fig_decode_open(&b->decode, &small);
+    must(fig_engine_open(&b->engine, b->decode.graphs,
+                         FIG_OPTIONS(fig_engine_options, .device = FIG_DEVICE_CUDA)));
+    fig_decode_bind(&b->decode, b->engine);
+    fig_cuda_api *table = fig_cuda_api_table();
+    memset(&seen, 0, sizeof seen);
+    seen.driver = *table;
+    seen.bulk = b->engine->tables.bulk;
+    table->MemcpyAsync = see_copy;
+    table->EventRecord = see_fence;
+    table->EventSynchronize = see_pass;
+    for (int i = 0; i < 4 * PIECES * PIECE / (2 * PAGES * 4); i++)
+        set(b, i % SEQUENCES, 0, PAGES, NULL);
+    *table = seen.driver;
+    assert_int_equal(seen.reused, 0);
+    assert_int_equal(seen.stalls, 0);
+    assert_true(seen.ended > 0);
+    close_bench(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_few_entries_travel_with_the_next_plan),
+        cmocka_unit_test(many_go_ahead_of_the_plans),
+        cmocka_unit_test(an_entry_waits_once_with_its_newest_page),
+        cmocka_unit_test(more_than_a_plan_carries_is_not_lost),
+        cmocka_unit_test(what_goes_ahead_is_not_undone_by_a_plan_staged_before),
+        cmocka_unit_test(a_read_does_not_lose_what_a_staged_plan_would_undo),
+        cmocka_unit_test(pages_of_a_plan_that_is_taken_back_go_with_the_next),
+        cmocka_unit_test(more_than_a_plan_carries_comes_back),
+        cmocka_unit_test(more_changed_entries_than_a_plan_carries_wait_for_launches),
+        cmocka_unit_test(a_damaged_plan_loses_no_entry),
+        cmocka_unit_test(of_several_plans_the_damaged_one_loses_no_entry),
+        cmocka_unit_test(what_waits_for_a_table_goes_there_before_it_is_bound_anew),
+        cmocka_unit_test(the_tables_are_right_after_anything),
+        FIG_CUDA_BENCH_TEST(pages_are_not_overwritten_while_a_copy_may_read_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,260 @@
+/* test_chunks.c: one step holds decode rows, drafts and chunks of prompts, and each of its vectors
+ * is what float64 says, in every form of attention.
+ *
+ * Invariant: sequences of one case grow from step to step, so later chunks see earlier ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/support/kernels/chunk_case.h"
+#include "tests/support/place.h"
+
+enum { STEPS = 3, VECTORS = 24 };
+
+static fig_chunk_case c; /* too large for the stack */
+
+static fig_chunk_form form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads,
+                              int32_t head_dim) {
+    return (fig_chunk_form){.dtype = dtype,
+                            .kv_dtype = dtype,
+                            .q_heads = q_heads,
+                            .kv_heads = kv_heads,
+                            .head_dim = head_dim,
+                            .page_size = 16,
+                            .rows = 7,
+                            .kv = 700,
+                            .row_tokens = 200,
+                            .query_limit = 420};
+}
+
+/* Draws a number of query tokens: none, a token, a draft, the shortest chunk, any chunk. */
+static int32_t draw_count(const fig_chunk_form *f, fig_random *random, int32_t left) {
+    const int32_t most = fig_size_min(f->row_tokens, left);
+    int32_t count = 0;
+    switch (fig_random_range(random, 0, 5)) {
+    case 0: count = 0; break;
+    case 1: count = 1; break;
+    case 2: count = fig_random_range(random, 2, 8); break;
+    case 3: count = fig_random_range(random, 8, 10); break;
+    default: count = fig_random_range(random, 9, f->row_tokens); break;
+    }
+    return fig_size_min(count, most);
+}
+
+/* Draws a step. `ends` [rows] are the tokens of each sequence, which grow by the step's. */
+static fig_chunk_step draw_step(const fig_chunk_form *f, fig_random *random, int32_t *ends) {
+    fig_chunk_step step = {.rows = fig_random_range(random, 1, f->rows)};
+    const int32_t turn = fig_random_range(random, 0, f->rows - 1);
+    int32_t left = f->query_limit;
+    for (int32_t row = 0; row < step.rows; row++) {
+        const int32_t sequence = (row + turn) % f->rows;
+        int32_t count = draw_count(f, random, left);
+        if (ends[sequence] + count > f->kv) ends[sequence] = 0;
+        count = fig_size_min(count, f->kv);
+        ends[sequence] += count;
+        step.sequences[row] = sequence;
+        step.counts[row] = count;
+        step.lengths[row] = ends[sequence];
+        if (fig_random_range(random, 0, 9) == 0) { /* idle, with query tokens */
+            ends[sequence] -= count;
+            step.lengths[row] = 0;
+        }
+        left -= count;
+    }
+    return step;
+}
+
+static void try_form(const fig_chunk_form *form, uint64_t seed) {
+    fig_random random = fig_random_seed(seed);
+    int32_t ends[FIG_CHUNK_ROW_LIMIT], contents[FIG_CHUNK_ROW_LIMIT];
+    fig_chunk_case_open(&c, form, seed);
+    for (int32_t row = 0; row < form->rows; row++) {
+        ends[row] = fig_random_range(&random, 0, form->kv / 2);
+        contents[row] = row;
+    }
+    for (uint64_t n = 0; n < STEPS; n++) {
+        const fig_chunk_step step = draw_step(form, &random, ends);
+        fig_chunk_case_fill(&c, &step, contents, seed + n);
+        fig_chunk_case_run(&c, &step);
+        fig_chunk_case_check(&c, &step, VECTORS);
+    }
+    fig_chunk_case_close(&c);
+}
+
+/* ---- Forms ----------------------------------------------------------------------------------- */
+
+static void every_head_dim_and_group_is_right(void **state) {
+    (void)state;
+    static const int32_t dims[] = {64, 80, 96, 128, 256}, groups[] = {1, 2, 3, 5, 8, 16};
+    for (uint64_t i = 0; i < 10; i++) {
+        const int32_t group = groups[i % 6], kv_heads = 1 + (int32_t)(i % 2);
+        fig_chunk_form form =
+            form_of(i % 3 == 0 ? FIG_F16 : FIG_BF16, group * kv_heads, kv_heads, dims[i % 5]);
+        if (group == 16) form.query_limit = 260;
+        try_form(&form, 100 + i);
+    }
+}
+
+static void every_page_size_is_right(void **state) {
+    (void)state;
+    static const int32_t sizes[] = {1, 2, 3, 4, 8, 16, 24, 32, 64, 0};
+    for (uint64_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        fig_chunk_form form = form_of(FIG_BF16, 4, 2, 64);
+        form.page_size = sizes[i];
+        form.hnd = i % 2 != 0;
+        try_form(&form, 200 + i);
+    }
+}
+
+static void windows_caps_sinks_and_alibi_are_right(void **state) {
+    (void)state;
+    static const int32_t windows[] = {0, 1, 5, 33, 128, 300, 100000};
+    for (uint64_t i = 0; i < 14; i++) {
+        fig_chunk_form form = form_of(i % 2 ? FIG_F16 : FIG_BF16, 6, 2, i % 4 == 3 ? 128 : 64);
+        form.window = windows[i % 7];
+        form.soft_cap = i % 3 == 1 ? 20.0f : 0.0f;
+        form.sinks = i % 4 == 1;
+        form.alibi = i % 5 == 2;
+        try_form(&form, 300 + i);
+    }
+}
+
+static void caches_of_8_bits_are_right(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < 6; i++) {
+        fig_chunk_form form = form_of(FIG_BF16, 8, 2, i % 2 ? 128 : 64);
+        form.kv_dtype = i % 3 == 0 ? FIG_E5M2 : FIG_E4M3;
+        form.scales = i % 3 == 2 ? 0 : i % 3 == 1 ? 2 : 1;
+        form.window = i == 4 ? 77 : 0;
+        try_form(&form, 400 + i);
+    }
+}
+
+static void caches_of_32_bits_are_right(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < 2; i++) {
+        fig_chunk_form form = form_of(FIG_F32, 4, 2, i ? 128 : 64);
+        form.sinks = form.alibi = (int32_t)i;
+        try_form(&form, 500 + i);
+    }
+}
+
+static void a_chunk_of_4096_tokens_is_right(void **state) {
+    (void)state;
+    fig_chunk_form form = form_of(FIG_BF16, 1, 1, 64);
+    const int32_t contents[3] = {0, 1, 2};
+    form.rows = 3;
+    form.kv = 4200;
+    form.row_tokens = 4096;
+    form.query_limit = 4100;
+    const fig_chunk_step step = {
+        .rows = 3, .counts = {1, 4096, 3}, .lengths = {4200, 4100, 50}, .sequences = {2, 0, 1}};
+    fig_chunk_case_open(&c, &form, 5);
+    fig_chunk_case_fill(&c, &step, contents, 5);
+    fig_chunk_case_run(&c, &step);
+    fig_chunk_case_check(&c, &step, 200);
+    fig_chunk_case_close(&c);
+}
+
+/* ---- Beside ---------------------------------------------------------------------------------- */
+
+/* Copies what the step left for a row. */
+static uint8_t *take_row(const fig_chunk_step *step, int32_t row, size_t *bytes) {
+    const fig_chunk_form *f = &c.form;
+    const size_t width = (size_t)f->q_heads * (size_t)f->head_dim * 2;
+    size_t first = 0;
+    for (int32_t r = 0; r < row; r++)
+        first += (size_t)step->counts[r];
+    *bytes = (size_t)step->counts[row] * width;
+    uint8_t *copy = malloc(*bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, (const uint8_t *)c.out.data + first * width, *bytes);
+    return copy;
+}
+
+/* In deterministic graphs the bits of a row depend on nothing that stands beside it. */
+static void a_fixed_row_has_its_bits_whatever_stands_beside_it(void **state) {
+    (void)state;
+    fig_chunk_form form = form_of(FIG_BF16, 4, 2, 64);
+    const fig_chunk_step among = {.rows = 4,
+                                  .counts = {1, 150, 4, 120},
+                                  .lengths = {600, 650, 90, 130},
+                                  .sequences = {3, 5, 0, 1}};
+    const fig_chunk_step alone = {.rows = 1, .counts = {150}, .lengths = {650}, .sequences = {5}};
+    const int32_t contents[4] = {0, 1, 2, 3}, own[1] = {1};
+    size_t bytes, own_bytes;
+    form.deterministic = 1;
+    fig_chunk_case_open(&c, &form, 9);
+    fig_chunk_case_fill(&c, &among, contents, 3);
+    fig_chunk_case_run(&c, &among);
+    fig_chunk_case_check(&c, &among, VECTORS);
+    uint8_t *first = take_row(&among, 1, &bytes);
+    fig_chunk_case_fill(&c, &alone, own, 3);
+    fig_chunk_case_run(&c, &alone);
+    uint8_t *second = take_row(&alone, 0, &own_bytes);
+    assert_int_equal(bytes, own_bytes);
+    assert_memory_equal(first, second, bytes);
+    free(first);
+    free(second);
+    fig_chunk_case_close(&c);
+}
+
+/* A step without a chunk behind one with chunks finds no strips of it. */
+static void strips_of_an_older_step_are_not_run_again(void **state) {
+    (void)state;
+    const fig_chunk_form form = form_of(FIG_F16, 4, 2, 64);
+    const fig_chunk_step steps[] = {
+        {.rows = 2, .counts = {100, 1}, .lengths = {100, 40}, .sequences = {0, 1}},
+        {.rows = 2, .counts = {1, 1}, .lengths = {101, 41}, .sequences = {0, 1}},
+        {.rows = 0},
+        {.rows = 2, .counts = {1, 1}, .lengths = {102, 42}, .sequences = {0, 1}},
+        {.rows = 2, .counts = {8, 9}, .lengths = {110, 51}, .sequences = {0, 1}},
+        {.rows = 2, .counts = {8, 9}, .lengths = {110, 51}, .sequences = {1, 0}},
+        {.rows = 1, .counts = {9}, .lengths = {0}, .sequences = {0}}};
+    const int32_t contents[2] = {0, 1};
+    fig_chunk_case_open(&c, &form, 11);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        fig_chunk_case_fill(&c, &steps[i], contents, i);
+        fig_chunk_case_run(&c, &steps[i]);
+        fig_chunk_case_check(&c, &steps[i], VECTORS);
+    }
+    fig_chunk_case_close(&c);
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static void what_chunks_cannot_do_is_refused(void **state) {
+    (void)state;
+    const fig_chunk_form form = form_of(FIG_F16, 2, 1, 64);
+    const int32_t lengths[] = {300}, counts[] = {201};
+    fig_chunk_case_open(&c, &form, 13);
+    assert_int_equal(
+        fig_engine_step(c.engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = lengths,
+                                              .query_counts = counts)),
+        FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "limits 0 to 200"));
+    assert_int_equal(fig_engine_step(c.engine, FIG_OPTIONS(fig_step, .rows = 1,
+                                                           .kv_lengths = lengths, .horizon = 2)),
+                     FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "row_tokens, 200"));
+    fig_chunk_case_close(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_head_dim_and_group_is_right),
+        cmocka_unit_test(every_page_size_is_right),
+        cmocka_unit_test(windows_caps_sinks_and_alibi_are_right),
+        cmocka_unit_test(caches_of_8_bits_are_right),
+        cmocka_unit_test(caches_of_32_bits_are_right),
+        cmocka_unit_test(a_chunk_of_4096_tokens_is_right),
+        cmocka_unit_test(a_fixed_row_has_its_bits_whatever_stands_beside_it),
+        cmocka_unit_test(strips_of_an_older_step_are_not_run_again),
+        cmocka_unit_test(what_chunks_cannot_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

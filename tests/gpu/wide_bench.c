@@ -1,0 +1,383 @@
+/* wide_bench.c: times attention over chunks of prompts, in a chain of launches with cold caches.
+ *
+ *     build/release/tests/gpu/wide_bench [SECONDS]       default 180; no cell begins after them
+ *
+ * Prints CSV. For each cell, it gives the microseconds of a launch in a chain of launches with
+ * programmatic edges, and the TFLOP/s of the pairs of query and token that attention computes. The
+ * cache is cold: a graph's launches use several copies of the pages in turn, which are more than
+ * 300 MB together, and each copy has its pages in random order. A time is the median of seven
+ * replays, divided by the number of launches. A sample of each cell's output vectors is compared
+ * with float64, and the bits after the last replay with those of the first. The last two columns
+ * give the rms error relative to the rms of the values, and 1 if the bits agree. The times are not
+ * judged. Exits with 1 if bits differ or the error is above 0.004. SIGALRM ends the program if a
+ * launch hangs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "engine/seam/clock.h"
+#include "include/figraph_prompts.h"
+#include "tests/support/driver/gpu_caller.h"
+#include "tests/support/place.h"
+#include "tests/support/random.h"
+#include "tools/figraph/step/truth_attention.h"
+
+enum { ROUNDS = 7, COPY_LIMIT = 64, LAUNCH_LIMIT = 64, SAMPLES = 48, HANG_S = 60 };
+#define COLD_BYTES 300e6
+#define ERROR_LIMIT 0.004
+
+typedef struct cell {
+    /* `rows` rows of `queries` query tokens; the last query sees `length` tokens */
+    int32_t rows, queries, length;
+    int32_t singles, single_length; /* `singles` more rows of one query token */
+    int32_t q_heads, kv_heads, head_dim, page_size;
+} cell;
+
+static const cell cells[] = {
+    {1, 128, 2048, 0, 0, 32, 8, 128, 16},      {1, 128, 8192, 0, 0, 32, 8, 128, 16},
+    {1, 128, 32768, 0, 0, 32, 8, 128, 16},     {1, 512, 2048, 0, 0, 32, 8, 128, 16},
+    {1, 512, 8192, 0, 0, 32, 8, 128, 16},      {1, 512, 32768, 0, 0, 32, 8, 128, 16},
+    {1, 2048, 2048, 0, 0, 32, 8, 128, 16},     {1, 2048, 8192, 0, 0, 32, 8, 128, 16},
+    {1, 2048, 32768, 0, 0, 32, 8, 128, 16},    {4, 512, 4096, 0, 0, 32, 8, 128, 16},
+    {8, 64, 4096, 0, 0, 32, 8, 128, 16},       {1, 2048, 8192, 0, 0, 32, 8, 64, 16},
+    {1, 2048, 8192, 0, 0, 32, 8, 96, 16},      {1, 2048, 8192, 0, 0, 16, 4, 256, 16},
+    {1, 512, 8192, 0, 0, 16, 4, 256, 16},      {1, 512, 8192, 0, 0, 32, 8, 64, 16},
+    {1, 2048, 8192, 0, 0, 32, 8, 128, 64},     {1, 2048, 8192, 0, 0, 32, 8, 128, 1},
+    {1, 2048, 8192, 64, 2048, 32, 8, 128, 16}, {1, 512, 8192, 128, 1024, 32, 8, 128, 16}};
+
+typedef struct bench {
+    cell c;
+    int32_t rows, tokens, columns, copies, launches;
+    int64_t pages; /* pages of one copy */
+    int32_t starts[260], lengths[260];
+    fig_prompts *prompts;
+    fig_prompts_memory memory;
+    uint16_t *q, *k, *v; /* host arrays; every copy of the pages has the same contents */
+    int32_t *table;      /* the page table of copy 0 */
+    uint16_t *seen, *before;
+    fig_cu_address d_q, d_out, d_k, d_v, d_table, d_plan, d_scratch;
+    fig_cu_graph graph;
+    fig_cu_exec exec;
+    double us, error;
+    int same;
+} bench;
+
+static uint64_t deadline_ns;
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static void *allocate(size_t bytes) {
+    void *memory = malloc(bytes);
+    if (memory == NULL) fail_msg("%zu bytes", bytes);
+    return memory;
+}
+
+static fig_cu_address upload(const void *from, size_t bytes) {
+    fig_cu_address address = 0;
+    CU(MemAlloc, &address, bytes + 256);
+    if (from == NULL) {
+        CU(MemsetD8Async, address, 0, bytes, fig_gpu_caller.stream);
+    } else {
+        CU(MemcpyAsync, address, (fig_cu_address)(uintptr_t)from, bytes, fig_gpu_caller.stream);
+    }
+    CU(StreamSynchronize, fig_gpu_caller.stream);
+    return address;
+}
+
+/* Draws normally distributed numbers from a small table, since a cell has a hundred million of
+ * them. */
+static void fill(uint16_t *to, size_t count, fig_random *random) {
+    static uint16_t numbers[4096];
+    if (numbers[0] == 0)
+        for (int i = 0; i < 4096; i++)
+            truth_store(numbers, FIG_BF16, i, fig_random_normal(random) + 1e-3f);
+    for (size_t i = 0; i < count; i += 4) {
+        uint64_t bits = fig_random_bits(random);
+        for (size_t j = i; j < i + 4; j++, bits >>= 16)
+            to[j] = numbers[bits & 4095];
+    }
+}
+
+/* ---- A cell ---------------------------------------------------------------------------------- */
+
+static void lay_out(bench *b) {
+    const cell *c = &b->c;
+    b->rows = c->rows + c->singles;
+    for (int32_t r = 0; r < b->rows; r++) {
+        const int32_t queries = r < c->rows ? c->queries : 1;
+        b->lengths[r] = r < c->rows ? c->length : c->single_length;
+        b->starts[r + 1] = b->starts[r] + queries;
+        const int32_t pages = (b->lengths[r] + c->page_size - 1) / c->page_size;
+        b->pages += pages;
+        if (pages > b->columns) b->columns = pages;
+    }
+    b->tokens = b->starts[b->rows];
+    const double bytes = (double)b->pages * c->page_size * c->kv_heads * c->head_dim * 4;
+    b->copies = (int32_t)(COLD_BYTES / bytes) + 2;
+    if (b->copies > COPY_LIMIT) b->copies = COPY_LIMIT;
+    b->launches = b->copies > 16 ? b->copies : 16;
+    if (b->launches > LAUNCH_LIMIT) b->launches = LAUNCH_LIMIT;
+    if ((int64_t)c->rows * c->queries * c->length > 32 << 20) b->launches = 2 * b->copies;
+}
+
+/* Each copy has pages of its own, in another order, but the same contents at each place of a
+ * row. */
+static void make_pages(bench *b, fig_random *random) {
+    const cell *c = &b->c;
+    const size_t page = (size_t)c->page_size * (size_t)c->kv_heads * (size_t)c->head_dim;
+    const size_t table = (size_t)b->rows * (size_t)b->columns;
+    const size_t all = page * (size_t)b->pages * 2;
+    int32_t *order = allocate((size_t)b->pages * sizeof *order);
+    int32_t *tables = calloc(table * (size_t)b->copies, sizeof *tables);
+    assert_non_null(tables);
+    b->k = allocate(all);
+    b->v = allocate(all);
+    fill(b->k, all / 2, random);
+    fill(b->v, all / 2, random);
+    for (int32_t i = 0; i < b->pages; i++)
+        order[i] = i;
+    for (int32_t i = (int32_t)b->pages - 1; i > 0; i--) {
+        const int32_t j = fig_random_range(random, 0, i), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+    for (int32_t copy = 0; copy < b->copies; copy++) {
+        int64_t next = 0;
+        for (int32_t r = 0; r < b->rows; r++)
+            for (int32_t i = 0; i < (b->lengths[r] + c->page_size - 1) / c->page_size; i++)
+                tables[(size_t)copy * table + (size_t)r * (size_t)b->columns + (size_t)i] =
+                    order[next++] + copy * (int32_t)b->pages;
+    }
+    CU(MemAlloc, &b->d_k, all * (size_t)b->copies);
+    CU(MemAlloc, &b->d_v, all * (size_t)b->copies);
+    for (int32_t copy = 0; copy < b->copies; copy++) {
+        CU(MemcpyAsync, b->d_k + all * (size_t)copy, (fig_cu_address)(uintptr_t)b->k, all,
+           fig_gpu_caller.stream);
+        CU(MemcpyAsync, b->d_v + all * (size_t)copy, (fig_cu_address)(uintptr_t)b->v, all,
+           fig_gpu_caller.stream);
+    }
+    CU(StreamSynchronize, fig_gpu_caller.stream);
+    b->d_table = upload(tables, table * (size_t)b->copies * sizeof *tables);
+    b->table = tables;
+    free(order);
+}
+
+static void make_plan(bench *b) {
+    const fig_prompts_step step = {.size = sizeof step,
+                                   .rows = b->rows,
+                                   .query_start = b->starts,
+                                   .lengths = b->lengths,
+                                   .page_columns = b->columns};
+    b->memory.size = sizeof b->memory;
+    OK(fig_prompts_measure(b->prompts, b->rows, b->tokens, &b->memory));
+    void *plan = NULL;
+    if (posix_memalign(&plan, 64, b->memory.plan_bytes) != 0) fail_msg("no memory");
+    const int64_t begin = fig_clock_ns();
+    OK(fig_prompts_plan(b->prompts, &step, plan, b->memory.plan_bytes));
+    fprintf(stderr, "plan %.1f us\n", (double)(fig_clock_ns() - begin) / 1e3);
+    b->d_plan = upload(plan, b->memory.plan_bytes);
+    b->d_scratch = upload(NULL, b->memory.scratch_bytes);
+    free(plan);
+}
+
+static void open_cell(bench *b) {
+    const cell *c = &b->c;
+    fig_random random = fig_random_seed(11);
+    const fig_engine_options place = fig_place_options();
+    const fig_prompts_options options = {.size = sizeof options,
+                                         .device = place.device,
+                                         .dtype = FIG_BF16,
+                                         .q_heads = c->q_heads,
+                                         .kv_heads = c->kv_heads,
+                                         .head_dim = c->head_dim,
+                                         .page_size = c->page_size,
+                                         .test = place.test};
+    OK(fig_prompts_open(&b->prompts, &options));
+    lay_out(b);
+    const size_t out = (size_t)b->tokens * (size_t)c->q_heads * (size_t)c->head_dim;
+    b->q = allocate(out * 2);
+    b->seen = allocate(out * 2);
+    b->before = allocate(out * 2);
+    fill(b->q, out, &random);
+    b->d_q = upload(b->q, out * 2);
+    b->d_out = upload(NULL, out * 2);
+    make_pages(b, &random);
+    make_plan(b);
+}
+
+static void close_cell(bench *b) {
+    const fig_cu_address addresses[] = {b->d_q,     b->d_out,  b->d_k,      b->d_v,
+                                        b->d_table, b->d_plan, b->d_scratch};
+    void *const memories[] = {b->q, b->k, b->v, b->table, b->seen, b->before};
+    CU(GraphExecDestroy, b->exec);
+    CU(GraphDestroy, b->graph);
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++)
+        CU(MemFree, addresses[i]);
+    for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++)
+        free(memories[i]);
+    fig_prompts_close(b->prompts);
+}
+
+/* ---- Times ----------------------------------------------------------------------------------- */
+
+static void *address_of(fig_cu_address address) {
+    return (void *)(uintptr_t)address;
+}
+
+static void run_copy(const bench *b, int32_t copy) {
+    const size_t table = (size_t)b->rows * (size_t)b->columns * sizeof(int32_t);
+    OK(fig_prompts_run(b->prompts,
+                       FIG_OPTIONS(fig_prompts_call, .tokens = b->tokens,
+                                   .plan = address_of(b->d_plan), .q = address_of(b->d_q),
+                                   .out = address_of(b->d_out), .k_cache = address_of(b->d_k),
+                                   .v_cache = address_of(b->d_v), .pages = b->pages * b->copies,
+                                   .page_table = address_of(b->d_table + table * (size_t)copy),
+                                   .table_stride = b->columns, .scratch = address_of(b->d_scratch),
+                                   .scratch_bytes = b->memory.scratch_bytes, .early_reads = 1,
+                                   .stream = fig_gpu_caller.stream)));
+}
+
+static void capture(bench *b) {
+    fig_cu_instantiate_params wish = {0};
+    CU(StreamBeginCapture, fig_gpu_caller.stream, FIG_CU_CAPTURE_RELAXED);
+    for (int32_t i = 0; i < b->launches; i++)
+        run_copy(b, i % b->copies);
+    CU(StreamEndCapture, fig_gpu_caller.stream, &b->graph);
+    CU(GraphInstantiateWithParams, &b->exec, b->graph, &wish);
+}
+
+static void replay(const bench *b) {
+    alarm(HANG_S);
+    CU(GraphLaunch, b->exec, fig_gpu_caller.stream);
+    CU(StreamSynchronize, fig_gpu_caller.stream);
+    alarm(0);
+}
+
+static void read_out(const bench *b, uint16_t *to) {
+    const size_t bytes = (size_t)b->tokens * (size_t)b->c.q_heads * (size_t)b->c.head_dim * 2;
+    CU(MemcpyAsync, (fig_cu_address)(uintptr_t)to, b->d_out, bytes, fig_gpu_caller.stream);
+    CU(StreamSynchronize, fig_gpu_caller.stream);
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void time_cell(bench *b) {
+    const size_t bytes = (size_t)b->tokens * (size_t)b->c.q_heads * (size_t)b->c.head_dim * 2;
+    double times[ROUNDS];
+    fig_cu_event from, to;
+    CU(EventCreate, &from, 0);
+    CU(EventCreate, &to, 0);
+    capture(b);
+    replay(b);
+    read_out(b, b->before);
+    for (int32_t i = 0; i < ROUNDS; i++) {
+        float ms = 0;
+        CU(EventRecord, from, fig_gpu_caller.stream);
+        CU(GraphLaunch, b->exec, fig_gpu_caller.stream);
+        CU(EventRecord, to, fig_gpu_caller.stream);
+        alarm(HANG_S);
+        CU(EventSynchronize, to);
+        alarm(0);
+        CU(EventElapsedTime, &ms, from, to);
+        times[i] = (double)ms * 1e3 / b->launches;
+    }
+    read_out(b, b->seen);
+    b->same = memcmp(b->seen, b->before, bytes) == 0;
+    qsort(times, ROUNDS, sizeof times[0], by_size);
+    b->us = times[ROUNDS / 2];
+    CU(EventDestroy, from);
+    CU(EventDestroy, to);
+}
+
+/* ---- Truth ----------------------------------------------------------------------------------- */
+
+static void check_cell(bench *b) {
+    const cell *c = &b->c;
+    fig_random random = fig_random_seed(3);
+    const int64_t token = (int64_t)c->kv_heads * c->head_dim;
+    const truth_cache k = {b->k,         FIG_BF16,    token * c->page_size,
+                           token,        c->head_dim, b->pages,
+                           c->page_size, b->table,    b->columns};
+    truth_cache v = k;
+    double squares = 0, values = 0;
+    v.base = b->v;
+    for (int32_t i = 0; i < SAMPLES; i++) {
+        const int32_t row = fig_random_range(&random, 0, b->rows - 1);
+        const int32_t queries = b->starts[row + 1] - b->starts[row];
+        const int32_t query = fig_random_range(&random, 0, queries - 1);
+        const int32_t head = fig_random_range(&random, 0, c->q_heads - 1);
+        const int64_t vector = (int64_t)(b->starts[row] + query) * c->q_heads + head;
+        truth_attention_result truth;
+        truth_attention(
+            &(truth_attention_args){
+                .q = {b->q, FIG_BF16, (int64_t)c->q_heads * c->head_dim, c->head_dim},
+                .k = k,
+                .v = v,
+                .row = b->starts[row] + query,
+                .sequence = row,
+                .length = b->lengths[row] - queries + 1 + query,
+                .q_head = head,
+                .kv_head = head / (c->q_heads / c->kv_heads),
+                .head_dim = c->head_dim,
+                .sm_scale = 1 / sqrt(c->head_dim)},
+            &truth);
+        for (int32_t d = 0; d < c->head_dim; d++) {
+            const double off =
+                truth_load(b->seen, FIG_BF16, vector * c->head_dim + d) - truth.out[d];
+            squares += off * off;
+            values += truth.out[d] * truth.out[d];
+        }
+    }
+    b->error = sqrt(squares / values);
+}
+
+static double flops_of(const bench *b) {
+    double pairs = 0;
+    for (int32_t r = 0; r < b->rows; r++) {
+        const double n = b->starts[r + 1] - b->starts[r], length = b->lengths[r];
+        pairs += n * (length - n) + n * (n + 1) / 2;
+    }
+    return 4 * pairs * b->c.q_heads * b->c.head_dim;
+}
+
+static void print_cell(const bench *b) {
+    const cell *c = &b->c;
+    printf("%d,%d,%d,%d,%d,%d,%d,%d,%d,%.2f,%.1f,%.5f,%d\n", c->rows, c->queries, c->length,
+           c->singles, c->single_length, c->q_heads, c->kv_heads, c->head_dim, c->page_size, b->us,
+           flops_of(b) / b->us / 1e6, b->error, b->same);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    const int seconds = argc > 1 ? atoi(argv[1]) : 180;
+    int failed = 0;
+    void *state = NULL;
+    alarm(HANG_S);
+    if (fig_gpu_caller_set_up(&state) != 0) return 2;
+    deadline_ns = (uint64_t)fig_clock_ns() + (uint64_t)seconds * 1000000000u;
+    printf(
+        "rows,queries,length,singles,single_length,q_heads,kv_heads,head_dim,page_size,us,tflops,"
+        "error,same\n");
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        if ((uint64_t)fig_clock_ns() > deadline_ns) break;
+        bench b = {.c = cells[i]};
+        alarm(HANG_S);
+        open_cell(&b);
+        time_cell(&b);
+        check_cell(&b);
+        print_cell(&b);
+        failed |= !b.same || !(b.error < ERROR_LIMIT);
+        close_cell(&b);
+    }
+    return fig_gpu_caller_tear_down(&state) != 0 || failed;
+}

@@ -1,0 +1,430 @@
+/* test_lower.c: tests that a bucket's split has as many workers as its machine and its tiles allow,
+ * and that a program that cannot be split is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/lower/launch_list.h"
+#include "graphs/lower/lower.h"
+#include "graphs/record/program.h"
+#include "kernels/attention/geometry.h"
+#include "planner/bounds.h"
+#include "tests/support/files/sample.h"
+
+static fig_status shape_for(const fig_program *program, const fig_lower_target *target,
+                            const fig_bucket *caps, int32_t variant, fig_bucket_shape *shape) {
+    memset(shape, 0xff, sizeof *shape);
+    shape->caps = *caps;
+    shape->variant = variant;
+    shape->queries = 0;
+    return fig_lower_shape(fig_program_view_of(program), target, 3, shape);
+}
+
+/* 2 kv heads of 64 in f16. Variant 0 reads one head at a time in tiles of 64 tokens, variant 1
+ * reads both heads in tiles of 16. On tensor cores, a tile has twice as many tokens if a token has
+ * 128 bytes, and heads fill whole strips. 6 rows of 200 tokens, one head at a time, are 12
+ * segments; at 64 KB per worker they take 10 workers. On 9.0 such rows are short: each segment has
+ * 4 workers, and a tile is one turn of a block. */
+static void workers_are_the_machines_or_the_tiles(void **state) {
+    (void)state;
+    static const struct {
+        const char *traits;
+        fig_bucket caps;
+        int32_t variant, groups, tile_tokens, workers, tile_limit;
+    } cases[] = {
+        {"host", {1, 1}, 0, 2, 64, 2, 2},      {"host", {1, 1}, 1, 1, 16, 1, 1},
+        {"host", {1, 200}, 0, 2, 64, 8, 8},    {"h200", {1, 200}, 0, 2, 64, 8, 8},
+        {"h200", {1, 200}, 1, 1, 128, 2, 2},   {"h200", {6, 200}, 0, 2, 64, 48, 48},
+        {"h200", {6, 200}, 2, 1, 128, 12, 12}, {"a100", {6, 200}, 0, 2, 128, 10, 24},
+        {"host", {6, 200}, 1, 1, 16, 8, 78},
+    };
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fig_lower_target target = fig_sample_target(cases[i].traits);
+        fig_bucket_shape shape;
+        assert_int_equal(shape_for(program, &target, &cases[i].caps, cases[i].variant, &shape),
+                         FIG_OK);
+        const fig_split_shape expected = {.row_limit = cases[i].caps.batch,
+                                          .groups = cases[i].groups,
+                                          .tile_tokens = cases[i].tile_tokens,
+                                          .workers = cases[i].workers,
+                                          .row_tokens = 1,
+                                          .tile_limit = cases[i].tile_limit};
+        if (memcmp(&shape.plan.splits[0], &expected, sizeof expected) != 0)
+            fail_msg("case %zu: groups %d, tiles of %d, %d workers", i, shape.plan.splits[0].groups,
+                     shape.plan.splits[0].tile_tokens, shape.plan.splits[0].workers);
+        assert_int_equal(shape.token_bytes[0], 2 * (2 / cases[i].groups) * 64 * 2);
+        assert_int_equal(shape.plan.exec, 3);
+        assert_int_equal(shape.plan.row_limit, cases[i].caps.batch);
+        assert_int_equal(shape.plan.class_count, 1);
+        assert_true(shape.plan.layout.bytes > sizeof(fig_plan_head));
+    }
+    fig_program_destroy(program);
+}
+
+/* 8 kv heads of 128, one at a time; 64 KB are 128 tokens of bf16 or 256 of e4m3. Rows have two
+ * tokens, since rows with one token would count as short. */
+static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
+    (void)state;
+    static const struct {
+        fig_bucket caps;
+        fig_dtype kv_dtype;
+        int32_t workers;
+    } cases[] = {{{1, 256}, FIG_BF16, 32},  {{1, 512}, FIG_BF16, 32},   {{4, 256}, FIG_BF16, 32},
+                 {{4, 512}, FIG_BF16, 132}, {{8, 128}, FIG_BF16, 64},   {{8, 256}, FIG_BF16, 64},
+                 {{8, 512}, FIG_BF16, 64},  {{8, 1024}, FIG_BF16, 132}, {{16, 128}, FIG_BF16, 132},
+                 {{8, 512}, FIG_E4M3, 132}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        fig_bucket_shape shape;
+        spec.dtype = FIG_BF16;
+        spec.kv_dtype = cases[i].kv_dtype;
+        spec.q_heads = 32;
+        spec.kv_heads = 8;
+        spec.head_dim = 128;
+        spec.row_tokens = 2;
+        spec.batch_limit = 16;
+        spec.kv_limit = 1024;
+        fig_program *program = fig_sample_step(&spec);
+        const fig_lower_target target = fig_sample_target("h200");
+        assert_int_equal(shape_for(program, &target, &cases[i].caps, 0, &shape), FIG_OK);
+        if (shape.plan.splits[0].workers != cases[i].workers)
+            fail_msg("case %zu: %d workers", i, shape.plan.splits[0].workers);
+        assert_int_equal(shape.places[0], cases[i].kv_dtype == FIG_BF16 ? 132 : 0);
+        fig_program_destroy(program);
+    }
+}
+
+/* Records a single attention node over pages of 16. */
+static fig_program *record_paged(const fig_spec *spec, const fig_sample_heads *heads) {
+    fig_program *program = fig_sample_program(spec);
+    fig_tensor_info info = {.size = sizeof info,
+                            .name = "page_table",
+                            .role = FIG_ROLE_STATE,
+                            .dtype = FIG_I32,
+                            .rank = 2,
+                            .dims = {spec->sequence_limit, spec->kv_limit / 16}};
+    fig_cache cache = {.page_table = fig_program_tensor(program, &info)};
+    info = (fig_tensor_info){.size = sizeof info,
+                             .name = "k",
+                             .role = FIG_ROLE_STATE,
+                             .dtype = spec->kv_dtype,
+                             .rank = 4,
+                             .dims = {FIG_DIM_PAGES, 16, heads->kv, heads->head_dim}};
+    cache.k = fig_program_tensor(program, &info);
+    info.name = "v";
+    cache.v = fig_program_tensor(program, &info);
+    const fig_tensor q = fig_sample_rows(program, "q", heads->q, heads->head_dim);
+    const fig_tensor out = fig_sample_rows(program, "out", heads->q, heads->head_dim);
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+/* Tries heads for which there are kernels for short rows, and heads for which there are none; q is
+ * f16. A tile is one turn of a block. */
+static void short_rows_have_a_cluster_for_each_kv_head(void **state) {
+    (void)state;
+    static const struct {
+        const char *traits;
+        fig_bucket caps;
+        fig_sample_heads heads;
+        fig_dtype kv_dtype;
+        int32_t deterministic, workers, tile_tokens;
+    } cases[] = {{"h200", {1, 128}, {32, 8, 128}, FIG_F16, 0, 16, 64},
+                 {"h200", {1, 256}, {32, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h100", {1, 512}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {1, 1024}, {64, 8, 128}, FIG_F16, 0, 64, 128},
+                 {"h200", {4, 256}, {32, 8, 128}, FIG_F16, 0, 128, 64},
+                 {"h200", {8, 128}, {32, 8, 128}, FIG_F16, 0, 128, 64},
+                 {"h200", {8, 256}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {8, 512}, {32, 8, 128}, FIG_F16, 0, 64, 64},
+                 {"h200", {8, 512}, {32, 8, 128}, FIG_E4M3, 0, 128, 64},
+                 {"h200", {1, 2048}, {32, 8, 128}, FIG_F16, 0, 64, 128},
+                 {"h200", {1, 512}, {32, 8, 128}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 1024}, {32, 8, 128}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 2048}, {32, 8, 128}, FIG_E5M2, 0, 64, 128},
+                 {"h200", {1, 512}, {32, 8, 64}, FIG_E4M3, 0, 64, 64},
+                 {"h200", {1, 2048}, {16, 2, 128}, FIG_F16, 0, 16, 128},
+                 {"h200", {1, 2049}, {16, 2, 128}, FIG_F16, 0, 32, 128},
+                 {"h100", {1, 4096}, {16, 2, 128}, FIG_F16, 0, 32, 128},
+                 {"h200", {1, 4096}, {8, 1, 128}, FIG_E4M3, 0, 16, 128},
+                 {"h200", {2, 4096}, {16, 2, 128}, FIG_E5M2, 0, 64, 128},
+                 {"h200", {3, 4096}, {16, 2, 128}, FIG_F16, 0, 132, 64},
+                 {"h200", {1, 8192}, {16, 2, 128}, FIG_F16, 0, 32, 128},
+                 {"h200", {1, 8193}, {16, 2, 128}, FIG_F16, 0, 132, 64},
+                 {"h200", {1, 4096}, {16, 2, 64}, FIG_F16, 0, 32, 128},
+                 {"h200", {1, 512}, {72, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h200", {1, 512}, {32, 8, 96}, FIG_F16, 0, 64, 64},
+                 {"h200", {8, 128}, {32, 8, 96}, FIG_F16, 0, 128, 64},
+                 {"h200", {1, 512}, {32, 8, 96}, FIG_E4M3, 0, 32, 128},
+                 {"h200", {1, 512}, {32, 8, 80}, FIG_F16, 0, 20, 128},
+                 {"a100", {1, 512}, {32, 8, 128}, FIG_F16, 0, 32, 64},
+                 {"h200", {1, 512}, {32, 8, 128}, FIG_F16, 1, 8, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        fig_bucket_shape shape;
+        spec.batch_limit = 8;
+        spec.kv_limit = 16384;
+        spec.kv_dtype = cases[i].kv_dtype;
+        fig_program *program = record_paged(&spec, &cases[i].heads);
+        fig_lower_target target = fig_sample_target(cases[i].traits);
+        target.deterministic = cases[i].deterministic;
+        assert_int_equal(shape_for(program, &target, &cases[i].caps, 0, &shape), FIG_OK);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        if (split->workers != cases[i].workers ||
+            (cases[i].tile_tokens > 0 && split->tile_tokens != cases[i].tile_tokens))
+            fail_msg("case %zu: %d workers, tiles of %d", i, split->workers, split->tile_tokens);
+        fig_program_destroy(program);
+    }
+}
+
+/* A worker has at most 8 warps, and each warp takes a strip of up to 8 vectors of one head. f16,
+ * head_dim 128. */
+static void no_worker_has_more_heads_than_warps(void **state) {
+    (void)state;
+    static const struct {
+        int32_t group, row_tokens, variant, heads, tile_tokens;
+    } cases[] = {{4, 1, 1, 8, 16}, {16, 1, 1, 4, 16}, {8, 4, 1, 2, 16},  {8, 8, 1, 1, 16},
+                 {8, 4, 3, 2, 32}, {8, 4, 2, 2, 64},  {16, 1, 0, 1, 64}, {1, 1, 2, 2, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = 8;
+        spec.q_heads = 8 * cases[i].group;
+        spec.head_dim = 128;
+        spec.row_tokens = cases[i].row_tokens;
+        fig_program *program = fig_sample_step(&spec);
+        const fig_lower_target target = fig_sample_target("h200");
+        fig_bucket_shape shape;
+        assert_int_equal(
+            shape_for(program, &target, &(fig_bucket){6, 200}, cases[i].variant, &shape), FIG_OK);
+        if (shape.variants[0].heads != cases[i].heads ||
+            shape.variants[0].tile_tokens != cases[i].tile_tokens)
+            fail_msg("case %zu: %dx%d", i, (int)shape.variants[0].heads,
+                     (int)shape.variants[0].tile_tokens);
+        fig_program_destroy(program);
+    }
+}
+
+/* Tries every number of vectors per kv head, in one bucket and each variant of each machine. With
+ * more than 64 vectors, tensor cores have too few warps, so the variant keeps the machine's
+ * tile. */
+static void every_count_of_vectors_is_shaped(void **state) {
+    (void)state;
+    static const char *const machines[] = {"h200", "h100", "a100", "host"};
+    static const int32_t groups[] = {1, 4, 8, 9, 13, 16};
+    for (int32_t i = 0; i < 4 * 6 * 8; i++) {
+        const fig_lower_target target = fig_sample_target(machines[i % 4]);
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = 1;
+        spec.q_heads = groups[i / 4 % 6];
+        spec.row_tokens = 1 + i / 24;
+        fig_program *program = fig_sample_step(&spec);
+        const int is_fit = target.traits.compute_capability >= FIG_GEOMETRY_CAPABILITY &&
+                           spec.q_heads * spec.row_tokens <= 64;
+        for (int32_t n = 0; n < fig_traits_variant_count(&target.traits); n++) {
+            const fig_variant given = fig_traits_variant(&target.traits, n, 2);
+            fig_bucket_shape shape;
+            assert_int_equal(shape_for(program, &target, &(fig_bucket){6, 200}, n, &shape), FIG_OK);
+            assert_int_equal(shape.variants[0].heads, 1);
+            if (!is_fit) assert_int_equal(shape.variants[0].tile_tokens, given.tile_tokens);
+            if (is_fit) assert_in_range(shape.variants[0].tile_tokens, 2 * given.tile_tokens, 128);
+        }
+        fig_program_destroy(program);
+    }
+}
+
+/* The class has the row_tokens of its own layers. The window counts from a row's first query, so it
+ * is 41 tokens. */
+static void a_class_brings_its_window_and_row_tokens(void **state) {
+    (void)state;
+    fig_program *program = fig_sample_breadth();
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){6, 200}, 1, &shape), FIG_OK);
+    assert_int_equal(shape.plan.class_count, 2);
+    for (int i = 0; i < 2; i++) {
+        const fig_split_shape *split = &shape.plan.splits[i];
+        assert_int_equal(split->window, i == 0 ? 40 : 0);
+        assert_int_equal(split->row_tokens, 2);
+        assert_int_equal(split->fixed, 0);
+        /* A window of 41 tokens touches at most four tiles of 16; 200 tokens touch thirteen. */
+        assert_int_equal(split->tile_limit, 6 * (i == 0 ? 4 : 13));
+        assert_int_equal(split->tile_limit,
+                         split->groups * fig_bounds_tiles(split, INT64_C(6) * 200, 200));
+        assert_int_equal(shape.token_bytes[i], 2 * 2 * 64 * 1);
+    }
+    fig_program_destroy(program);
+}
+
+/* Tiles and heads are the same in every bucket and on every machine. */
+static void a_deterministic_split_is_fixed_and_alike_in_every_bucket(void **state) {
+    (void)state;
+    static const fig_bucket caps[] = {{1, 100}, {1, 200}, {6, 100}, {6, 200}};
+    static const char *const machines[] = {"host", "h200", "a100"};
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_program_view *view = fig_program_view_of(program);
+    for (int i = 0; i < 12; i++) {
+        fig_lower_target target = fig_sample_target(machines[i / 4]);
+        fig_bucket_shape shape;
+        target.deterministic = 1;
+        assert_int_equal(shape_for(program, &target, &caps[i % 4], 0, &shape), FIG_OK);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        assert_int_equal(split->fixed, 1);
+        assert_int_equal(split->tile_tokens, FIG_FIXED_TILE_TOKENS);
+        assert_int_equal(split->groups, 2);
+        assert_int_equal(split->tile_limit, 2 * caps[i % 4].batch);
+        assert_int_equal(fig_split_partial_limit(split), split->tile_limit);
+        assert_int_equal(fig_lower_variant_serves(view, &target, 0), 1);
+        assert_int_equal(fig_lower_variant_serves(view, &target, 1), 0);
+        FIG_SAMPLE_REFUSES(shape_for(program, &target, &caps[i % 4], 1, &shape), FIG_INVALID,
+                           "variant is 1, it must be 0 where splits are fixed");
+    }
+    fig_program_destroy(program);
+}
+
+/* Even a bucket that is too small for a row of two tokens has a grid. */
+static void a_bucket_of_no_tile_has_a_worker(void **state) {
+    (void)state;
+    fig_program *program = fig_sample_breadth();
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1, 1}, 0, &shape), FIG_OK);
+    assert_int_equal(shape.plan.splits[0].tile_limit, 0);
+    assert_int_equal(shape.plan.splits[0].workers, 1);
+    fig_program_destroy(program);
+}
+
+static void a_machine_of_a_thousand_places_is_used_whole(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    spec.batch_limit = 1024;
+    spec.kv_limit = 4096;
+    fig_program *program = fig_sample_step(&spec);
+    fig_lower_target target = fig_sample_target("h200");
+    fig_bucket_shape shape;
+    target.traits.sm_count = 1024;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1024, 4096}, 0, &shape), FIG_OK);
+    assert_int_equal(shape.plan.splits[0].workers, FIG_WORKER_LIMIT);
+    target.traits.sm_count = 100000;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1024, 4096}, 0, &shape), FIG_OK);
+    assert_int_equal(shape.plan.splits[0].workers, FIG_WORKER_LIMIT);
+    fig_program_destroy(program);
+}
+
+static void caps_beyond_the_spec_are_refused(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_step(&spec);
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){0, 1}, 0, &shape), FIG_INVALID,
+                       "batch is 0, limits 1 to 6");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){7, 1}, 0, &shape), FIG_INVALID,
+                       "batch is 7, limits 1 to 6");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 0}, 0, &shape), FIG_INVALID,
+                       "kv is 0, limits 1 to 200");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 201}, 0, &shape), FIG_INVALID,
+                       "kv is 201, limits 1 to 200");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, -1, &shape), FIG_INVALID,
+                       "variant is -1");
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){6, 1}, 2, &shape), FIG_INVALID,
+                       "variant is 2, limits 0 to 1");
+    fig_program_destroy(program);
+}
+
+/* The spec's limit applies to its own heads; a program may have attention over more heads. */
+static void a_line_that_an_int_cannot_count_is_refused(void **state) {
+    (void)state;
+    fig_spec spec = fig_sample_spec();
+    spec.batch_limit = 1024;
+    spec.kv_limit = 1 << 20;
+    fig_program *program = fig_sample_program(&spec);
+    fig_sample_attention(program, "wide", &(fig_sample_heads){256, 256, 64});
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){1024, 1 << 20}, 0, &shape),
+                       FIG_TOO_LARGE, "bucket 1024 x 1048576: 4294967296 tiles in 256 head groups");
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1024, 1 << 18}, 0, &shape), FIG_OK);
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){1024, 1 << 20}, 1, &shape),
+                       FIG_TOO_LARGE, "2147483648 tiles");
+    fig_program_destroy(program);
+}
+
+static fig_program *record_calls_alone(void) {
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "c"));
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    return program;
+}
+
+static void without_attention_there_is_no_split_and_one_variant(void **state) {
+    (void)state;
+    fig_program *program = record_calls_alone();
+    const fig_lower_target target = fig_sample_target("host");
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_bucket_shape shape;
+    fig_workspace workspace;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){4, 100}, 0, &shape), FIG_OK);
+    assert_int_equal(shape.plan.class_count, 0);
+    assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
+    assert_int_equal(workspace.bytes, 0);
+    assert_int_equal(fig_launch_list_count(view), 2);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 0), 1);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 1), 0);
+    fig_workspace_finish(&workspace);
+    fig_program_destroy(program);
+
+    /* With one kv head, both variants read one head, but in tiles of different lengths. */
+    for (int32_t kv_heads = 1; kv_heads <= 2; kv_heads++) {
+        fig_spec spec = fig_sample_spec();
+        spec.kv_heads = kv_heads;
+        program = fig_sample_step(&spec);
+        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 1), 1);
+        fig_program_destroy(program);
+    }
+}
+
+static void a_class_too_many_is_not_shaped(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    const fig_lower_target target = fig_sample_target("host");
+    fig_bucket_shape shape;
+    char name[16];
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        fig_sample_attention(program, name, &(fig_sample_heads){16, 1 << i, 64});
+    }
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    FIG_SAMPLE_REFUSES(shape_for(program, &target, &(fig_bucket){1, 1}, 0, &shape), FIG_UNSUPPORTED,
+                       "node 4 (attention): 16 kv heads, window 0 and 1 tokens of a row");
+    fig_program_destroy(program);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_are_the_machines_or_the_tiles),
+        cmocka_unit_test(a_segment_is_whole_where_cutting_it_gains_nothing),
+        cmocka_unit_test(short_rows_have_a_cluster_for_each_kv_head),
+        cmocka_unit_test(no_worker_has_more_heads_than_warps),
+        cmocka_unit_test(every_count_of_vectors_is_shaped),
+        cmocka_unit_test(a_class_brings_its_window_and_row_tokens),
+        cmocka_unit_test(a_deterministic_split_is_fixed_and_alike_in_every_bucket),
+        cmocka_unit_test(a_bucket_of_no_tile_has_a_worker),
+        cmocka_unit_test(a_machine_of_a_thousand_places_is_used_whole),
+        cmocka_unit_test(caps_beyond_the_spec_are_refused),
+        cmocka_unit_test(a_line_that_an_int_cannot_count_is_refused),
+        cmocka_unit_test(without_attention_there_is_no_split_and_one_variant),
+        cmocka_unit_test(a_class_too_many_is_not_shaped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

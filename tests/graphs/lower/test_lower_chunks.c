@@ -1,0 +1,332 @@
+/* test_lower_chunks.c: tests how programs are lowered whose rows may be chunks: a launch for chunks
+ * beside each attention, its place in the order, its params and its workspace.
+ *
+ * The expected order is the transitive closure of all causes, pair by pair. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/lower/lower.h"
+#include "graphs/record/program.h"
+#include "kernels/wide/wide.h"
+#include "planner/spec.h"
+#include "tests/support/files/sample.h"
+
+enum { CAPACITY = 48, ROWS = 6, QUERIES = 500, TOKENS = 300 };
+
+typedef struct ground {
+    fig_bucket_shape shape;
+    fig_workspace workspace;
+    fig_lower_common common;
+    fig_lowered lowered;
+} ground;
+
+static fig_spec spec_of(int32_t row_tokens) {
+    return (fig_spec){.size = sizeof(fig_spec),
+                      .dtype = FIG_BF16,
+                      .q_heads = 8,
+                      .kv_heads = 2,
+                      .head_dim = 64,
+                      .layers = 3,
+                      .ffn_width = 64,
+                      .page_size = 16,
+                      .batch_limit = ROWS,
+                      .kv_limit = 600,
+                      .window = 40,
+                      .window_layers = {2},
+                      .row_tokens = row_tokens,
+                      .query_limit = QUERIES};
+}
+
+static fig_tensor rows_of(fig_program *program, const char *name, int32_t heads, int32_t dim) {
+    return fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_BF16, .rank = 3, .dims = {FIG_DIM_QUERIES, heads, dim}));
+}
+
+static fig_tensor cache_of(fig_program *program, const char *name, int32_t heads, int32_t dim) {
+    return fig_program_tensor(program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = FIG_BF16, .rank = 4,
+                                          .dims = {FIG_DIM_PAGES, 16, heads, dim}));
+}
+
+/* A decode step of three layers and, behind it, attention that has no launch before its own: once
+ * of q heads and a head_dim that need a class of their own. */
+static fig_program *record(int32_t row_tokens) {
+    const fig_spec spec = spec_of(row_tokens);
+    fig_program *program;
+    if (fig_program_create(&program, &spec) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_decode_step(program);
+    const fig_tensor q = rows_of(program, "other_q", 4, 128);
+    const fig_tensor out = rows_of(program, "other_out", 4, 128);
+    const fig_cache cache = {.k = cache_of(program, "other_k", 2, 128),
+                             .v = cache_of(program, "other_v", 2, 128),
+                             .page_table = fig_program_find(program, "page_table")};
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = out, .out = q, .cache = cache));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+static void ground_make(ground *g, const fig_program *program, const char *chip) {
+    const fig_lower_target target = fig_sample_target(chip);
+    const fig_program_view *view = fig_program_view_of(program);
+    g->shape = (fig_bucket_shape){.caps = {ROWS, 600}};
+    if (fig_lower_shape(view, &target, 3, &g->shape) != FIG_OK ||
+        fig_workspace_init(&g->workspace, view, &g->shape, 1) != FIG_OK ||
+        fig_lower_common_init(&g->common, view, &g->workspace) != FIG_OK ||
+        fig_lower_bucket(&g->common, &g->shape, &g->lowered) != FIG_OK)
+        fail_msg("%s", fig_message());
+    assert_true(g->lowered.launch_count <= CAPACITY);
+}
+
+static void ground_finish(ground *g) {
+    fig_lower_finish(&g->lowered);
+    fig_lower_common_finish(&g->common);
+    fig_workspace_finish(&g->workspace);
+}
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+typedef uint8_t order[CAPACITY][CAPACITY]; /* [from][to]: 1: `from` comes first */
+
+static void close_order(order pairs) {
+    for (int middle = 0; middle < CAPACITY; middle++)
+        for (int from = 0; from < CAPACITY; from++)
+            for (int to = 0; to < CAPACITY; to++)
+                pairs[from][to] |= pairs[from][middle] & pairs[middle][to];
+}
+
+static int share_memory(const fig_program_view *view, uint32_t from, uint32_t to) {
+    const fig_node *earlier = &view->nodes[from], *later = &view->nodes[to];
+    int share = 0;
+    for (uint32_t a = 0; a < earlier->operand_count; a++)
+        for (uint32_t b = 0; b < later->operand_count; b++) {
+            const uint32_t tensor = view->operands[earlier->operand + a];
+            const uint32_t access =
+                fig_program_view_access(view, earlier, a) | fig_program_view_access(view, later, b);
+            share |= tensor != 0 && (access & FIG_ACCESS_WRITE) &&
+                     tensor == view->operands[later->operand + b];
+        }
+    return share;
+}
+
+/* Of the launches of one node only decode_attention's own comes first; the others may run beside
+ * each other. */
+static int follows_in_node(const fig_launch *from, const fig_launch *to) {
+    return from->op == FIG_OP_DECODE_ATTENTION && to->op != FIG_OP_DECODE_ATTENTION;
+}
+
+static void find_causes(const fig_program_view *view, const fig_lowered *lowered, order pairs) {
+    memset(pairs, 0, sizeof(order));
+    for (uint32_t to = 1; to < lowered->launch_count; to++) {
+        const fig_launch *later = &lowered->launches[to];
+        pairs[0][to] = 1;
+        for (uint32_t from = 1; from < to; from++) {
+            const fig_launch *earlier = &lowered->launches[from];
+            const int one_class =
+                earlier->split_class != UINT32_MAX && earlier->split_class == later->split_class;
+            if (earlier->node == later->node)
+                pairs[from][to] = (uint8_t)follows_in_node(earlier, later);
+            else
+                pairs[from][to] = (one_class && earlier->op == later->op) ||
+                                  share_memory(view, earlier->node, later->node);
+        }
+    }
+    close_order(pairs);
+}
+
+static void a_launch_for_chunks_runs_beside_its_attention(void **state) {
+    (void)state;
+    static order causes, edges;
+    fig_program *program = record(TOKENS);
+    const fig_program_view *view = fig_program_view_of(program);
+    ground g;
+    int32_t beside = 0;
+    ground_make(&g, program, "h200");
+    find_causes(view, &g.lowered, causes);
+    memset(edges, 0, sizeof edges);
+    for (uint32_t i = 0; i < g.lowered.edge_count; i++)
+        edges[g.lowered.edges[i].from][g.lowered.edges[i].to] = 1;
+    close_order(edges);
+    for (uint32_t from = 0; from < g.lowered.launch_count; from++)
+        for (uint32_t to = 0; to < g.lowered.launch_count; to++)
+            if (edges[from][to] != causes[from][to])
+                fail_msg("launch %u before %u: %d, expected %d", from, to, edges[from][to],
+                         causes[from][to]);
+    for (uint32_t i = 1; i < g.lowered.launch_count; i++) {
+        if (g.lowered.launches[i].op != FIG_OP_PROMPT_ATTENTION) continue;
+        assert_int_equal(g.lowered.launches[i - 1].op, FIG_OP_ATTENTION);
+        assert_int_equal(g.lowered.launches[i - 1].split_class, g.lowered.launches[i].split_class);
+        assert_false(edges[i - 1][i]);
+        beside++;
+    }
+    assert_int_equal(beside, 5);
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+/* ---- Contents -------------------------------------------------------------------------------- */
+
+static const fig_prompt_attention_params *params_of(const ground *g, uint32_t launch) {
+    return (const void *)(g->lowered.params + g->lowered.launches[launch].params);
+}
+
+static void its_params_are_those_of_its_class(void **state) {
+    (void)state;
+    static const char *const chips[] = {"host", "h200", "a100"};
+    for (int chip = 0; chip < 3; chip++) {
+        fig_program *program = record(TOKENS);
+        fig_traits traits = {.size = sizeof traits};
+        ground g;
+        ground_make(&g, program, chips[chip]);
+        assert_int_equal(fig_traits_named(&traits, chips[chip]), FIG_OK);
+        assert_int_equal(g.shape.plan.class_count, 3); /* full, window, other heads */
+        for (uint32_t i = 1; i < g.lowered.launch_count; i++) {
+            const fig_launch *launch = &g.lowered.launches[i];
+            if (launch->op != FIG_OP_PROMPT_ATTENTION) continue;
+            const fig_prompt_attention_params *p = params_of(&g, i);
+            const int is_other = p->head_dim == 128;
+            assert_int_equal(p->split_class, launch->split_class);
+            assert_int_equal(p->workers, traits.sm_count);
+            assert_int_equal(p->ratio, is_other ? 2 : 4);
+            assert_int_equal(p->half, is_other ? 32 : 16);
+            assert_int_equal(p->q_heads, is_other ? 4 : 8);
+            assert_int_equal(p->kv_heads, 2);
+            assert_int_equal(p->tile_tokens, fig_wide_tile(p->head_dim));
+            assert_int_equal(p->rows.row_limit, QUERIES);
+            assert_int_equal(p->rows.queries_offset, g.shape.plan.layout.queries);
+            assert_int_equal(p->strips_offset, fig_plan_strips_place(&g.shape.plan));
+            assert_int_equal(p->dtype, FIG_BF16);
+            assert_int_equal(p->kv_dtype, FIG_BF16);
+            assert_int_equal(p->window, g.shape.strips[p->split_class].window);
+            assert_int_equal(p->page_size, 16);
+        }
+        ground_finish(&g);
+        fig_program_destroy(program);
+    }
+}
+
+/* Blocks that waited for one another could wait for as long as the chunks take. */
+static void no_block_of_attention_waits_for_another_beside_chunks(void **state) {
+    (void)state;
+    for (int32_t has_chunks = 0; has_chunks < 2; has_chunks++) {
+        fig_program *program = record(has_chunks ? TOKENS : FIG_ROW_TOKENS_LIMIT);
+        ground g;
+        int32_t count = 0;
+        ground_make(&g, program, "h200");
+        for (uint32_t i = 1; i < g.lowered.launch_count; i++) {
+            if (g.lowered.launches[i].op != FIG_OP_ATTENTION) continue;
+            const fig_attention_params *p =
+                (const void *)(g.lowered.params + g.lowered.launches[i].params);
+            assert_int_equal((p->flags & FIG_ATTENTION_APART) != 0, has_chunks);
+            count++;
+        }
+        assert_int_equal(count, 5);
+        ground_finish(&g);
+        fig_program_destroy(program);
+    }
+}
+
+static void splits_take_no_more_than_a_draft(void **state) {
+    (void)state;
+    fig_program *program = record(TOKENS);
+    ground g;
+    ground_make(&g, program, "h200");
+    for (int32_t i = 0; i < g.shape.plan.class_count; i++)
+        assert_int_equal(g.shape.plan.splits[i].row_tokens, FIG_ROW_TOKENS_LIMIT);
+    assert_int_equal(g.shape.plan.row_tokens, TOKENS);
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+typedef struct part {
+    uint64_t begin, bytes;
+} part;
+
+/* Counters come first, and no two parts overlap: the launches of a class run beside each other. */
+static void strips_have_a_workspace_of_their_own(void **state) {
+    (void)state;
+    fig_program *program = record(TOKENS);
+    const fig_strips_limits limits = {
+        .segments = ROWS, .queries = QUERIES, .least = FIG_ROW_TOKENS_LIMIT + 1};
+    part parts[FIG_CLASS_LIMIT * 3];
+    int32_t count = 0;
+    ground g;
+    ground_make(&g, program, "h200");
+    const fig_workspace *w = &g.workspace;
+    for (int32_t i = 0; i < g.shape.plan.class_count; i++) {
+        const fig_strips_sizes bound = fig_strips_bound(&g.shape.strips[i], &limits);
+        const uint64_t vectors = (uint64_t)bound.partial_vectors;
+        assert_true(w->strip_counters[i] < w->partials[0]);
+        assert_true(w->partials[i] < w->strip_partials[0]);
+        parts[count++] = (part){w->strip_counters[i], (uint64_t)bound.counters * 4};
+        parts[count++] =
+            (part){w->strip_partials[i], vectors * (uint64_t)g.shape.strips[i].head_dim * 4};
+        parts[count++] = (part){w->strip_sums[i], vectors * 8};
+    }
+    for (int32_t a = 0; a < count; a++) {
+        assert_true(parts[a].bytes > 0 && parts[a].begin + parts[a].bytes <= w->bytes);
+        for (int32_t b = 0; b < a; b++)
+            assert_true(parts[a].begin >= parts[b].begin + parts[b].bytes ||
+                        parts[b].begin >= parts[a].begin + parts[a].bytes);
+        for (int32_t i = 0; i < g.shape.plan.class_count; i++) {
+            const uint64_t others[] = {w->counters[i], w->partials[i], w->sums[i]};
+            for (int32_t o = 0; o < 3; o++)
+                assert_false(others[o] >= parts[a].begin &&
+                             others[o] < parts[a].begin + parts[a].bytes);
+        }
+    }
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+/* Rows of at most 8 query tokens need nothing of all this. */
+static void a_program_without_chunks_has_no_such_launch(void **state) {
+    (void)state;
+    fig_program *program = record(FIG_ROW_TOKENS_LIMIT);
+    ground g;
+    ground_make(&g, program, "h200");
+    for (uint32_t i = 0; i < g.lowered.launch_count; i++)
+        assert_int_not_equal(g.lowered.launches[i].op, FIG_OP_PROMPT_ATTENTION);
+    assert_int_equal(fig_plan_strips_room(&g.shape.plan), 0);
+    assert_int_equal(g.workspace.strip_partials[0], 0);
+    assert_int_equal(g.shape.plan.class_count, 2); /* other heads join a class */
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+static void a_device_cannot_plan_chunks(void **state) {
+    (void)state;
+    for (int32_t tokens = FIG_ROW_TOKENS_LIMIT; tokens < FIG_ROW_TOKENS_LIMIT + 2; tokens++) {
+        const fig_spec spec = spec_of(tokens);
+        fig_program *program;
+        assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+        const fig_tensor lengths = fig_program_tensor(
+            program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                                 .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+        fig_program_read_lengths(program, lengths, (fig_tensor){0});
+        const fig_status status = fig_program_finish(program);
+        assert_int_equal(status, tokens > FIG_ROW_TOKENS_LIMIT ? FIG_UNSUPPORTED : FIG_OK);
+        if (status != FIG_OK) assert_non_null(strstr(fig_message(), "row_tokens is 9, limit 8"));
+        fig_program_destroy(program);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_launch_for_chunks_runs_beside_its_attention),
+        cmocka_unit_test(its_params_are_those_of_its_class),
+        cmocka_unit_test(no_block_of_attention_waits_for_another_beside_chunks),
+        cmocka_unit_test(splits_take_no_more_than_a_draft),
+        cmocka_unit_test(strips_have_a_workspace_of_their_own),
+        cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
+        cmocka_unit_test(a_device_cannot_plan_chunks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+"""python_scores.py: tests figraph.score: texts, functions, what a captured step computes, and that
+no entry point drops a score.
+
+Run where the package can be imported; no array library is needed.
+"""
+
+import ast
+import math
+import os
+import struct
+import sys
+from array import array
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../support"))
+import figraph  # noqa: E402
+from figraph import scores  # noqa: E402
+from sentences import refused, run  # noqa: E402
+
+slope = scores.array("slope", 16)
+
+
+def a_function_and_a_text_make_the_same_score():
+    far = scores.array("bias", None, "bf16")
+    cap = scores.array("cap", 1)
+    chunk = scores.array("chunk", dtype="i32")
+    cases = [
+        ("score + slope[head] * (kv_pos - q_pos)",
+         lambda score, q, kv, head: score + scores.array("slope")[head] * (kv - q)),
+        ("30 * tanh(score / 30.0)", lambda score: 30 * scores.tanh(score / 30.0)),
+        ("f32 cap; cap * tanh(score / cap)", lambda score: cap * scores.tanh(score / cap)),
+        ("bf16 bias[]; score + bias[row * 64 + kv_pos]",
+         lambda score, row, kv_pos: score + far[row * 64 + kv_pos]),
+        ("i32 chunk[]; select(chunk[kv_pos] == chunk[q_pos], score, -inf)",
+         lambda score, q, kv: scores.select(chunk[kv] == chunk[q], score, -scores.inf)),
+        ("select((kv_pos < 4) | (kv_pos > q_pos - 30), score, -inf)",
+         lambda score, q, kv: scores.select((kv < 4) | (kv > q - 30), score, -scores.inf)),
+        ("abs(-score) + 7 // (head + 1) - (kv_head % 3 ^ 5) * 2e-3 + float(1 << (head & 3) >> 1)",
+         lambda score, head, kv_head: abs(-score) + 7 // (head + 1) - (kv_head % 3 ^ 5) * 2e-3
+         + scores.to_float(1 << (head & 3) >> 1)),
+        ("min(exp2(score), 2.0) + max(log2(kv_length), -1.5) / sigmoid(sin(score) * cos(score))",
+         lambda score, kv_length: scores.minimum(scores.exp2(score), 2.0)
+         + scores.maximum(scores.log2(kv_length), -1.5)
+         / scores.sigmoid(scores.sin(score) * scores.cos(score))),
+        ("score + int(score) % 3", lambda score: score + scores.to_int(score) % 3),
+    ]
+    for text, function in cases:
+        assert figraph.score(text) == figraph.score(function), (text, figraph.score(function))
+    sigmoid = figraph.score(lambda score: score - 1, weights="sigmoid")
+    assert sigmoid == figraph.score("weights sigmoid; score - 1")
+    assert str(sigmoid) == "weights sigmoid; score - 1.0"
+    assert repr(sigmoid) == "figraph.score('weights sigmoid; score - 1.0')"
+
+
+def shared_parts_stay_short():
+    def power(score):
+        for _ in range(40):
+            score = score * score
+        return score
+
+    assert len(str(figraph.score(power))) < 2000
+
+
+def what_a_function_cannot_say_is_refused():
+    nan = math.nan
+    cases = [
+        (TypeError, "scores.select", lambda score, kv: score if kv < 4 else 0.0),
+        (TypeError, "scores.minimum", lambda score: min(score, 1.0)),
+        (TypeError, "the parameter batch", lambda score, batch: score),
+        (TypeError, "'x' is in a score", lambda score: score + "x"),
+        (TypeError, "True is in a score", lambda score: score + True),
+        (TypeError, "None is in a score", lambda score: None),
+        (TypeError, "slope is in a score without an index", lambda score: score + slope),
+        (ValueError, "no NaN", lambda score: score + nan),
+        (ValueError, "slope is in a score twice",
+         lambda score, head: score + slope[head] + scores.array("slope", 4)[head]),
+    ]
+    for kind, words, function in cases:
+        refused(words, lambda function=function: figraph.score(function), (kind,))
+    refused("column 8", lambda: figraph.score("score +"), (ValueError,))
+    refused("it must be a str or a function", lambda: figraph.score(3), (TypeError,))
+    refused("beside a text", lambda: figraph.score("score", weights="sigmoid"), (ValueError,))
+    refused("softmax or sigmoid", lambda: figraph.score(lambda score: score, weights="x"),
+            (ValueError,))
+    refused("NUL", lambda: figraph.score("score\0"), (ValueError,))
+
+
+def a_captured_step_computes_the_score():
+    """Attention over two tokens whose keys are 0: the score alone makes the weights."""
+    def weights_of(score):
+        graphs = figraph.capture("tutorial", traits="host", dtype="float32", kv_limit=64,
+                                 score=score)
+        engine = figraph.Engine(graphs, device="host")
+        values = 4 * 64
+        engine.bind("v.0", size=4 * 8 * values)
+        engine.bind_rest(pages=32)
+        engine.set_pages(0, [0])
+        for length, value in ((1, 1.0), (2, 3.0)):
+            engine.write("v.0", array("f", values * [value]))
+            engine.step([length])
+            engine.wait(timeout=10)
+        return struct.unpack("f", engine.read("out.0", 4))[0]
+
+    assert abs(weights_of(None) - 2) < 1e-6
+    assert abs(weights_of(lambda score, kv: score + kv * math.log(3)) - 2.5) < 1e-5
+    assert weights_of("select(kv_pos < 1, score, -inf)") == 1
+    assert abs(weights_of("weights sigmoid; score") - 2) < 1e-6  # half of each
+    refused("array slope has no number of elements",
+            lambda: weights_of("score + slope[head]"), (ValueError,))
+
+
+def no_entry_point_drops_a_score():
+    """Each public function has a parameter named score, or none that would take one silently."""
+    takes, checks = {"capture", "capture_for", "score"}, {
+        "capture", "capture_for", "plan", "spec",  # unknown fields of a spec are refused
+        "tokamax_attention",  # refuses each argument that it does not know
+        "put", "options", "check_rope",  # set fields of C structs by name
+        "stage", "step", "custom_call",
+    }
+    found = 0
+    package = os.path.dirname(figraph.__file__)
+    for folder, _, names in os.walk(package):
+        for name in names:
+            if not name.endswith(".py") or name == "abi.py" or "integrations" in folder:
+                continue
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                tree = ast.parse(file.read())
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+                    continue
+                found += 1
+                said = [a.arg for a in node.args.args + node.args.kwonlyargs]
+                if name != "scores.py":
+                    assert "score" not in said or node.name in takes, (name, node.name)
+                if node.args.kwarg is not None:
+                    assert node.name in checks, (name, node.name)
+    assert found > 100
+    score = figraph.score("score * 2.0")
+    graphs = figraph.capture("tutorial", traits="host", kv_limit=64)
+    engine = figraph.Engine(graphs, device="host")
+    for call in (lambda: figraph.spec("tutorial", score=score),
+                 lambda: figraph.Prompts(score=score),
+                 lambda: figraph.Engine(graphs, device="host", score=score),
+                 lambda: figraph.load("none.fig", score=score),
+                 lambda: graphs.plan([1], score=score),
+                 lambda: engine.step([1], score=score),
+                 lambda: engine.stage([1], score=score)):
+        refused("score", call, (TypeError,))
+
+
+run([a_function_and_a_text_make_the_same_score, shared_parts_stay_short,
+     what_a_function_cannot_say_is_refused, a_captured_step_computes_the_score,
+     no_entry_point_drops_a_score])

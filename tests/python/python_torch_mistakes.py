@@ -1,0 +1,367 @@
+"""python_torch_mistakes.py: calls each operator of figraph.torch with one mistake at a time: every
+kind of mistake in every argument.
+
+    tests/python/python_torch_mistakes.py [DEVICE]
+
+The error must name the argument, and a refused call must write nothing. Run where torch and figraph
+can be imported.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import figraph.torch as ft  # noqa: E402
+import torch  # noqa: E402
+from python_torch import (  # noqa: E402
+    DEVICE, DIM, KV, LENGTHS, Q, ROWS, normal, paged, refused, run)
+
+# The device to which elsewhere() moves a tensor.
+ELSEWHERE = "meta" if DEVICE == "cpu" else "cpu"
+
+
+def arguments(operator=""):
+    """Returns correct arguments of an operator, by their names in messages."""
+    cache = paged()
+    scale = torch.ones(KV, device=DEVICE)
+    given = {
+        "cache.k": cache.k.half().to(torch.float8_e4m3fn),
+        "cache.v": cache.v.half().to(torch.float8_e4m3fn),
+        "cache.page_table": cache.page_table,
+        "cache.k_scale": scale,
+        "cache.v_scale": scale.clone(),
+        "lengths": LENGTHS.clone(),
+        "query_start_loc": torch.tensor([0, 2, 2, 3], dtype=torch.int32, device=DEVICE),
+        "positions": LENGTHS.long(),
+        "slots": LENGTHS.long(),
+        "input": normal(ROWS, 2 * DIM, dtype=torch.float16),
+        "weight": normal(2 * DIM, dtype=torch.float16),
+        "residual": normal(ROWS, 2 * DIM, dtype=torch.float16),
+        "q": normal(ROWS, Q, DIM, dtype=torch.float16),
+        "k": normal(ROWS, KV, DIM, dtype=torch.float16),
+        "v": normal(ROWS, KV, DIM, dtype=torch.float16),
+        "alibi": normal(Q),
+        "sinks": normal(Q),
+        "cos_sin_cache": normal(32, DIM),
+        "out": None,
+        "out[0]": None,
+        "out[1]": None,
+    }
+    made = plan(given, **(dict(packed_of(given), tokens=ROWS) if "packed" in operator else {}))
+    return {**given, "plan.plan": made.plan, "plan.scratch": made.scratch}
+
+
+def cache_of(given):
+    return ft.Cache(*(given["cache." + name] for name in ft.Cache._fields))
+
+
+def plan_of(given):
+    return ft.Plan(given["plan.plan"], given["plan.scratch"])
+
+
+def packed_of(given):
+    return dict(query_start_loc=given["query_start_loc"], row_tokens=2)
+
+
+def append(given, **more):
+    return ft.append_kv(given["k"], given["v"], cache_of(given), given["lengths"],
+                        plan=plan_of(given), **more)
+
+
+def plan(given, **more):
+    return ft.plan(given["lengths"], dtype=torch.float16, q_heads=Q, cache=cache_of(given), **more)
+
+
+def attend(given, **more):
+    return ft.attention(given["q"], cache_of(given), given["lengths"], plan=plan_of(given),
+                        alibi=given["alibi"], sinks=given["sinks"], out=given["out"], **more)
+
+
+def decode(given, **more):
+    return ft.decode_attention(given["q"], given["k"], given["v"], cache_of(given),
+                               given["lengths"], plan=plan_of(given), alibi=given["alibi"],
+                               sinks=given["sinks"], out=given["out"], **more)
+
+
+def turn(given, **more):
+    out = None if given["out[0]"] is None else (given["out[0]"], given["out[1]"])
+    return ft.apply_rope(given["q"], given["k"], given["positions"], out=out, **more)
+
+
+CACHE = ("cache.k", "cache.v", "cache.page_table", "cache.k_scale", "cache.v_scale")
+PLAN = ("plan.plan", "plan.scratch")
+PER_HEAD = ("alibi", "sinks")
+FROM_POSITIONS = ("positions", "cos_sin_cache")
+# name: (call, arguments that the operator takes, shape of out)
+OPERATORS = {
+    "silu_and_mul": (lambda g: ft.silu_and_mul(g["input"], out=g["out"]), ("input",), (ROWS, DIM)),
+    "gelu_and_mul": (lambda g: ft.gelu_and_mul(g["input"], out=g["out"]), ("input",), (ROWS, DIM)),
+    "gelu_tanh_and_mul": (lambda g: ft.gelu_tanh_and_mul(g["input"], out=g["out"]), ("input",),
+                          (ROWS, DIM)),
+    "rms_norm": (lambda g: ft.rms_norm(g["input"], g["weight"], residual=g["residual"],
+                                       out=g["out"]),
+                 ("input", "weight", "residual"), (ROWS, 2 * DIM)),
+    "apply_rope": (turn, ("q", "k", "positions"), None),
+    "apply_rope by a table": (lambda g: turn(g, cos_sin_cache=g["cos_sin_cache"]),
+                              ("q", "k", *FROM_POSITIONS), None),
+    "append_kv": (append, ("k", "v", "lengths", *CACHE, "plan.plan"), None),
+    "append_kv of packed rows": (
+        lambda g: append(g, **packed_of(g)),
+        ("k", "v", "lengths", *CACHE, "plan.plan", "query_start_loc"), None),
+    "write_kv": (lambda g: ft.write_kv(g["k"], g["v"], cache_of(g), g["slots"]),
+                 ("k", "v", "slots", *CACHE[:2], *CACHE[3:]), None),
+    "plan": (plan, ("lengths", *CACHE), None),
+    "plan of packed rows": (lambda g: plan(g, tokens=ROWS, **packed_of(g)),
+                            ("lengths", *CACHE, "query_start_loc"), None),
+    "attention": (attend, ("q", "lengths", *CACHE, *PLAN, *PER_HEAD), (ROWS, Q, DIM)),
+    "attention of packed rows": (
+        lambda g: attend(g, **packed_of(g)),
+        ("q", "lengths", *CACHE, *PLAN, *PER_HEAD, "query_start_loc"), (ROWS, Q, DIM)),
+    "decode_attention of packed rows": (
+        lambda g: decode(g, rope=None, **packed_of(g)),
+        ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD, "query_start_loc"), (ROWS, Q, DIM)),
+    "decode_attention of packed rows by a table": (
+        lambda g: decode(g, positions=g["positions"], cos_sin_cache=g["cos_sin_cache"],
+                         **packed_of(g)),
+        ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD, *FROM_POSITIONS, "query_start_loc"),
+        (ROWS, Q, DIM)),
+    "decode_attention": (decode, ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD),
+                         (ROWS, Q, DIM)),
+    "decode_attention without RoPE": (lambda g: decode(g, rope=None),
+                                      ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD),
+                                      (ROWS, Q, DIM)),
+    "decode_attention by a table": (
+        lambda g: decode(g, positions=g["positions"], cos_sin_cache=g["cos_sin_cache"]),
+        ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD, *FROM_POSITIONS), (ROWS, Q, DIM)),
+}
+
+
+def wrong_dtype(x):
+    return x.double() if x.is_floating_point() else x.to(torch.int16)
+
+
+def one_dim_more(x):
+    return x[None, None]
+
+
+def one_dim_less(x):
+    return x.flatten() if x.ndim > 1 else x.sum()
+
+
+def with_gaps(x):
+    """Returns the same values with gaps between the elements of the last dim."""
+    room = torch.zeros(*x.shape, 2, dtype=x.dtype, device=x.device)[..., 0]
+    return room.copy_(x) if x.shape[-1] > 1 else None
+
+
+def shorter(dim):
+    def cut(x):
+        return x.narrow(dim, 0, x.shape[dim] - 1) if x.ndim > dim and x.shape[dim] > 1 else None
+
+    return cut
+
+
+def elsewhere(x):
+    return x.to(ELSEWHERE)
+
+
+def with_gradient(x):
+    return x.clone().requires_grad_() if x.dtype in (torch.float16, torch.float32) else None
+
+
+def no_tensor(x):
+    return x.tolist()
+
+
+MISTAKES = {
+    "another dtype": wrong_dtype,
+    "more dims": one_dim_more,
+    "fewer dims": one_dim_less,
+    "one row less": shorter(0),
+    "a smaller dim 1": shorter(1),
+    "a smaller dim 2": shorter(2),
+    "a smaller dim 3": shorter(3),
+    "gaps": with_gaps,
+    "another device": elsewhere,
+    "a gradient": with_gradient,
+    "a list": no_tensor,
+}
+# Changes that leave a call correct, by the first word of the operator's name. The number of rows or
+# heads may change if no other argument depends on it. Gaps are accepted if the operator copies the
+# tensor. A narrower page table is served by the same plan. An append does not need all bytes of a
+# plan. A call whose only tensor is on another device runs there. plan() reads only the shapes of
+# caches.
+SOUND = {
+    "silu_and_mul": {"input": {"more dims", "fewer dims", "one row less", "gaps",
+                               "another device"}},
+    "rms_norm": {"input": {"gaps"}, "weight": {"gaps"}},
+    "apply_rope": {"q": {"a smaller dim 1"}, "k": {"a smaller dim 1"},
+                   "cos_sin_cache": {"one row less"}},
+    "append_kv": {"cache.page_table": {"a smaller dim 1"}, "plan.plan": {"one row less"}},
+    "write_kv": {"slots": {"gaps"}},
+    "plan": {"lengths": {"one row less"}, "cache.page_table": {"a smaller dim 1", "gaps"},
+             **{name: {"gaps", "a gradient"} for name in CACHE if name != "cache.page_table"}},
+    "attention": {"cache.page_table": {"a smaller dim 1"}},
+    "decode_attention": {"cache.page_table": {"a smaller dim 1"},
+                         "cos_sin_cache": {"one row less"}},
+}
+# query_start_loc says how many rows a plan has.
+SOUND["plan of packed rows"] = {name: kinds for name, kinds in SOUND["plan"].items()
+                                if name != "lengths"}
+SOUND["gelu_and_mul"] = SOUND["gelu_tanh_and_mul"] = SOUND["silu_and_mul"]
+KINDS = (ValueError, TypeError, NotImplementedError, RuntimeError)
+
+
+def taken(call, given):
+    """Returns None if the call runs, or the error's message."""
+    try:
+        call(given)
+    except KINDS as error:
+        return str(error)
+    return None
+
+
+def names_of(name):
+    """Returns the names by which a message may call the argument: cache.k_scale is also k_scale,
+    and out[0] is part of out."""
+    if name in ("cache.k", "cache.v"):
+        return (name,)
+    return name, name.partition(".")[2] or name.partition("[")[0]
+
+
+def outs_of(operator, shape, given):
+    """Returns the arguments plus tensors for the results, and the names of these tensors."""
+    if operator.startswith("apply_rope"):
+        return {**given, "out[0]": torch.zeros_like(given["q"]),
+                "out[1]": torch.zeros_like(given["k"])}, ("out[0]", "out[1]")
+    if shape is None:
+        return given, ()
+    out = torch.zeros(shape, dtype=torch.float16, device=DEVICE)
+    return {**given, "out": out}, ("out",)
+
+
+def what_is_sound_runs():
+    for operator, (call, _, shape) in OPERATORS.items():
+        given = arguments(operator)
+        assert taken(call, given) is None, (operator, taken(call, given))
+        assert taken(call, outs_of(operator, shape, given)[0]) is None, operator
+
+
+def is_sound(operator, name, mistake, with_out):
+    """With an out, rows of the input can be wrong that would be correct without it."""
+    allowed = SOUND.get(operator, SOUND[operator.partition(" ")[0]]).get(name, ())
+    if with_out and name in ("input", "q", "k") and mistake != "gaps":
+        return False
+    return mistake in allowed
+
+
+# The arguments whose strides the library looks at when it runs, and no one before.
+RUN_TIME = ("lengths", "query_start_loc", *CACHE[2:], *PER_HEAD, *FROM_POSITIONS)
+
+
+def faults(mistakes, place, early=False):
+    """Returns the number of mistakes that were tried, and a list of those whose message did not
+    name the argument. place: moves the correct arguments first. early: skips gaps in RUN_TIME."""
+    tried, wrong = 0, []
+    for operator, (call, takes, shape) in OPERATORS.items():
+        for with_out in (False, True):
+            sound, names = arguments(operator), takes
+            if with_out:
+                sound, outs = outs_of(operator, shape, sound)
+                names = (*takes, *outs)
+            sound = {name: x if x is None else place(x) for name, x in sound.items()}
+            for name in names:
+                for mistake in mistakes:
+                    given = {**sound, name: MISTAKES[mistake](sound[name])}
+                    if given[name] is None or (early and mistake == "gaps" and name in RUN_TIME):
+                        continue
+                    tried += 1
+                    sentence = taken(call, given)
+                    if is_sound(operator, name, mistake, with_out):
+                        told = sentence is None
+                    else:
+                        told = sentence is not None and any(
+                            one in sentence for one in names_of(name))
+                    if not told:
+                        wrong.append(f"{operator}: {name} with {mistake}: {sentence}"[:300])
+    return tried, wrong
+
+
+def each_mistake_in_each_argument_is_told_by_name():
+    tried, wrong = faults(MISTAKES, lambda x: x)
+    assert not wrong, "\n" + "\n".join(wrong)
+    assert tried > 1400, tried
+
+
+def shapes_and_dtypes_are_told_where_they_alone_are_known():
+    """Uses tensors without memory, as torch.compile does."""
+    alone = [name for name in MISTAKES if name not in ("another device", "a gradient", "a list")]
+    tried, wrong = faults(alone, lambda x: x.to("meta"), early=True)
+    assert not wrong, "\n" + "\n".join(wrong)
+    assert tried > 900, tried
+
+
+def a_refused_call_has_written_nothing():
+    """In each call, only the last argument is wrong."""
+    for operator, (call, takes, shape) in OPERATORS.items():
+        sound = outs_of(operator, shape, arguments(operator))[0]
+        before = {name: x.clone() for name, x in sound.items() if x is not None}
+        wrong = {**sound, takes[-1]: elsewhere(sound[takes[-1]])}
+        assert taken(call, wrong) is not None, operator
+        for name, x in before.items():
+            same = torch.equal(x.view(torch.uint8) if x.dtype == torch.float8_e4m3fn else x,
+                               sound[name].view(torch.uint8)
+                               if x.dtype == torch.float8_e4m3fn else sound[name])
+            assert same, (operator, name)
+
+
+def numbers_and_names_are_told_too():
+    g = arguments()
+    q, cache, lengths = g["q"], cache_of(g), g["lengths"]
+    raw = cache._replace(k=cache.k.view(torch.uint8), v=cache.v.view(torch.uint8))
+    for words, call in (
+        ('layout is "nkd"', lambda: ft.write_kv(g["k"], g["v"], cache, g["slots"], layout="nkd")),
+        ("kv_dtype is int8", lambda: ft.attention(q, cache, lengths, kv_dtype="int8")),
+        ("kv_dtype is float16", lambda: ft.attention(q, cache, lengths, kv_dtype=torch.float16)),
+        ("cache.k is uint8, kv_dtype must say", lambda: ft.attention(q, raw, lengths)),
+        ("cache.k is uint8, kv_dtype must say",
+         lambda: ft.plan(lengths, dtype="f16", q_heads=Q, cache=raw)),
+        ("cache.k is float8_e4m3fn, it must be uint8 or float8_e5m2",
+         lambda: ft.attention(q, cache, lengths, kv_dtype="fp8_e5m2")),
+        ("cache.v is float8_e4m3fn, it must be uint8",
+         lambda: ft.append_kv(g["k"], g["v"], raw._replace(v=cache.v), lengths, kv_dtype="fp8")),
+        ("dtype is f64", lambda: ft.plan(lengths, dtype="f64", q_heads=Q, cache=cache)),
+        ("q is [3, 0, 8, 64], its rows must have",
+         lambda: ft.attention(q[:, None][:, :0], cache, lengths)),
+        ("row_tokens is 9, limits 0 to 8",
+         lambda: ft.attention(q[:, None].expand(3, 9, 8, 64).contiguous(), cache, lengths)),
+        ("row_tokens is 9, limits 0 to 8",
+         lambda: ft.plan(lengths, dtype="f16", q_heads=Q, cache=cache, row_tokens=9)),
+        ("q has strides 512 and 0 between rows and between the 2 tokens of a row",
+         lambda: ft.attention(q[:, None].expand(3, 2, 8, 64), cache, lengths)),
+        ("positions is given, but rope is None",
+         lambda: decode(g, rope=None, positions=g["positions"])),
+        ("cos_sin_cache is given, but rope is None",
+         lambda: decode(g, rope=None, cos_sin_cache=g["cos_sin_cache"])),
+        ("cos_sin_cache is given without positions",
+         lambda: decode(g, cos_sin_cache=g["cos_sin_cache"])),
+        ("rope.theta is 5.0, but cos_sin_cache gives the angles",
+         lambda: decode(g, rope=ft.Rope(theta=5.0), positions=g["positions"],
+                        cos_sin_cache=g["cos_sin_cache"])),
+        ("tensor k: overlaps tensor q",
+         lambda: ft.decode_attention(q, q[:, :KV], g["v"], cache, lengths)),
+        ("tensor out: overlaps tensor q",
+         lambda: ft.attention(q[1:], cache, lengths[1:], out=q[:-1])),
+    ):
+        refused(words, call)
+
+
+CASES = [
+    what_is_sound_runs,
+    each_mistake_in_each_argument_is_told_by_name,
+    shapes_and_dtypes_are_told_where_they_alone_are_known,
+    a_refused_call_has_written_nothing,
+    numbers_and_names_are_told_too,
+]
+if __name__ == "__main__":
+    run(CASES)

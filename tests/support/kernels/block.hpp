@@ -1,0 +1,151 @@
+/* block.hpp: runs a block of a kernel's source on a CPU, thread by thread.
+ *
+ * A program defines BLOCK_THREADS, includes this file and then the kernel's .cu file, which is
+ * compiled as C++. Each thread of the block is a context of its own. It runs until it must wait:
+ * for the block at a barrier, or for its warp at a shuffle. A value that it passes to others is
+ * stored until all of them have arrived. So the order of threads is fixed: each runs as far as it
+ * can before the next one runs, in ascending or in descending order. Shared memory is not cleared
+ * before a block begins. Invariant: one block runs at a time. */
+#ifndef FIG_TESTS_SUPPORT_BLOCK_HPP
+#define FIG_TESTS_SUPPORT_BLOCK_HPP
+
+#include <cstdint>
+#include <cstring>
+#include <ucontext.h>
+
+namespace {
+enum { THREAD_LIMIT = BLOCK_THREADS, WARP = 32, STACK_BYTES = 1 << 17 };
+
+struct index3 {
+    uint32_t x, y, z;
+};
+
+/* How many threads wait at a barrier or shuffle, and the word of each. */
+struct meeting {
+    int arrived, turn;
+    /* two sets in turn, so that no thread overwrites a word that another thread still reads */
+    uint64_t words[2][THREAD_LIMIT];
+};
+
+struct thread {
+    ucontext_t context;
+    int is_done;
+    char stack[STACK_BYTES];
+};
+
+thread threads[THREAD_LIMIT];
+meeting warps[THREAD_LIMIT / WARP], whole;
+ucontext_t back;
+index3 threadIdx, blockIdx;
+const index3 blockDim = {THREAD_LIMIT, 1, 1};
+
+void give_way() {
+    swapcontext(&threads[threadIdx.x].context, &back);
+}
+
+/* Waits until `members` threads have called this; returns the words of all of them. */
+const uint64_t *meet(meeting *at, int members, uint64_t word) {
+    const int turn = at->turn;
+    at->words[turn % 2][threadIdx.x] = word;
+    if (++at->arrived == members) {
+        at->arrived = 0;
+        at->turn++;
+    }
+    while (at->turn == turn)
+        give_way();
+    return at->words[turn % 2];
+}
+
+const uint64_t *meet_warp(uint64_t word) {
+    return meet(&warps[threadIdx.x / WARP], WARP, word);
+}
+
+void __syncthreads() {
+    meet(&whole, THREAD_LIMIT, 0);
+}
+
+template <class T> T of_lane(T x, uint32_t lane) {
+    uint64_t word = 0;
+    memcpy(&word, &x, sizeof x);
+    const uint32_t first = threadIdx.x / WARP * WARP;
+    const uint64_t *words = meet_warp(word);
+    memcpy(&x, &words[first + lane], sizeof x);
+    return x;
+}
+
+template <class T> T __shfl_xor_sync(uint32_t, T x, int apart) {
+    return of_lane(x, threadIdx.x % WARP ^ (uint32_t)apart);
+}
+
+template <class T> T __shfl_up_sync(uint32_t, T x, uint32_t apart) {
+    const uint32_t lane = threadIdx.x % WARP;
+    return of_lane(x, lane >= apart ? lane - apart : lane);
+}
+
+template <class T> T __shfl_sync(uint32_t, T x, int lane) {
+    return of_lane(x, (uint32_t)lane);
+}
+
+template <class T> T max(T a, T b) {
+    return a > b ? a : b;
+}
+template <class T> T min(T a, T b) {
+    return a < b ? a : b;
+}
+
+struct uint4 {
+    uint32_t x, y, z, w;
+};
+uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
+    return {x, y, z, w};
+}
+} // namespace
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+#define __shared__ static
+
+static void (*running)(const void *params);
+static const void *running_params;
+
+static void begin() {
+    running(running_params);
+    threads[threadIdx.x].is_done = 1;
+    give_way();
+}
+
+/* Runs block number `block` of a kernel. Returns 0 if the block never ends, because its threads
+ * wait at different places. */
+static int block_runs(void (*kernel)(const void *params), const void *params, uint32_t block,
+                      int is_backwards) {
+    int left = THREAD_LIMIT, idle = 0;
+    running = kernel;
+    running_params = params;
+    blockIdx.x = block;
+    memset(warps, 0, sizeof warps);
+    memset(&whole, 0, sizeof whole);
+    for (thread &of : threads) {
+        getcontext(&of.context);
+        of.is_done = 0;
+        of.context.uc_stack.ss_sp = of.stack;
+        of.context.uc_stack.ss_size = sizeof of.stack;
+        of.context.uc_link = NULL;
+        makecontext(&of.context, begin, 0);
+    }
+    while (left > 0 && idle < 1 << 14) {
+        const int before = left;
+        for (uint32_t i = 0; i < THREAD_LIMIT; i++) {
+            threadIdx.x = is_backwards ? THREAD_LIMIT - 1 - i : i;
+            if (threads[threadIdx.x].is_done) continue;
+            swapcontext(&back, &threads[threadIdx.x].context);
+            left -= threads[threadIdx.x].is_done;
+        }
+        idle = left == before ? idle + 1 : 0;
+    }
+    return left == 0;
+}
+
+#endif

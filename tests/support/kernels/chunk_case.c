@@ -1,0 +1,364 @@
+/* chunk_case.c: see chunk_case.h. */
+#include "tests/support/kernels/chunk_case.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/common/numeric.h"
+#include "tests/support/place.h"
+#include "tests/support/worst.h"
+#include "tools/figraph/step/truth_attention.h"
+
+enum { WAIT_US = 120000000 };
+
+static void expect(fig_status status) {
+    if (status != FIG_OK) fail_msg("%s: %s", fig_status_name(status), fig_message());
+}
+
+/* ---- The program ----------------------------------------------------------------------------- */
+
+static fig_tensor declare(fig_program *program, const char *name, fig_dtype dtype, int32_t heads,
+                          int32_t width) {
+    fig_tensor_info info = {
+        .size = sizeof info,
+        .name = name,
+        .role = FIG_ROLE_BOUND,
+        .dtype = dtype,
+        .rank = heads > 0 ? 3 : 2,
+        .dims = {FIG_DIM_QUERIES, heads > 0 ? heads : width, heads > 0 ? width : 1}};
+    return fig_program_tensor(program, &info);
+}
+
+static fig_tensor declare_vector(fig_program *program, const char *name, int32_t count) {
+    if (count == 0) return (fig_tensor){0};
+    return fig_program_tensor(program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = FIG_F32, .rank = 1, .dims = {count}));
+}
+
+static fig_tensor declare_cache(fig_program *program, const fig_chunk_form *f, const char *name) {
+    return fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                             .dtype = f->kv_dtype, .rank = 4,
+                             .dims = {FIG_DIM_PAGES, f->page_size > 0 ? f->page_size : f->kv,
+                                      f->kv_heads, f->head_dim}));
+}
+
+static void record(fig_program *program, const fig_chunk_case *c) {
+    const fig_chunk_form *f = &c->form;
+    const fig_tensor q = declare(program, "q", f->dtype, f->q_heads, f->head_dim);
+    const fig_tensor k = declare(program, "k", f->dtype, f->kv_heads, f->head_dim);
+    const fig_tensor v = declare(program, "v", f->dtype, f->kv_heads, f->head_dim);
+    const fig_tensor out = declare(program, "out", f->dtype, f->q_heads, f->head_dim);
+    const fig_tensor lse = declare(program, "lse", FIG_F32, 0, f->q_heads);
+    fig_cache cache = {.k = declare_cache(program, f, "k_cache"),
+                       .v = declare_cache(program, f, "v_cache"),
+                       .k_scale = declare_vector(program, "k_scale", f->scales),
+                       .v_scale = declare_vector(program, "v_scale", f->scales)};
+    if (f->page_size > 0)
+        cache.page_table = fig_program_tensor(
+            program, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE,
+                                 .dtype = FIG_I32, .rank = 2, .dims = {f->rows, c->columns}));
+    const fig_tensor sinks = declare_vector(program, "sinks", f->sinks ? f->q_heads : 0);
+    const fig_tensor alibi = declare_vector(program, "alibi", f->alibi ? f->q_heads : 0);
+    fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .lse = lse,
+                                       .sinks = sinks, .alibi = alibi, .cache = cache,
+                                       .window = f->window, .soft_cap = f->soft_cap));
+}
+
+/* ---- Open ------------------------------------------------------------------------------------ */
+
+static size_t bytes_of(const fig_reference_array *array) {
+    return (size_t)array->count * (size_t)fig_numeric_bytes(array->dtype);
+}
+
+static void bind(fig_chunk_case *c, const char *name, const fig_reference_array *array,
+                 const int64_t *strides) {
+    fig_binding binding = {
+        .size = sizeof binding, .name = name, .address = array->data, .bytes = bytes_of(array)};
+    for (int32_t i = 0; i < 4 && strides != NULL; i++)
+        binding.strides[i] = strides[i];
+    expect(fig_engine_bind(c->engine, &binding));
+}
+
+static int32_t page_tokens(const fig_chunk_form *f) {
+    return f->page_size > 0 ? f->page_size : f->kv;
+}
+
+/* Strides {page, token, head, dim} of the caches. */
+static void put_strides(const fig_chunk_form *f, int64_t strides[4]) {
+    strides[0] = (int64_t)page_tokens(f) * f->kv_heads * f->head_dim;
+    strides[1] = f->hnd ? f->head_dim : (int64_t)f->kv_heads * f->head_dim;
+    strides[2] = f->hnd ? (int64_t)page_tokens(f) * f->head_dim : f->head_dim;
+    strides[3] = 1;
+}
+
+/* Gives each sequence its pages, in random order. */
+static void set_pages(fig_chunk_case *c, fig_random *random) {
+    const int32_t all = c->form.rows * c->columns;
+    for (int32_t i = 0; i < all; i++) {
+        const int32_t j = fig_random_range(random, 0, i);
+        c->table[i] = c->table[j];
+        c->table[j] = i;
+    }
+    for (int32_t s = 0; s < c->form.rows && c->form.page_size > 0; s++)
+        expect(fig_engine_set_pages(c->engine,
+                                    FIG_OPTIONS(fig_pages, .sequence = s, .count = c->columns,
+                                                .pages = c->table + (int64_t)s * c->columns,
+                                                .table = "page_table")));
+}
+
+static void make_arrays(fig_chunk_case *c, fig_random *random) {
+    const fig_chunk_form *f = &c->form;
+    const int64_t tokens = f->query_limit, kv = (int64_t)f->kv_heads * f->head_dim;
+    const int64_t cache = c->pages * page_tokens(f) * kv;
+    const int32_t dtype = (int32_t)f->dtype, kv_dtype = (int32_t)f->kv_dtype;
+    c->q = fig_reference_array_make(dtype, tokens * f->q_heads * f->head_dim);
+    c->out = fig_reference_array_make(dtype, tokens * f->q_heads * f->head_dim);
+    c->k = fig_reference_array_make(dtype, tokens * kv);
+    c->v = fig_reference_array_make(dtype, tokens * kv);
+    c->lse = fig_reference_array_make(FIG_F32, tokens * f->q_heads);
+    c->k_cache = fig_reference_array_make(kv_dtype, cache);
+    c->v_cache = fig_reference_array_make(kv_dtype, cache);
+    fig_reference_array_fill(&c->k_cache, 0, cache, random, 1.0f);
+    fig_reference_array_fill(&c->v_cache, 0, cache, random, 1.0f);
+    fig_reference_array *const vectors[] = {&c->sinks, &c->alibi, &c->k_scale, &c->v_scale};
+    for (int32_t i = 0; i < 4; i++) {
+        *vectors[i] = fig_reference_array_make(FIG_F32, f->q_heads);
+        for (int32_t head = 0; head < f->q_heads; head++)
+            fig_reference_array_set(vectors[i], head,
+                                    i == 0   ? 1.5 - 0.25 * head
+                                    : i == 1 ? 0.125 / (1 + head)
+                                             : 0.5 + 0.125 * (head % 5));
+    }
+}
+
+static void open_engine(fig_chunk_case *c) {
+    const fig_chunk_form *f = &c->form;
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = f->dtype,
+                           .kv_dtype = f->kv_dtype,
+                           .q_heads = f->q_heads,
+                           .kv_heads = f->kv_heads,
+                           .head_dim = f->head_dim,
+                           .page_size = f->page_size,
+                           .batch_limit = f->rows,
+                           .kv_limit = f->kv,
+                           .row_tokens = f->row_tokens,
+                           .query_limit = f->query_limit};
+    const fig_lower_options how = {
+        .size = sizeof how, .traits = fig_place_traits(), .deterministic = f->deterministic};
+    fig_program *program;
+    expect(fig_program_create(&program, &spec));
+    record(program, c);
+    expect(fig_program_finish(program));
+    expect(fig_graphs_lower(&c->graphs, program, &how));
+    fig_program_destroy(program);
+    expect(fig_place_open(&c->engine, c->graphs));
+}
+
+void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed) {
+    fig_random random = fig_random_seed(seed);
+    const fig_chunk_form *f = &c->form;
+    int64_t strides[4];
+    memset(c, 0, sizeof *c);
+    c->form = *form;
+    c->columns = (f->kv + page_tokens(f) - 1) / page_tokens(f);
+    c->pages = (int64_t)f->rows * c->columns;
+    assert_true((size_t)c->pages <= sizeof c->table / sizeof *c->table);
+    open_engine(c);
+    make_arrays(c, &random);
+    put_strides(f, strides);
+    bind(c, "q", &c->q, NULL);
+    bind(c, "k", &c->k, NULL);
+    bind(c, "v", &c->v, NULL);
+    bind(c, "out", &c->out, NULL);
+    bind(c, "lse", &c->lse, NULL);
+    bind(c, "k_cache", &c->k_cache, strides);
+    bind(c, "v_cache", &c->v_cache, strides);
+    if (f->sinks) bind(c, "sinks", &c->sinks, NULL);
+    if (f->alibi) bind(c, "alibi", &c->alibi, NULL);
+    c->k_scale.count = c->v_scale.count = f->scales;
+    if (f->scales) bind(c, "k_scale", &c->k_scale, NULL);
+    if (f->scales) bind(c, "v_scale", &c->v_scale, NULL);
+    set_pages(c, &random);
+}
+
+void fig_chunk_case_close(fig_chunk_case *c) {
+    fig_reference_array *const arrays[] = {&c->q,     &c->k,       &c->v,       &c->out,
+                                           &c->lse,   &c->k_cache, &c->v_cache, &c->sinks,
+                                           &c->alibi, &c->k_scale, &c->v_scale};
+    fig_engine_close(c->engine);
+    fig_graphs_destroy(c->graphs);
+    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
+        fig_reference_array_free(arrays[i]);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+static int32_t first_of(const fig_chunk_step *step, int32_t row) {
+    int32_t first = 0;
+    for (int32_t r = 0; r < row; r++)
+        first += step->counts[r];
+    return first;
+}
+
+static void poison(fig_reference_array *array) {
+    memset(array->data, 0xff, bytes_of(array));
+}
+
+void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const int32_t *contents,
+                         uint64_t seed) {
+    const fig_chunk_form *f = &c->form;
+    fig_reference_array *const arrays[] = {&c->q, &c->k, &c->v};
+    poison(&c->q);
+    poison(&c->k);
+    poison(&c->v);
+    for (int32_t row = 0; row < step->rows; row++) {
+        fig_random random = fig_random_seed(seed * 1000003 + (uint64_t)contents[row]);
+        for (int32_t i = 0; i < 3; i++) {
+            const int64_t width = (int64_t)(i == 0 ? f->q_heads : f->kv_heads) * f->head_dim;
+            fig_reference_array_fill(arrays[i], first_of(step, row) * width,
+                                     step->counts[row] * width, &random, i == 0 ? 2.0f : 1.0f);
+        }
+    }
+}
+
+void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step) {
+    const fig_chunk_form *f = &c->form;
+    const int64_t vectors = (int64_t)first_of(step, step->rows) * f->q_heads;
+    const size_t out_bytes = bytes_of(&c->out), lse_bytes = bytes_of(&c->lse);
+    uint8_t *first = malloc(out_bytes + lse_bytes);
+    assert_non_null(first);
+    memset(c->out.free, 0, (size_t)c->out.count);
+    memset(c->lse.free, 0, (size_t)c->lse.count);
+    fig_reference_array_allow(&c->out, 0, vectors * f->head_dim);
+    fig_reference_array_allow(&c->lse, 0, vectors);
+    for (int32_t turn = 0; turn < 2; turn++) {
+        poison(&c->out);
+        poison(&c->lse);
+        fig_reference_array_keep(&c->out);
+        fig_reference_array_keep(&c->lse);
+        expect(fig_engine_step(
+            c->engine, FIG_OPTIONS(fig_step, .rows = step->rows, .kv_lengths = step->lengths,
+                                   .sequences = step->sequences, .query_counts = step->counts)));
+        expect(fig_engine_wait(c->engine, WAIT_US));
+        fig_reference_array_check(&c->out, "out");
+        fig_reference_array_check(&c->lse, "lse");
+        if (turn == 1 && (memcmp(first, c->out.data, out_bytes) != 0 ||
+                          memcmp(first + out_bytes, c->lse.data, lse_bytes) != 0))
+            fail_msg("a step that ran twice left other bits");
+        memcpy(first, c->out.data, out_bytes);
+        memcpy(first + out_bytes, c->lse.data, lse_bytes);
+    }
+    free(first);
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+static truth_cache cache_of(const fig_chunk_case *c, const fig_reference_array *array) {
+    int64_t strides[4];
+    put_strides(&c->form, strides);
+    return (truth_cache){.base = array->data,
+                         .dtype = c->form.kv_dtype,
+                         .page_stride = strides[0],
+                         .token_stride = strides[1],
+                         .head_stride = strides[2],
+                         .pages = c->pages,
+                         .page_size = page_tokens(&c->form),
+                         .page_table = c->form.page_size > 0 ? c->table : NULL,
+                         .table_stride = c->columns};
+}
+
+/* A vector of a step. */
+typedef struct place {
+    int32_t row, query, head;
+} place;
+
+static void find_truth(const fig_chunk_case *c, const fig_chunk_step *step, place at,
+                       truth_attention_result *result) {
+    const fig_chunk_form *f = &c->form;
+    const int32_t kv_head = at.head / (f->q_heads / f->kv_heads);
+    const int32_t of_scale = f->scales > 1 ? kv_head : 0;
+    const double sink = ((const float *)c->sinks.data)[at.head];
+    const float *k_scale = c->k_scale.data, *v_scale = c->v_scale.data, *alibi = c->alibi.data;
+    const truth_attention_args args = {
+        .q = {c->q.data, f->dtype, (int64_t)f->q_heads * f->head_dim, f->head_dim},
+        .k = cache_of(c, &c->k_cache),
+        .v = cache_of(c, &c->v_cache),
+        .row = first_of(step, at.row) + at.query,
+        .sequence = step->sequences[at.row],
+        .length = step->lengths[at.row] - (step->counts[at.row] - 1 - at.query),
+        .q_head = at.head,
+        .kv_head = kv_head,
+        .head_dim = f->head_dim,
+        .window = f->window,
+        .sm_scale = 1 / sqrt(f->head_dim),
+        .soft_cap = f->soft_cap,
+        .alibi = f->alibi ? alibi[at.head] : 0,
+        .k_scale = f->scales ? k_scale[of_scale] : 0,
+        .v_scale = f->scales ? v_scale[of_scale] : 0,
+        .sink = f->sinks ? &sink : NULL};
+    truth_attention(&args, result);
+}
+
+static void compare(const fig_chunk_case *c, const fig_chunk_step *step, place at) {
+    const fig_chunk_form *f = &c->form;
+    const double unit = f->dtype == FIG_BF16 ? 0x1p-8 : f->dtype == FIG_F16 ? 0x1p-11 : 0x1p-17;
+    const double units = strcmp(fig_place_name(), "cuda.hopper") == 0 ? 2 : 1.02;
+    const int64_t vector = ((int64_t)first_of(step, at.row) + at.query) * f->q_heads + at.head;
+    const double lse = ((const float *)c->lse.data)[vector];
+    truth_attention_result truth = {.lse = -INFINITY};
+    if (step->lengths[at.row] > 0) find_truth(c, step, at, &truth);
+    if (!(lse == truth.lse || fabs(lse - truth.lse) <= 2e-5 * (1 + fabs(truth.lse))))
+        fail_msg("row %d of %d at %d, query %d head %d: lse %.9g, expected %.9g", at.row,
+                 step->counts[at.row], step->lengths[at.row], at.query, at.head, lse, truth.lse);
+    for (int32_t i = 0; i < f->head_dim; i++) {
+        const double seen = truth_load(c->out.data, f->dtype, vector * f->head_dim + i);
+        const double off = fabs(seen - truth.out[i]);
+        const double tolerance = units * unit * truth.magnitude[i] + 1e-6;
+        fig_worst_note("chunks", f->dtype, off, tolerance);
+        if (!(off <= tolerance))
+            fail_msg("row %d of %d at %d, query %d head %d dim %d: %.9g, expected %.9g, "
+                     "tolerance %.3g",
+                     at.row, step->counts[at.row], step->lengths[at.row], at.query, at.head, i,
+                     seen, truth.out[i], tolerance);
+    }
+}
+
+/* The newest tokens of a row stand in the caches, as far as their dtype keeps them. */
+static void check_append(const fig_chunk_case *c, const fig_chunk_step *step, int32_t row) {
+    const fig_chunk_form *f = &c->form;
+    const truth_cache cache = cache_of(c, &c->k_cache);
+    if (f->kv_dtype != f->dtype || f->dtype == FIG_F32 || f->scales || step->lengths[row] == 0)
+        return;
+    for (int32_t query = 0; query < step->counts[row]; query++) {
+        const int32_t token = step->lengths[row] - step->counts[row] + query;
+        const int64_t to = truth_cache_offset(&cache, step->sequences[row], token);
+        const int64_t from = ((int64_t)first_of(step, row) + query) * f->kv_heads * f->head_dim;
+        if (memcmp((const uint16_t *)c->k_cache.data + to, (const uint16_t *)c->k.data + from,
+                   (size_t)f->head_dim * 2) != 0)
+            fail_msg("row %d: query token %d was not appended", row, query);
+    }
+}
+
+void fig_chunk_case_check(fig_chunk_case *c, const fig_chunk_step *step, int32_t most) {
+    fig_random random = fig_random_seed(7);
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t all = step->counts[row] * c->form.q_heads;
+        check_append(c, step, row);
+        for (int32_t i = 0; i < fig_size_min(all, most); i++) {
+            int32_t vector = all <= most ? i : fig_random_range(&random, 0, all - 1);
+            if (all > most && i < 2) vector = i * (all - 1);
+            compare(c, step, (place){row, vector / c->form.q_heads, vector % c->form.q_heads});
+        }
+    }
+}

@@ -1,0 +1,56 @@
+/* chunk_case.h: an engine whose steps hold decode rows, drafts and chunks of prompts, and the
+ * comparison of its attention with float64.
+ *
+ *     append k, v to the caches; attention of q over them, with lse
+ *
+ * Sequences grow from step to step, so that a chunk sees what earlier steps appended. Query tokens
+ * that belong to no row are NaN. Each step runs twice and must leave the same bits. Invariant: each
+ * array lies in memory of place.h. */
+#ifndef FIG_TESTS_SUPPORT_CHUNK_CASE_H
+#define FIG_TESTS_SUPPORT_CHUNK_CASE_H
+
+#include "include/figraph.h"
+#include "tests/support/kernels/reference.h"
+
+enum { FIG_CHUNK_ROW_LIMIT = 24 };
+
+typedef struct fig_chunk_form {
+    fig_dtype dtype, kv_dtype;
+    int32_t q_heads, kv_heads, head_dim;
+    int32_t page_size; /* 0: dense caches */
+    int32_t rows, kv;  /* batch_limit and kv_limit */
+    int32_t row_tokens, query_limit;
+    int32_t window;
+    float soft_cap;
+    int32_t sinks, alibi, scales; /* scales: 0, 1 or kv_heads */
+    int32_t deterministic;
+    int32_t hnd;
+} fig_chunk_form;
+
+typedef struct fig_chunk_step {
+    int32_t rows;
+    int32_t counts[FIG_CHUNK_ROW_LIMIT], lengths[FIG_CHUNK_ROW_LIMIT];
+    int32_t sequences[FIG_CHUNK_ROW_LIMIT];
+} fig_chunk_step;
+
+typedef struct fig_chunk_case {
+    fig_chunk_form form;
+    fig_graphs *graphs;
+    fig_engine *engine;
+    int32_t columns;
+    int64_t pages;
+    int32_t table[FIG_CHUNK_ROW_LIMIT * 4096]; /* [rows][columns] */
+    fig_reference_array q, k, v, out, lse, k_cache, v_cache, sinks, alibi, k_scale, v_scale;
+} fig_chunk_case;
+
+void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed);
+void fig_chunk_case_close(fig_chunk_case *c);
+/* Fills q, k and v of the step's tokens: each follows from `content` of its row and its number. */
+void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const int32_t *contents,
+                         uint64_t seed);
+/* Runs the step twice and checks that nothing but the step's tokens was written. */
+void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step);
+/* Compares up to `most` vectors of each row with float64. */
+void fig_chunk_case_check(fig_chunk_case *c, const fig_chunk_step *step, int32_t most);
+
+#endif

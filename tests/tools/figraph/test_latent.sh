@@ -1,0 +1,66 @@
+#!/bin/sh
+# test_latent.sh: tests that the commands work for a step with latent attention as for any other.
+#
+# Invariant: the last line is "N passed, N failed".
+# shellcheck source=tests/support/cli.sh
+. "$(dirname "$0")/../../support/cli.sh"
+
+# ---- capture, inspect, memory --------------------------------------------------------------------
+fig=$scratch/latent.fig
+run capture --preset deepseek-v3 --layers 4 --batch-limit 4 --kv-limit 400 -o "$fig"
+ends 0
+quiet
+run inspect "$fig" --json
+ends 0
+json 'j["spec"]["latent_dim"] == 512' 'j["spec"]["dense_layers"] == 3' \
+    '[n["op"] for n in j["nodes"]] == 4 * ["gated", "latent_decode"]' \
+    'j["classes"][0]["kv_heads"] == 2' \
+    '{t["name"]: t["dims"] for t in j["tensors"]}["k_cache.1"] == ["pages", 64, 576]' \
+    '{t["name"]: t["dims"] for t in j["tensors"]}["act.2"] == ["batch", 18432]' \
+    '{t["name"]: t["dims"] for t in j["tensors"]}["act.3"] == ["batch", 2048]'
+run inspect "$fig"
+ends 0
+prints '128 q heads over a latent of 512 + 64'
+prints '3 dense layers of width 18 432'
+prints '2 groups for 128 q heads of 512'
+run memory "$fig" --json
+ends 0
+json 'j["token_bytes"] == 4 * 576 * 2'
+run capture --config tests/configs/kimi-k2.json --layers 1 --batch-limit 2 --kv-limit 200 \
+    -o "$scratch/kimi.fig"
+ends 0
+run inspect "$scratch/kimi.fig"
+prints '64 q heads over a latent of 512 + 64'
+
+# ---- plan ----------------------------------------------------------------------------------------
+run plan --preset deepseek-v3 --kv 16x2048+1x30000
+ends 0
+prints '64 q heads at once'
+run plan --preset deepseek-v3 --kv 4x2048 --ranks 8 --traits h200
+ends 0
+prints '16 of 128 q heads'
+run plan --preset deepseek-v3 --kv 4x2048 --ranks 32
+refused 'q_heads is 4, it must be a multiple of 8'
+
+# ---- replay and serve ----------------------------------------------------------------------------
+for options in '' '--kv-dtype e4m3' '--row-tokens 2' '--query-limit 12 --row-tokens 4' \
+    '--deterministic' '--page-size 0'; do
+    # shellcheck disable=SC2086
+    run capture --preset kimi-k2 --layers 2 --batch-limit 3 --kv-limit 200 $options \
+        -o "$scratch/step.fig"
+    ends 0
+    run replay "$scratch/step.fig" --rows 3 --kv 130,0,70 --steps 2 --check --json
+    ends 0
+    quiet
+    json 'j["passed"] is True' 'j["compared"] > 100000' '0 < j["worst_ulp"] <= 2'
+done
+run capture --preset kimi-k2 --kv-dtype e5m2 -o "$scratch/step.fig"
+refused 'kv_dtype'
+run capture --preset kimi-k2 --kv-layout hnd -o "$scratch/step.fig"
+refused 'kv_layout'
+run capture --preset kimi-k2 --layers 1 --batch-limit 2 --kv-limit 200 -o "$scratch/step.fig"
+run serve "$scratch/step.fig" --requests 3 --check --fast
+ends 0
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,156 @@
+#!/bin/sh
+# test_plan.sh: tests figraph plan and presets: how a step is split, described and drawn.
+#
+# If a class of attention is split by tiles, every worker must get an equal share, on any machine.
+# Invariant: the last line is "N passed, N failed".
+# shellcheck source=tests/support/cli.sh
+. "$(dirname "$0")/../../support/cli.sh"
+
+# ---- presets and plan ----------------------------------------------------------------------------
+run presets
+ends 0
+quiet
+fits 80
+prints 'tutorial'
+lines=$(wc -l < "$scratch/out")
+COLUMNS=200 run presets
+fits 200
+[ "$(wc -l < "$scratch/out")" -lt "$lines" ]
+verdict $? 'what sets a preset apart must be in its line where there is room'
+prints 'llama-3.1-8b-layer'
+run presets --json
+ends 0
+json '[p["layers"] for p in j if p["name"] == "llama-3.1-8b"] == [32]' \
+    '[p["kv_limit"] for p in j if p["name"] == "tutorial"] == [512]'
+
+plan='plan --preset llama-3.1-8b --batch 40 --kv 32768,39x512 --traits h200'
+# shellcheck disable=SC2086 # words
+run $plan --json
+ends 0
+quiet
+json 'len(j["classes"]) == 1' 'j["kv_tokens"] == 32768 + 39 * 512' 'j["bucket"]["workers"] == 132' \
+    'j["plan_bytes"] <= j["plan_bytes_limit"]' 'j["bucket"]["batch"] >= 40' \
+    'j["bucket"]["batch"] * j["bucket"]["kv"] >= j["kv_tokens"]'
+# Checks every class of attention k of the plan j.
+classes() {
+    json 'all(sum(k["worker_tiles"]) == k["tiles"] for k in j["classes"])' \
+        'all(len(k["worker_tiles"]) == len(k["worker_rows"]) for k in j["classes"])' \
+        'all(len(k["worker_tiles"]) == j["bucket"]["workers"] for k in j["classes"])' \
+        'all(max(k["worker_tiles"]) == k["tiles_most"] for k in j["classes"])' \
+        'all(min(k["worker_tiles"]) == k["tiles_least"] for k in j["classes"])' \
+        'all("units_most" in k or k["tiles_most"] == -(-k["tiles"] // len(k["worker_tiles"]))'\
+' for k in j["classes"])' \
+        'all(k["partials"] <= k["partial_limit"] for k in j["classes"])'
+}
+classes
+json 'j["bucket"]["variant"] == {"heads": 2, "tile_tokens": 64}' \
+    'j["classes"][0]["tiles"] * 64 * 2 == 8 * j["kv_tokens"]' \
+    'sum(j["classes"][0]["worker_rows"]) >= 40'
+least=$(sed -n 's/.*"tiles_least": \([0-9]*\).*/\1/p' "$scratch/out")
+# shellcheck disable=SC2086
+run $plan
+ends 0
+quiet
+prints "has $least to"
+prints 'worker  66 to 131'
+# In ASCII, each worker has a bar of one character, so the lowest line of the drawing shows all
+# workers.
+bars=$(awk -F '|' '/\|/ && ++line % 4 == 0 { print $2 }' "$scratch/out" | tr -d '\n ' | wc -c)
+[ "$bars" -eq 132 ]
+verdict $? 'the drawing must have a bar for each of 132 workers'
+LC_ALL=C.UTF-8 "$figraph" plan --preset llama-3.1-8b --kv 40x512 --traits h200 > "$scratch/out"
+python3 -c 'import sys
+lines = open(sys.argv[1], encoding="utf-8").read().splitlines()
+sys.exit(not (any("█" in l for l in lines) and max(map(len, lines)) <= 80))' "$scratch/out"
+verdict $? 'a drawing in UTF-8 must have blocks and fit 80 columns'
+for traits in h200 h100 a100 host; do
+    for lengths in 1 8x1 8x512 512,0,0,7 0 0,0,0; do
+        run plan --preset tutorial --kv "$lengths" --traits "$traits" --json
+        ends 0
+        classes
+        run plan --preset tutorial --kv "$lengths" --traits "$traits"
+        ends 0
+        fits 80
+        COLUMNS=200 run plan --preset tutorial --kv "$lengths" --traits "$traits"
+        fits 200
+    done
+done
+
+# Every second layer of gemma-2 has a window. A row needs one more tile if its window begins within
+# a tile.
+plan='plan --preset gemma-2-9b --kv 8192,5000,4096,1 --page-size 64 --traits h200'
+# shellcheck disable=SC2086
+run $plan --json
+ends 0
+classes
+json '[(k["window"], k["layers"]) for k in j["classes"]] == [(4096, 21), (0, 21)]' \
+    'j["bucket"]["variant"]["tile_tokens"] == 64' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 8 * (64 + 65 + 64 + 1)' \
+    'j["classes"][1]["tiles"] * j["bucket"]["variant"]["heads"] == 8 * (128 + 79 + 64 + 1)'
+# shellcheck disable=SC2086
+run $plan
+ends 0
+prints '21 of 42 layers: a query sees 4 096 tokens, its own included'
+prints '21 of 42 layers: a query sees all tokens'
+run plan --preset gemma-2-9b --kv-limit 4096 --kv 4096 --json
+ends 0
+json '[(k["window"], k["layers"]) for k in j["classes"]] == [(0, 42)]'
+run plan --preset mistral-7b --kv 30000,200 --row-tokens 4 --deterministic --json
+ends 0
+classes
+json '[(k["window"], k["layers"]) for k in j["classes"]] == [(4096, 32)]'
+run plan --preset gemma-2-9b --kv 0,0
+ends 0
+prints 'Every row is idle'
+# Tests rows with unequal numbers of query tokens.
+run plan --preset llama-3.1-8b --kv 4x2000:3+1x512:8 --traits h200 --json
+ends 0
+quiet
+classes
+json 'j["rows"] == 5' 'j["kv_tokens"] == 8512' 'j["query_tokens"] == 20'
+run plan --preset llama-3.1-8b --kv 4x2000:3,512:8,7:0 --traits h200
+ends 0
+prints '6 rows of 4x2000:3,512:8,7:0'
+prints '20 query tokens, packed'
+run plan --preset mistral-7b --kv 30000:1,30000:8 --traits h200 --json
+ends 0
+classes
+run plan --preset tutorial --kv 20:3,2x30,0 --json
+ends 0
+json 'j["query_tokens"] == 5'
+run plan --preset tutorial --kv 20:
+refused '--kv' '"20:" is neither'
+run plan --preset tutorial --kv 500:4097 --kv-limit 5000
+refused 'row_tokens is 4097, limits 0 to 4096'
+# Chunks of prompts beside rows that decode.
+run plan --preset llama-3.1-8b --kv 4x2000+1x8192:512 --traits h200 --json
+ends 0
+quiet
+classes
+json 'j["query_tokens"] == 516' 'j["classes"][0]["tiles"] == 4 * 8 * 32' \
+    'j["classes"][0]["chunks"]["rows"] == 1' 'j["classes"][0]["chunks"]["strips"] == 16 * 8' \
+    'j["classes"][0]["chunks"]["tiles"] == sum(j["classes"][0]["chunks"]["worker_tiles"])' \
+    'j["classes"][0]["chunks"]["pieces"] == sum(j["classes"][0]["chunks"]["worker_pieces"])' \
+    'len(j["classes"][0]["chunks"]["worker_tiles"]) == 132' \
+    'all(k["chunks"]["partial_vectors"] <= k["chunks"]["partial_vector_limit"]'\
+' for k in j["classes"])'
+run plan --preset gpt-oss-20b --kv 300:9,2x100:8,5000:700 --traits h200 --json
+ends 0
+json 'all(k["chunks"]["rows"] == 2 for k in j["classes"])' \
+    'j["classes"][0]["chunks"]["tiles"] < j["classes"][1]["chunks"]["tiles"]'
+run plan --preset llama-3.1-8b --kv 4x2000+8192:512 --traits h200
+ends 0
+fits 80
+prints '5 rows of 4x2000:1,8192:512'
+prints '1 row in 128 strips, tiles of 128 tokens'
+prints 'tiles of strips of each worker'
+run plan --preset llama-3.1-8b --kv 64:9 --traits h200
+ends 0
+lacks 'there is nothing to cut'
+run plan --preset tutorial --kv 2:3
+refused 'query_counts[0]'
+run plan --preset tutorial --row-tokens 4 --kv 3
+refused '3' 'row_tokens' '4'
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,184 @@
+/* serve_outs.c: compares every element of every output of the steps that figraph serve runs. */
+#include "tools/figraph/serve/serve_outs.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/step/synthetic.h"
+#include "tools/figraph/step/truth.h"
+#include "tools/figraph/terminal/report.h"
+
+/* The types of a cache hold multiples of a quarter up to 2 exactly. */
+enum { VALUES = 17, QUARTERS = 4 };
+static const double single_tolerance = 2e-6; /* of sums and divisions in f32 */
+
+static double value_of(int64_t token, int32_t column) {
+    const uint64_t mixed = ((uint64_t)token * 1000003 + (uint64_t)column) * 0x9e3779b97f4a7c15u;
+    return (double)((int64_t)((mixed >> 40) % VALUES) - VALUES / 2) / QUARTERS;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static int allocate(fig_serve_outs *outs) {
+    const fig_spec *spec = outs->spec;
+    const size_t queries = (size_t)spec->query_limit, width = (size_t)outs->width;
+    const size_t sequences = (size_t)spec->sequence_limit;
+    outs->row_bytes = (int64_t)spec->q_heads * spec->head_dim * 4;
+    outs->values = calloc(queries * width, sizeof(double));
+    outs->tokens = calloc(sequences * (size_t)spec->kv_limit, sizeof(int32_t));
+    outs->got = malloc(queries * (size_t)outs->row_bytes);
+    int held = outs->values != NULL && outs->tokens != NULL && outs->got != NULL;
+    for (int i = 0; i < 2; i++) {
+        outs->sums[i] = calloc(sequences * width, sizeof(double));
+        outs->due[i] = calloc(queries * width, sizeof(double));
+        held &= outs->sums[i] != NULL && outs->due[i] != NULL;
+    }
+    if (held) return FIG_EXIT_FINE;
+    return fig_report_refuse("serve: no memory to check %zu query tokens of a step", queries);
+}
+
+static int write_tensor(fig_serve_outs *outs, const fig_tensor_info *tensor, const void *from,
+                        size_t bytes) {
+    const fig_span span = {.size = sizeof span, .name = tensor->name, .bytes = bytes};
+    if (fig_engine_write(outs->engine, &span, from) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status("serve");
+}
+
+static int write_values(fig_serve_outs *outs, const fig_tensor_info *tensor) {
+    const int64_t count = outs->spec->query_limit * outs->width;
+    const size_t bytes = (size_t)count * fig_synthetic_bytes(tensor->dtype);
+    void *stored = calloc(1, bytes);
+    if (stored == NULL) return fig_report_refuse("serve: no memory for %s", tensor->name);
+    for (int64_t i = 0; i < count; i++)
+        truth_store(stored, tensor->dtype, i, outs->values[i]);
+    const int code = write_tensor(outs, tensor, stored, bytes);
+    free(stored);
+    return code;
+}
+
+static int write_scales(fig_serve_outs *outs, const fig_tensor_info *tensor) {
+    float ones[256];
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++)
+        ones[i] = 1;
+    return write_tensor(outs, tensor, ones, (size_t)tensor->dims[0] * sizeof *ones);
+}
+
+static int begins(const fig_tensor_info *tensor, const char *stem) {
+    return strncmp(tensor->name, stem, strlen(stem)) == 0;
+}
+
+int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_tensor_info tensor = {.size = sizeof tensor};
+    fig_graphs_read_info(graphs, &info);
+    *outs = (fig_serve_outs){.engine = engine,
+                             .graphs = graphs,
+                             .spec = info.spec,
+                             .width = info.spec->kv_heads * info.spec->head_dim};
+    int code = allocate(outs);
+    for (int64_t i = 0; code == FIG_EXIT_FINE && i < info.spec->query_limit * outs->width; i++)
+        outs->values[i] = value_of(i / outs->width, (int32_t)(i % outs->width));
+    for (int32_t i = 0; code == FIG_EXIT_FINE && fig_graphs_tensor(graphs, i, &tensor) == FIG_OK;
+         i++) {
+        if (begins(&tensor, "v.")) code = write_values(outs, &tensor);
+        if (begins(&tensor, "k_scale.") || begins(&tensor, "v_scale."))
+            code = write_scales(outs, &tensor);
+    }
+    return code;
+}
+
+void fig_serve_outs_close(fig_serve_outs *outs) {
+    free(outs->values);
+    free(outs->tokens);
+    free(outs->got);
+    for (int i = 0; i < 2; i++) {
+        free(outs->sums[i]);
+        free(outs->due[i]);
+    }
+    *outs = (fig_serve_outs){0};
+}
+
+/* ---- The model ------------------------------------------------------------------------------- */
+
+/* Adds token `token` of a sequence, which query token `query` writes, and computes what it sees. */
+static void see(fig_serve_outs *outs, int32_t sequence, int32_t token, int32_t query) {
+    const fig_spec *spec = outs->spec;
+    const size_t width = (size_t)outs->width;
+    const int32_t window = spec->window > 0 ? spec->window : INT32_MAX;
+    int32_t *tokens = outs->tokens + (size_t)sequence * (size_t)spec->kv_limit;
+    double *all = outs->sums[0] + (size_t)sequence * width;
+    double *near = outs->sums[1] + (size_t)sequence * width;
+    const double *own = outs->values + (size_t)query * width;
+    const double seen = token + 1 + spec->sinks,
+                 in_window = (double)(token < window ? token + 1 : window) + spec->sinks;
+    tokens[token] = query;
+    for (size_t i = 0; i < width; i++) {
+        all[i] += own[i];
+        near[i] += own[i];
+        if (token >= window) near[i] -= outs->values[(size_t)tokens[token - window] * width + i];
+        outs->due[0][(size_t)query * width + i] = all[i] / seen;
+        outs->due[1][(size_t)query * width + i] = near[i] / in_window;
+    }
+}
+
+/* Returns the step's query tokens. */
+static int32_t see_all(fig_serve_outs *outs, const fig_serve_batch *batch) {
+    const size_t width = (size_t)outs->width;
+    int32_t query = 0;
+    for (int32_t row = 0; row < batch->rows; row++) {
+        const int32_t sequence = batch->sequences[row], cached = batch->cached[row];
+        for (int i = 0; i < 2 && cached == 0; i++)
+            memset(outs->sums[i] + (size_t)sequence * width, 0, width * sizeof(double));
+        for (int32_t n = 0; n < batch->queries[row]; n++)
+            see(outs, sequence, cached + n, query++);
+    }
+    return query;
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+static int compare(const fig_serve_outs *outs, const fig_tensor_info *tensor, const double *due,
+                   int32_t queries) {
+    const fig_spec *spec = outs->spec;
+    const int32_t ratio = spec->q_heads / spec->kv_heads, dim = spec->head_dim;
+    for (int32_t query = 0; query < queries; query++) {
+        for (int32_t i = 0; i < spec->q_heads * dim; i++) {
+            const int32_t column = i / dim / ratio * dim + i % dim;
+            const double want = due[(size_t)query * (size_t)outs->width + (size_t)column];
+            const double seen =
+                truth_load(outs->got, tensor->dtype, (int64_t)query * spec->q_heads * dim + i);
+            const double tolerance = truth_ulp(tensor->dtype, want) + single_tolerance;
+            if (fabs(seen - want) <= tolerance) continue;
+            return fig_report_failure("serve: %s: query token %d, head %d, element %d is %.9g and "
+                                      "must be %.9g, tolerance %.3g",
+                                      tensor->name, query, i / dim, i % dim, seen, want, tolerance);
+        }
+    }
+    return FIG_EXIT_FINE;
+}
+
+static int has_window(const fig_spec *spec, int32_t layer) {
+    return spec->window > 0 && (int)(spec->window_layers[layer / 64] >> (layer % 64) & 1);
+}
+
+int fig_serve_outs_check(fig_serve_outs *outs, const fig_serve_batch *batch) {
+    const int32_t queries = see_all(outs, batch);
+    const int64_t row = (int64_t)outs->spec->q_heads * outs->spec->head_dim;
+    fig_tensor_info tensor = {.size = sizeof tensor};
+    for (int32_t i = 0; fig_graphs_tensor(outs->graphs, i, &tensor) == FIG_OK; i++) {
+        if (!begins(&tensor, "out.") || queries == 0) continue;
+        const int windowed = has_window(outs->spec, atoi(tensor.name + strlen("out.")));
+        const fig_span span = {.size = sizeof span,
+                               .name = tensor.name,
+                               .bytes =
+                                   (uint64_t)(queries * row) * fig_synthetic_bytes(tensor.dtype)};
+        if (fig_engine_read(outs->engine, &span, outs->got) != FIG_OK)
+            return fig_report_status("serve");
+        const int code = compare(outs, &tensor, outs->due[windowed], queries);
+        if (code != FIG_EXIT_FINE) return code;
+        outs->compared += queries * row;
+    }
+    return FIG_EXIT_FINE;
+}

@@ -1,0 +1,38 @@
+/* serve_outs.h: compares every element of every output of the steps that figraph serve runs.
+ *
+ * With q = 0 each token that a query sees has the same weight, so attention is the mean of V over
+ * these tokens. Each query token of a step has a V of its own, chosen so that every type holds it
+ * exactly. A model of the caches in float64 then gives each output in a few operations: it keeps
+ * sums of V for each sequence, over all tokens and over the window. A token that is missed, read
+ * twice, or read from another sequence's page changes a mean by more than its rounding. Invariant:
+ * the model knows only what the loop told the engine: lengths, queries and sequences. */
+#ifndef FIG_TOOLS_SERVE_OUTS_H
+#define FIG_TOOLS_SERVE_OUTS_H
+
+#include <figraph.h>
+
+#include "tools/figraph/serve/serve_batch.h"
+
+typedef struct fig_serve_outs { /* starts zeroed */
+    fig_engine *engine;
+    const fig_graphs *graphs;
+    const fig_spec *spec;
+    int32_t width;     /* elements of V of a token */
+    double *values;    /* [query_limit][width] V of each query token of a step */
+    int32_t *tokens;   /* [sequences][kv_limit] the query token that wrote each token */
+    double *sums[2];   /* [sequences][width] of V: of all tokens, and of those in the window */
+    double *due[2];    /* [query_limit][width] the same, for each query token, as means */
+    uint8_t *got;      /* [query_limit] rows of an output */
+    int64_t compared;  /* elements so far */
+    int64_t row_bytes; /* of `got` */
+} fig_serve_outs;
+
+/* Writes V and the scales of the caches; all other inputs stay zeros. Returns FIG_EXIT_*. close
+ * also accepts a zeroed struct. */
+int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs);
+void fig_serve_outs_close(fig_serve_outs *outs);
+/* Call it after a launch, before the batch advances. Waits for the step, and compares. With
+ * FIG_EXIT_FAILED the message names the tensor, the row and both values. */
+int fig_serve_outs_check(fig_serve_outs *outs, const fig_serve_batch *batch);
+
+#endif

@@ -1,0 +1,192 @@
+/* check_latent.c: compares a layer's attention over a latent cache with truth_latent.c.
+ *
+ * q keeps its first values, and its others are rotated; the new tokens of the cache are the normed
+ * and rotated latents of the step, and its other tokens stay. A code may be off by half a unit
+ * beside the rounding of the value that it stands for. Invariant: on return the mirrors of q and of
+ * the cache hold what the device has. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/figraph/step/check_parts.h"
+#include "tools/figraph/step/truth_latent.h"
+#include "tools/figraph/terminal/report.h"
+
+enum { ROPE_DIM = TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM };
+
+/* Returns RoPE of the last values of a row of a head; the pairs' lengths are the magnitudes. */
+static void turn(const fig_session *session, const fig_session_tensor *tensor, int64_t row,
+                 int32_t head, int64_t position, double *due, double *magnitude) {
+    truth_rows rows = fig_check_rows(tensor);
+    rows.base =
+        (const uint8_t *)rows.base + TRUTH_LATENT_DIM * fig_synthetic_bytes(tensor->info.dtype);
+    const truth_rope_args args = {.x = rows,
+                                  .rope = fig_check_rope(session->info.spec, tensor->layer),
+                                  .table = fig_check_table(session->info.spec, tensor->layer),
+                                  .row = row,
+                                  .position = position,
+                                  .head = head,
+                                  .head_dim = ROPE_DIM};
+    truth_rope(&args, due);
+    for (int32_t i = 0; i < ROPE_DIM / 2; i++) {
+        const int32_t first = args.rope.interleaved ? 2 * i : i;
+        const int32_t second = args.rope.interleaved ? first + 1 : i + ROPE_DIM / 2;
+        magnitude[first] = magnitude[second] = hypot(due[first], due[second]);
+    }
+}
+
+/* Checks q, and leaves in its mirror what attention read. */
+static int check_q(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                   const fig_session_tensor *q) {
+    const int32_t heads = (int32_t)q->info.dims[1], queries = fig_check_queries(schedule);
+    const size_t unit = fig_synthetic_bytes(q->info.dtype);
+    const size_t head_bytes = TRUTH_LATENT_KEY_DIM * unit, kept = TRUTH_LATENT_DIM * unit;
+    uint8_t *got = malloc((size_t)queries * q->row_bytes + 1);
+    if (got == NULL) return fig_report_refuse("replay: no memory for q");
+    int code = fig_check_read_rows(session, schedule, q, got);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < queries * heads; i++) {
+        double due[ROPE_DIM], magnitude[ROPE_DIM];
+        const int32_t place = fig_check_place(schedule, i / heads);
+        if (place < 0) continue;
+        if (memcmp(got + (size_t)i * head_bytes, q->mirror + (size_t)i * head_bytes, kept) != 0)
+            code = fig_report_failure("step %d: %s[%d][%d] changed before its last %d values",
+                                      schedule->step, q->info.name, i / heads, i % heads, ROPE_DIM);
+        turn(session, q, i / heads, i % heads, place, due, magnitude);
+        if (code == FIG_EXIT_FINE)
+            code = fig_check_compare(
+                check, &(fig_check_comparison){.tensor = q,
+                                               .step = schedule->step,
+                                               .row = i / heads,
+                                               .head = i % heads,
+                                               .first = TRUTH_LATENT_DIM,
+                                               .got = got + (size_t)i * head_bytes + kept,
+                                               .due = due,
+                                               .magnitude = magnitude,
+                                               .count = ROPE_DIM});
+    }
+    if (code == FIG_EXIT_FINE) memcpy(q->mirror, got, (size_t)queries * q->row_bytes);
+    free(got);
+    return code;
+}
+
+/* ---- What is appended */
+
+static truth_cache cache_of(const fig_session *session, const fig_session_tensor *cache) {
+    return (truth_cache){.base = cache->mirror,
+                         .dtype = cache->info.dtype,
+                         .page_stride = cache->info.dims[1] * cache->info.dims[2],
+                         .token_stride = cache->info.dims[2],
+                         .pages = cache->count,
+                         .page_size = (int32_t)cache->info.dims[1],
+                         .page_table = session->page_table,
+                         .table_stride = session->sequence_pages};
+}
+
+/* Makes the token that a query appends, and how much each value may be off by rounding to q's
+ * dtype. */
+static void make_token(const fig_session *session, const fig_session_tensor *latent, int32_t query,
+                       int32_t place, double *due, double *slack) {
+    const fig_spec *spec = session->info.spec;
+    const fig_session_tensor *norm =
+        fig_session_find(session, latent->layer, FIG_SESSION_LATENT_NORM);
+    const fig_dtype dtype = latent->info.dtype;
+    const truth_rms_norm_args args = {.x = fig_check_rows(latent),
+                                      .weight = norm != NULL ? norm->mirror : NULL,
+                                      .epsilon = (double)spec->latent_norm_epsilon,
+                                      .row = query,
+                                      .width = TRUTH_LATENT_DIM};
+    double magnitude[ROPE_DIM];
+    truth_load_row(latent->mirror, dtype, (int64_t)query * TRUTH_LATENT_KEY_DIM, TRUTH_LATENT_DIM,
+                   due);
+    if (norm != NULL) truth_rms_norm(&args, due);
+    turn(session, latent, query, 0, place, due + TRUTH_LATENT_DIM, magnitude);
+    for (int32_t i = 0; i < TRUTH_LATENT_KEY_DIM; i++) {
+        const int is_turned = i >= TRUTH_LATENT_DIM;
+        const double size = is_turned ? magnitude[i - TRUTH_LATENT_DIM] : fabs(due[i]);
+        slack[i] = norm == NULL && !is_turned ? 0 : truth_ulp(dtype, size);
+        if (dtype == FIG_F32) slack[i] = 2e-5 * size;
+    }
+}
+
+static int check_token(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                       const fig_session_tensor *cache, int32_t query) {
+    const fig_session_tensor *latent = fig_session_find(session, cache->layer, FIG_SESSION_LATENT);
+    const truth_cache view = cache_of(session, cache);
+    const int32_t place = fig_check_place(schedule, query);
+    const size_t unit = fig_synthetic_bytes(cache->info.dtype);
+    double due[TRUTH_LATENT_KEY_DIM], slack[TRUTH_LATENT_KEY_DIM], got[TRUTH_LATENT_KEY_DIM];
+    if (place < 0) return FIG_EXIT_FINE;
+    const int64_t at =
+        truth_cache_offset(&view, fig_check_sequence(session, schedule, query), place);
+    uint8_t *token = cache->mirror + (size_t)at * unit;
+    const int code = fig_session_read(session, cache, (size_t)at * unit,
+                                      (size_t)cache->info.dims[2] * unit, token);
+    if (code != FIG_EXIT_FINE) return code;
+    make_token(session, latent, query, place, due, slack);
+    truth_latent_token(&view, at, got);
+    for (int32_t i = 0; i < TRUTH_LATENT_KEY_DIM; i++) {
+        double tolerance = slack[i];
+        if (view.dtype == FIG_E4M3 && i >= TRUTH_LATENT_DIM)
+            tolerance += 0.5 * truth_ulp(FIG_BF16, due[i]);
+        if (view.dtype == FIG_E4M3 && i < TRUTH_LATENT_DIM) {
+            const double scale = truth_latent_scale(token, i);
+            tolerance += 0.51 * scale * truth_ulp(FIG_E4M3, due[i] / scale);
+        }
+        if (fabs(got[i] - due[i]) <= tolerance) continue;
+        return fig_report_failure("step %d: %s, token %d of query %d, value %d is %.9g and must be "
+                                  "%.9g, tolerance %.3g",
+                                  schedule->step, cache->info.name, place, query, i, got[i], due[i],
+                                  tolerance);
+    }
+    check->elements += TRUTH_LATENT_KEY_DIM;
+    return FIG_EXIT_FINE;
+}
+
+/* ---- Attention */
+
+static int check_out(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                     const fig_session_tensor *q, const fig_session_tensor *cache) {
+    const fig_spec *spec = session->info.spec;
+    const fig_session_tensor *out = fig_session_find(session, q->layer, FIG_SESSION_OUT);
+    const fig_session_tensor *sinks = fig_session_find(session, q->layer, FIG_SESSION_SINKS);
+    const int32_t heads = spec->q_heads;
+    const int windowed = (int)(spec->window_layers[q->layer / 64] >> q->layer % 64 & 1);
+    double sink = 0;
+    truth_latent_result result;
+    truth_latent_args args = {.q = fig_check_rows(q),
+                              .cache = cache_of(session, cache),
+                              .window = windowed ? spec->window : 0,
+                              .sm_scale = (double)spec->sm_scale,
+                              .sink = sinks != NULL ? &sink : NULL};
+    int code = fig_check_read_rows(session, schedule, out, out->mirror);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < fig_check_queries(schedule) * heads; i++) {
+        args.row = i / heads;
+        args.q_head = i % heads;
+        args.sequence = fig_check_sequence(session, schedule, i / heads);
+        args.length = fig_check_place(schedule, i / heads) + 1;
+        if (sinks != NULL) sink = truth_load(sinks->mirror, FIG_F32, args.q_head);
+        truth_latent(&args, &result);
+        code = fig_check_compare(
+            check,
+            &(fig_check_comparison){.tensor = out,
+                                    .step = schedule->step,
+                                    .row = args.row,
+                                    .head = args.q_head,
+                                    .got = out->mirror + (size_t)i * TRUTH_LATENT_DIM *
+                                                             fig_synthetic_bytes(out->info.dtype),
+                                    .due = result.out,
+                                    .magnitude = result.magnitude,
+                                    .count = TRUTH_LATENT_DIM});
+    }
+    return code;
+}
+
+int fig_check_latent(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                     int32_t layer) {
+    const fig_session_tensor *q = fig_session_find(session, layer, FIG_SESSION_Q);
+    const fig_session_tensor *cache = fig_session_find(session, layer, FIG_SESSION_K_CACHE);
+    int code = check_q(check, session, schedule, q);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < fig_check_queries(schedule); i++)
+        code = check_token(check, session, schedule, cache, i);
+    return code == FIG_EXIT_FINE ? check_out(check, session, schedule, q, cache) : code;
+}
