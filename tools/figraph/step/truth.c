@@ -47,10 +47,14 @@ static double of_e5m2(uint8_t code) {
     return widen(code >> 7, code & 0x7f, 0x7c, 2, 0x1p1008);
 }
 
-/* Each type has its own loop, so that the compiler can vectorize it. */
+/* Each type has its own loop, so that the compiler can vectorize it. A cache that holds codes and
+ * numbers side by side has them at any address, so memcpy() reads them. */
 #define LOAD_ROW(type, read)                                                                       \
-    for (int32_t i = 0; i < count; i++)                                                            \
-        out[i] = read(((const type *)array)[first + i]);                                           \
+    for (int32_t i = 0; i < count; i++) {                                                          \
+        type code;                                                                                 \
+        memcpy(&code, (const char *)array + (first + i) * (int64_t)sizeof code, sizeof code);      \
+        out[i] = read(code);                                                                       \
+    }                                                                                              \
     break
 
 void truth_load_row(const void *array, fig_dtype dtype, int64_t first, int32_t count, double *out) {
