@@ -116,8 +116,8 @@ typedef struct fig_edge {
 
 /* A class of attention: nodes that share one split. */
 typedef struct fig_inspect_class {
-    /* The number of KV heads. If all query heads share a latent cache: of their groups, each of
-     * which is read for at once. */
+    /* The number of KV heads. For a latent cache: the number of groups of query heads. A worker
+     * computes all heads of one group at once, from one read of the cache. */
     int32_t kv_heads;
     /* The number of tokens that a query sees. 0: all. */
     int32_t window;
