@@ -355,9 +355,9 @@ enum {
  * step. A node may read the rows past the step's own, but no result of the step depends on these
  * rows. A node may overwrite such rows in its outputs, but never in a KV cache. After a step their
  * contents are unspecified. */
-#define FIG_DIM_BATCH (-1) /* rows: memory for batch_limit of them serves every bucket */
+#define FIG_DIM_BATCH (-1) /* rows: memory for batch_limit rows serves every bucket */
 #define FIG_DIM_PAGES (-2) /* pages: as many as the bound bytes hold */
-/* query tokens of a packed program: memory for query_limit of them serves every bucket */
+/* query tokens of a packed program: memory for query_limit tokens serves every bucket */
 #define FIG_DIM_QUERIES (-3)
 
 typedef struct fig_tensor_info {
