@@ -116,8 +116,8 @@ typedef struct fig_edge {
 
 /* A class of attention: nodes that share one split. */
 typedef struct fig_inspect_class {
-    /* The number of KV heads. For a latent cache: the number of groups of query heads. A worker
-     * computes all heads of one group at once, from one read of the cache. */
+    /* The number of KV heads. For a latent cache: the number of groups of query heads. The split
+     * then has one segment for each row and group. */
     int32_t kv_heads;
     /* The number of tokens that a query sees. 0: all. */
     int32_t window;
