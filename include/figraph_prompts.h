@@ -56,7 +56,7 @@ typedef struct fig_prompts_options {
     int32_t page_size;
     /* The number of tokens that a query sees, its own included. 0: all. */
     int32_t window;
-    /* The number that q.k is multiplied by in a logit. 0: 1 / sqrt(head_dim). */
+    /* The factor of q.k in a logit. 0: 1 / sqrt(head_dim). */
     float sm_scale;
     /* Logits x become soft_cap * tanh(x / soft_cap). 0: none. */
     float soft_cap;
