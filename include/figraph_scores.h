@@ -30,8 +30,8 @@
  *
  * Operators bind as in Python, the weakest first: < <= > >= == !=, then |, ^, &, << >>, + -,
  * * / // %, and - in front of an operand. Functions: min(a, b), max(a, b), abs(x), exp2(x),
- * log2(x), tanh(x), sigmoid(x), sin(x), cos(x), float(x), int(x), and select(c, a, b), which is a
- * where c is not 0, and b elsewhere. Numbers are 12, 0x1f, 0.5, 1e-3 and inf.
+ * log2(x), tanh(x), sigmoid(x), sin(x), cos(x), float(x), int(x), and select(c, a, b), which gives
+ * `a` if c is not 0, and `b` if c is 0. Numbers are 12, 0x1f, 0.5, 1e-3 and inf.
  *
  * Types: a value is i32 or f32. An operator with one f32 operand turns the other one into f32. The
  * operator / and the functions from exp2 to cos turn i32 into f32. //, %, &, |, ^, << and >> take
@@ -39,8 +39,8 @@
  *
  *   - i32 wraps around at 2^31. a // b rounds down, and a % b has the sign of b. If b is 0, both
  *     results are 0. A shift takes the low 5 bits of its count; >> keeps the sign.
- *   - An index below 0 reads the first element of the array, and an index past the end the last. So
- *     no score reads outside an array.
+ *   - An index below 0 reads the first element of the array, and an index past the end reads the
+ *     last one. So no score reads outside an array.
  *   - int(x) rounds towards 0. A number beyond i32 gives the nearest i32, and NaN gives 0.
  *   - min and max of a NaN and a number are the number. The sign of a 0 that they return is not
  *     specified.
@@ -103,7 +103,7 @@ enum {
     FIG_SCORE_LESS_EQUAL = 24,
     FIG_SCORE_EQUAL = 25,
     FIG_SCORE_UNEQUAL = 26,
-    /* b where a, an i32, is not 0; c elsewhere. */
+    /* `b` if `a`, an i32, is not 0; else `c`. */
     FIG_SCORE_SELECT = 27,
     /* Of a. */
     FIG_SCORE_NEGATE = 28,
