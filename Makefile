@@ -256,12 +256,12 @@ test-gpu: ## the tests on this machine's GPU; TOOL=memcheck, racecheck or syncch
 	@tools/setup.sh
 	@$(SUBMAKE) all binaries $(BUILD)/grid $(GPU_TESTS)
 	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
-test-transformers: ## figraph in transformers, by the Python with both that TORCH_PYTHON names
+test-transformers: ## tests figraph in transformers; TORCH_PYTHON is a Python that has both
 	@$(SUBMAKE) all
 	@BUILD=$(OUT) TEST_SKIPS=fail tests/run tests/transformers/test_transformers.sh
-test-grid: setup ## every shape of tests/grid; hours, continues; GRID_OPTIONS="--restart"
+test-grid: setup ## every shape of tests/grid; takes hours, resumes; GRID_OPTIONS="--restart"
 	@$(SUBMAKE) $(BUILD)/grid && $(BUILD)/grid --jobs $(JOBS) $(GRID_OPTIONS)
-test-damage: setup ## changes each byte of the golden files to every other, under asan; hours
+test-damage: setup ## changes each byte of the golden files to any other value, under asan; hours
 	@$(SUBMAKE) VARIANT=asan build/asan/tests/test_golden_damage
 	@tests/damage $(JOBS)
 fuzz: ## every fuzzer for SECONDS=600, with clang; useful inputs are kept in build/fuzz

@@ -241,9 +241,10 @@ typedef struct fig_spec {
     float soft_cap;
     /* The number of tokens that a query sees, including its own. 0: all. */
     int32_t window;
-    /* If bit l is set, layer l has the window. If no bit is set, all layers have it. */
+    /* If bit l is set, layer l has the window. If no bit is set, all layers have the window. Bit l
+     * is bit l % 64 of element l / 64. */
     uint64_t window_layers[8];
-    /* The number that q.k is multiplied by in a logit. 0: 1 / sqrt(head_dim). */
+    /* The factor of q.k in a logit. 0: 1 / sqrt(head_dim). */
     float sm_scale;
     /* The epsilon of an RMSNorm over each q and k head before RoPE. 0: there is no such norm. */
     float qk_norm_epsilon;
@@ -271,12 +272,12 @@ typedef struct fig_spec {
      * of the rows that have more than 8 query tokens, and another that of all other rows.
      * 0: every row has row_tokens query tokens. */
     int64_t query_limit;
-    /* 512: attention is latent (MLA), with one vector of head_dim values for a token, which all
-     * heads share. V is its first latent_dim values, and RoPE rotates the others of each token and
-     * of each q head. Then kv_heads is 1, head_dim 576, q_heads a multiple of 8 up to 128, and
-     * sm_scale is given; there is no soft_cap and no qk_norm_epsilon. kv_dtype may be FIG_E4M3,
-     * which has the scales of fig_latent_decode and no kv_scales. 0: each KV head has its own K and
-     * V. */
+    /* 512: attention is latent (MLA). The cache then holds one vector of head_dim values for each
+     * token, and all heads share this vector. Its first latent_dim values are V. RoPE rotates its
+     * other values, and the values at the same place in each q head. kv_heads must be 1, head_dim
+     * 576, q_heads a multiple of 8 up to 128, and sm_scale must be given; soft_cap and
+     * qk_norm_epsilon must be 0. kv_dtype may be FIG_E4M3: the cache then has the scales that
+     * fig_latent_decode describes, and kv_scales must be 0. 0: each KV head has its own K and V. */
     int32_t latent_dim;
     /* The epsilon of an RMSNorm over the latent of each new token. 0: there is no such norm. */
     float latent_norm_epsilon;
@@ -316,10 +317,10 @@ typedef struct fig_config_options {
     /* The dtype of activations; it overrides the file's. 0: the file's dtype is used, and a file
      * without a dtype is refused. */
     fig_dtype dtype;
-    /* [ignored_count] Names of fields that the library does not know, and that do not affect a
-     * step, as the caller asserts. A file with these fields is then accepted. A name applies to
-     * fields of that name in every object of the file. FIG_INVALID: the library does use a field of
-     * that name. */
+    /* [ignored_count] Names of fields that the library does not know. By giving a name, the caller
+     * asserts that the field does not affect a step; the library then accepts files with this
+     * field. A name applies to fields of that name in every object of the file. FIG_INVALID: the
+     * library does use a field of that name. */
     const char *const *ignored;
     /* The number of names in `ignored`. */
     int32_t ignored_count;
@@ -351,12 +352,12 @@ enum {
 };
 
 /* dims[0] may be one of these symbols instead of a number. A tensor may have more rows than the
- * step. A node may read the rows past the step's own, but no result of the step depends on them. It
- * may overwrite such rows in its outputs, but never in a KV cache. After a step their contents are
- * unspecified. */
-#define FIG_DIM_BATCH (-1) /* rows: memory for batch_limit of them serves every bucket */
+ * step. A node may read the rows past the step's own, but no result of the step depends on these
+ * rows. A node may overwrite such rows in its outputs, but never in a KV cache. After a step their
+ * contents are unspecified. */
+#define FIG_DIM_BATCH (-1) /* rows: memory for batch_limit rows serves every bucket */
 #define FIG_DIM_PAGES (-2) /* pages: as many as the bound bytes hold */
-/* query tokens of a packed program: memory for query_limit of them serves every bucket */
+/* query tokens of a packed program: memory for query_limit tokens serves every bucket */
 #define FIG_DIM_QUERIES (-3)
 
 typedef struct fig_tensor_info {
@@ -411,8 +412,8 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  *
  * All of these tensors are FIG_ROLE_BOUND. If the spec has pages, the tensor page_table is
  * FIG_ROLE_STATE. If only some layers have the window, those layers read page_table.window instead,
- * also FIG_ROLE_STATE, so that the caller can reuse the pages behind the window. The first line
- * above is the segment act.N; the other three lines are the segment attn.N. */
+ * also FIG_ROLE_STATE, so that the caller can reuse the pages behind the window. The first line of
+ * the list is the segment act.N; the other three lines are the segment attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
 
 /* Makes steps read their lengths from device memory, for callers whose host does not know the
@@ -653,9 +654,10 @@ FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attenti
 
 /* ---- Latent caches (MLA: DeepSeek, Kimi) */
 /* A latent cache holds one vector for a token, which all heads share: 512 values of the latent,
- * then 64 values under RoPE. K is all of it, V the latent. Before the step, the caller multiplies
- * the part of q that has no RoPE by the K part of kv_b_proj; the products are the first 512
- * values of each head of q. After the step, it multiplies `out` by the V part of kv_b_proj.
+ * then 64 values under RoPE. K is the whole vector, and V is the latent. Before the step, the
+ * caller multiplies the part of q that has no RoPE by the K part of kv_b_proj; the products are the
+ * first 512 values of each head of q. After the step, it multiplies `out` by the V part of
+ * kv_b_proj.
  *
  * The cache is [pages][page_size][576] of q's dtype. If its dtype is FIG_E4M3, it is
  * [pages][page_size][656], and q is FIG_F16 or FIG_BF16. A token then has 512 bytes of codes of the
@@ -684,7 +686,7 @@ typedef struct fig_latent_attention_op {
  * 0 gets zeros, and -inf in lse. The node does not append to the cache. */
 FIG_API void fig_latent_attention(fig_program *program, const fig_latent_attention_op *op);
 
-/* What a decode step does with a latent cache, in one node. Fields mean the same as in
+/* The work of a decode step on a latent cache, in one node. Fields mean the same as in
  * fig_latent_attention_op. */
 typedef struct fig_latent_decode_op {
     uint32_t size; /* sizeof(fig_latent_decode_op) */
@@ -722,9 +724,9 @@ typedef struct fig_latent_decode_op {
 /* Applies RoPE to the last 64 values of each q head, normalises the latent of each new token,
  * applies RoPE to the token's last 64 values, appends the token, and computes attention. A value is
  * rounded to q's dtype after the norm and after RoPE; codes are made of the rounded values, and
- * each scale is the greatest magnitude of its values divided by 448. What the node does to the
- * last 64 values of a head of q is unspecified, as in fig_decode_attention; the node writes only
- * these, out, lse and the cache. Without `out` the node rotates q and appends, and q is always
+ * each scale is the greatest magnitude among its 128 values, divided by 448. The effect on the last
+ * 64 values of a q head is unspecified, as in fig_decode_attention. The node writes only these
+ * values, out, lse and the cache. Without `out` the node rotates q and appends, and q is always
  * rotated. */
 FIG_API void fig_latent_decode(fig_program *program, const fig_latent_decode_op *op);
 
@@ -962,10 +964,10 @@ typedef struct fig_step {
      * horizon needs. If the device reads the lengths, they do not grow: each launch reads them
      * again. */
     int32_t horizon;
-    /* [rows] The number of each row's queries that are real tokens, 1 to the spec's row_tokens.
-     * They are the row's last queries. The other queries are padding: they are computed, but not
-     * appended, and kv_lengths does not count them. The horizon must be 1. NULL: all queries are
-     * real tokens. */
+    /* [rows] For each row, the number of its queries that are real tokens, 1 to the spec's
+     * row_tokens. They are the row's last queries. The other queries are padding: they are
+     * computed, but not appended, and kv_lengths does not count them. The horizon must be 1. NULL:
+     * all queries are real tokens. */
     const int32_t *row_tokens;
     /* [rows] For a packed program (fig_spec.query_limit): the number of query tokens of each row, 0
      * to the spec's row_tokens and, unless kv_length is 0, at most its kv_length. They are the last
@@ -1024,14 +1026,14 @@ typedef struct fig_plan_report {
      * none. Of the fields above, only plan_bytes and plan_bytes_limit include these rows. The
      * fields of strips below describe these rows alone. */
     int32_t chunks;
-    /* The workers that share the strips of all chunks. A strip is a part of a chunk's query tokens,
-     * for one KV head. 0: rows of the program cannot be chunks. */
+    /* The number of workers that share the strips of all chunks. A strip is a part of a chunk's
+     * query tokens, for one KV head. 0: rows of the program cannot be chunks. */
     int32_t strip_workers;
     /* Tokens of a tile of a strip. */
     int32_t strip_tile_tokens;
-    /* The strips of the step. */
+    /* The number of strips of the step. */
     int32_t strips;
-    /* The parts of strips that workers do. */
+    /* The number of parts into which the strips are divided among the workers. */
     int32_t strip_pieces;
     /* Tiles of all strips. */
     int64_t strip_tiles;
@@ -1041,7 +1043,7 @@ typedef struct fig_plan_report {
     int32_t strip_tiles_least;
     /* Partials that strips leave for merging, in query vectors. */
     int32_t strip_partials;
-    /* The most that any step of this bucket leaves. */
+    /* The most partials of strips that any step of this bucket leaves, in query vectors. */
     int32_t strip_partial_limit;
     /* [strip_worker_capacity] Input: the caller's arrays, which receive the tiles and the parts of
      * strips of each worker, up to their capacity. Each may be NULL. */
@@ -1105,8 +1107,8 @@ typedef struct fig_engine_options {
     /* CUDA: the stream to run on. It stays the caller's and must outlive the engine.
      * FIG_STREAM_OWN: the engine opens a stream of its own. */
     void *const *stream;
-    /* 1: every plan carries a checksum. A launch that finds a different checksum on the device runs
-     * no rows, and the next wait returns FIG_DRIVER. */
+    /* 1: every plan carries a checksum. If a launch finds a plan whose checksum does not match, it
+     * runs no rows, and the next wait returns FIG_DRIVER. */
     int32_t check_plans;
     /* Where the ring lies. n above 0: NUMA node n - 1. 0: the GPU's node. -1: any node. */
     int32_t numa_node;

@@ -76,9 +76,10 @@ FIG_API fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path
  * on a GPU loads the images of the file in place of the library's own. Each image of the file must
  * be on this list or be identical to the library's own.
  *
- * If an image is neither, fig_engine_open() fails with FIG_INVALID and names the first such image.
- * It fails with FIG_UNSUPPORTED if the file holds no images, if the device is the host, or if the
- * parameters of the library's kernels have changed since the file was made. */
+ * If an image is neither on the list nor the library's own, fig_engine_open() fails with
+ * FIG_INVALID and names the first such image. It fails with FIG_UNSUPPORTED if the file holds no
+ * images, if the device is the host, or if the parameters of the library's kernels have changed
+ * since the file was made. */
 typedef struct fig_trust {
     uint32_t size; /* sizeof(fig_trust) */
     /* [image_count] The SHA-256 of each trusted image, in hex. */

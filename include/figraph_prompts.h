@@ -56,17 +56,18 @@ typedef struct fig_prompts_options {
     int32_t page_size;
     /* The number of tokens that a query sees, its own included. 0: all. */
     int32_t window;
-    /* The number that q.k is multiplied by in a logit. 0: 1 / sqrt(head_dim). */
+    /* The factor of q.k in a logit. 0: 1 / sqrt(head_dim). */
     float sm_scale;
     /* Logits x become soft_cap * tanh(x / soft_cap). 0: none. */
     float soft_cap;
-    /* 1: the cuts in a row's work do not depend on other rows, so neither do the result bits of the
-     * row. Steps of few tokens are then slower. */
+    /* 1: the library cuts the work of each row independently of other rows, so the bits of a row's
+     * result do not depend on other rows. Steps of few tokens are then slower. */
     uint32_t deterministic;
     /* For tests only; see fig_test_options in figraph_unstable.h. NULL: no test options. */
     const struct fig_test_options *test;
-    /* The most query tokens of rows that share prefixes; see fig_prompts_prefix. Scratch has 4 more
-     * vectors for each q head of each of them. 0: no rows share a prefix. */
+    /* The most query tokens that all rows with shared prefixes may have together in a step; see
+     * fig_prompts_prefix. For each q head of each of these tokens, scratch has room for 4 more
+     * vectors. 0: no rows share a prefix. */
     int32_t shared_limit;
 } fig_prompts_options;
 
@@ -121,14 +122,15 @@ typedef struct fig_prompts_step {
     uint32_t sees_all;
     /* The number of shared prefixes. It is 0 if a window or `deterministic` was given. */
     int32_t prefix_count;
-    /* [prefix_count] The rows of two prefixes are the same, one within the other, or disjoint. A
-     * prefix inside another one stands behind it and has more tokens; at most three are inside each
-     * other. A prefix ends before the first query token of each of its rows that has any. */
+    /* [prefix_count] The rows of two prefixes are equal, nested or disjoint. A nested prefix comes
+     * later in the array and has more tokens than the prefix around it; prefixes nest at most three
+     * deep. A prefix ends before the first query token of each of its rows. (Rows without query
+     * tokens do not limit it.) */
     const fig_prompts_prefix *prefixes;
-    /* [rows][table_stride] The page table, in host memory. If it is given, fig_prompts_plan finds
-     * the prefixes itself: rows that begin with the same pages, if reading these once costs less,
-     * and as far as shared_limit allows. With a window or `deterministic` there are none. NULL: the
-     * plan has only the prefixes above. */
+    /* [rows][table_stride] The page table, in host memory. If it is given, prefix_count must be 0,
+     * and fig_prompts_plan finds the prefixes itself: it looks for rows that begin with the same
+     * pages, and shares these pages if that costs less and shared_limit allows it. With a window or
+     * `deterministic` it shares none. NULL: the plan has only the prefixes of `prefixes`. */
     const int32_t *page_table;
     /* The stride between rows of page_table: at least page_columns. */
     int64_t table_stride;
@@ -163,8 +165,8 @@ typedef struct fig_prompts_call {
     int64_t pages;
     /* [rows][page_columns] */
     const int32_t *page_table;
-    /* [q_heads] For each head, one more logit, without a value, that counts in the sum. NULL: no
-     * sinks. */
+    /* [q_heads] For each head, one more logit, which has no value vector and counts in the sum of
+     * the weights. NULL: no sinks. */
     const float *sinks;
     /* {token, head} of q, and of out. */
     int64_t q_strides[2], out_strides[2];

@@ -139,13 +139,14 @@ typedef struct fig_run {
  * segments as the bytes of offsets and indptr hold, but at most the number in its program.
  *
  * In a packed program that reads query_starts, a row has as many query tokens as query_starts says,
- * and a run reads only rows + 1 of them. So one capture serves every mix of rows: padding rows have
- * no query tokens. A packed program that does not read query_starts has row_tokens query tokens in
- * each row. What lies behind the last query token of the step is unspecified in every output.
+ * and a run reads only the first rows + 1 entries of query_starts. So one capture serves every mix
+ * of rows: padding rows have no query tokens. A packed program that does not read query_starts has
+ * row_tokens query tokens in each row. In every output, the contents behind the last query token of
+ * the step are unspecified.
  *
  * Nodes run as if one after the other, so one node's output may overlap another node's tensor. This
- * does not hold for caches and page tables, which attention reads before the node in front of it
- * has ended: they must not overlap any other tensor that the run writes.
+ * does not hold for caches and page tables: attention may read them before the preceding node has
+ * ended. So they must not overlap any other tensor that the run writes.
  *
  * After these failures nothing was launched. FIG_UNBOUND: a tensor that the run needs has no
  * address. FIG_INVALID: a binding is wrong, an output overlaps another tensor of its node, or
@@ -178,9 +179,9 @@ typedef struct fig_scratch {
  * FIG_TOO_LARGE: rows or kv_length exceed the spec. */
 FIG_API fig_status fig_graphs_scratch(const fig_graphs *graphs, const fig_traits *traits,
                                       int32_t rows, int64_t kv_length, fig_scratch *scratch);
-/* Computes the memory of that run, from its rows, kv_length and query_tokens alone;
- * fig_graphs_scratch() takes query_tokens as 0. FIG_INVALID: query_tokens is not 0, and the program
- * is not packed. FIG_TOO_LARGE: rows, kv_length or query_tokens exceed the spec. */
+/* Computes the memory of *run; it reads only the fields rows, kv_length and query_tokens.
+ * fig_graphs_scratch() computes the same for query_tokens 0. FIG_INVALID: query_tokens is not 0,
+ * and the program is not packed. FIG_TOO_LARGE: rows, kv_length or query_tokens exceed the spec. */
 FIG_API fig_status fig_graphs_run_scratch(const fig_graphs *graphs, const fig_traits *traits,
                                           const fig_run *run, fig_scratch *scratch);
 

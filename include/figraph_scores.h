@@ -13,12 +13,12 @@
  * semicolon:
  *
  *     f32 slope[32];       an array: its dtype, f32, bf16 or i32, and its elements
- *     i32 chunk[];         an array of as many elements as the tensor that is given for it
+ *     i32 chunk[];         an array with as many elements as its tensor
  *     f32 cap;             a scalar: an array of one element, read without an index
  *     far = q_pos - 512;   a name for an expression
  *     weights sigmoid;     a weight is sigmoid(score), and no sum divides the weights
  *
- * An array that is used without a statement is f32 with as many elements as its tensor. Terms:
+ * An array without a statement is f32 and has as many elements as its tensor. Terms:
  *
  *     score       f32: the logit, q.k * sm_scale
  *     q_pos       i32: the token of the query, counted from 0 in its sequence
@@ -30,30 +30,30 @@
  *
  * Operators bind as in Python, the weakest first: < <= > >= == !=, then |, ^, &, << >>, + -,
  * * / // %, and - in front of an operand. Functions: min(a, b), max(a, b), abs(x), exp2(x),
- * log2(x), tanh(x), sigmoid(x), sin(x), cos(x), float(x), int(x), and select(c, a, b), which is a
- * where c is not 0, and b elsewhere. Numbers are 12, 0x1f, 0.5, 1e-3 and inf.
+ * log2(x), tanh(x), sigmoid(x), sin(x), cos(x), float(x), int(x), and select(c, a, b), which gives
+ * `a` if c is not 0, and `b` if c is 0. Numbers are 12, 0x1f, 0.5, 1e-3 and inf.
  *
  * Types: a value is i32 or f32. An operator with one f32 operand turns the other one into f32. The
  * operator / and the functions from exp2 to cos turn i32 into f32. //, %, &, |, ^, << and >> take
- * i32 alone. Comparisons give the i32 1 or 0. No evaluation fails:
+ * only i32. Comparisons give the i32 1 or 0. No evaluation fails:
  *
- *   - i32 wraps around at 2^31. a // b rounds down and a % b has the sign of b; with b 0, both are
- *     0. A shift takes the low 5 bits of its count; >> keeps the sign.
- *   - An index below 0 reads the first element of the array, and an index past the end the last. So
- *     no score reads outside an array.
+ *   - i32 wraps around at 2^31. a // b rounds down, and a % b has the sign of b. If b is 0, both
+ *     results are 0. A shift takes the low 5 bits of its count; >> keeps the sign.
+ *   - An index below 0 reads the first element of the array, and an index past the end reads the
+ *     last one. So no score reads outside an array.
  *   - int(x) rounds towards 0. A number beyond i32 gives the nearest i32, and NaN gives 0.
  *   - min and max of a NaN and a number are the number. The sign of a 0 that they return is not
  *     specified.
  *
- * A token with the score -inf is not seen: its weight is 0, and its value does not affect the
- * result. If a query sees no token, its out is 0 and its lse is -inf. A score of NaN or +inf makes
- * the query's out NaN. f32 arithmetic rounds as IEEE 754 says; the functions from exp2 to cos are
- * as exact as those of the C library, or of CUDA.
+ * If the score of a token is -inf, the query does not see the token: its weight is 0, and its value
+ * does not affect the result. If a query sees no token, its out is 0 and its lse is -inf. A score
+ * of NaN or +inf makes the query's out NaN. f32 arithmetic rounds as IEEE 754 says; the functions
+ * from exp2 to cos are as exact as those of the C library, or of CUDA.
  *
- * A score has one normal form: implied conversions are nodes; what constants alone decide is a
- * constant, unless it would need the C library; the operands of a sum or a product have one order;
- * and equal parts are one node. The normal form is what files hold and what is printed. Two texts
- * with the same normal form are the same score. */
+ * A score has one normal form. Implied conversions are nodes of it. An operation on constants is
+ * replaced by its result, unless the result would need the C library. The operands of a sum or a
+ * product have a fixed order. Equal parts are one node. Files hold the normal form, and programs
+ * print it. Two texts with the same normal form are the same score. */
 #ifndef FIGRAPH_SCORES_H
 #define FIGRAPH_SCORES_H
 
@@ -103,7 +103,7 @@ enum {
     FIG_SCORE_LESS_EQUAL = 24,
     FIG_SCORE_EQUAL = 25,
     FIG_SCORE_UNEQUAL = 26,
-    /* b where a, an i32, is not 0; c elsewhere. */
+    /* `b` if `a`, an i32, is not 0; else `c`. */
     FIG_SCORE_SELECT = 27,
     /* Of a. */
     FIG_SCORE_NEGATE = 28,
@@ -127,7 +127,8 @@ typedef struct fig_score_node {
     fig_score_op op;
     /* FIG_I32 or FIG_F32. fig_score_create computes it, except for a constant. */
     uint16_t type;
-    /* Operands: numbers of earlier nodes, from 0. 0 where the operation has none. */
+    /* Operands: numbers of earlier nodes, from 0. An operand that the operation does not have is
+     * 0. */
     uint16_t a, b, c;
     uint16_t reserved; /* 0 */
     /* The bits of a constant, or the number of an array; else 0. */
@@ -181,14 +182,15 @@ FIG_API fig_status fig_score_read(const fig_score *score, fig_score_parts *parts
 FIG_API const char *fig_score_text(const fig_score *score);
 
 /* Records the standard step, as fig_program_decode_step does, with this score in each layer. Every
- * array of the score becomes a FIG_ROLE_BOUND tensor [count] of its name, which all layers read.
- * FIG_INVALID, from fig_program_finish: an array has no count, or the spec has a soft_cap. */
+ * array of the score becomes a FIG_ROLE_BOUND tensor [count] with the array's name, which all
+ * layers read. FIG_INVALID, from fig_program_finish: an array has no count, or the spec has a
+ * soft_cap. */
 FIG_API void fig_program_decode_step_score(fig_program *program, const fig_score *score);
 
 /* The place of a query and a token, for fig_score_evaluate. */
 typedef struct fig_score_place {
     uint32_t size; /* sizeof(fig_score_place) */
-    /* The terms of those names. */
+    /* The values of the terms with the same names. */
     int32_t q_pos;
     int32_t kv_pos;
     int32_t kv_length;

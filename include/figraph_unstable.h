@@ -20,8 +20,8 @@ typedef struct fig_test_options {
     int32_t plain_kernels;
     /* The device call of this number, from 1, fails. 0: none fails. */
     int64_t fail_at_call;
-    /* Host: the seed of a random order in which nodes and blocks run; a GPU could run them in the
-     * same order. 0: nodes and blocks run in recorded order. */
+    /* Host: the seed of a random order in which nodes and blocks run. It is always an order in
+     * which a GPU could run them, too. 0: nodes and blocks run in recorded order. */
     uint64_t shuffle;
     /* CUDA. 1: no kernel starts before the kernels that it depends on have ended. */
     int32_t plain_edges;

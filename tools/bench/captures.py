@@ -280,13 +280,15 @@ def tell(part, asked):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="from a file or by a capture to a step")
+    parser = argparse.ArgumentParser(
+        description="Times the preparation of a model's steps, from a file and by a capture."
+    )
     option = parser.add_argument
     option("--cells", default="1x512,8x2048,32x2048")
     option("--csv")
     option("--figraph", default=os.environ.get("FIGRAPH", "build/figraph"))
     option("--library", default="build/libfigraph.so")
-    option("--part", choices=PARTS, help="print rows of that alone")
+    option("--part", choices=PARTS, help="print only the rows of this part")
     asked = parser.parse_args()
     if asked.part:
         return tell(asked.part, asked)

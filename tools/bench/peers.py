@@ -246,21 +246,23 @@ def agree(path, table):
 
 # ---- Arguments -----------------------------------------------------------------------------------
 def read_arguments():
-    parser = argparse.ArgumentParser(description="our attention beside what else there is")
+    parser = argparse.ArgumentParser(
+        description="Times figraph's attention and its alternatives in one run."
+    )
     option = parser.add_argument
-    option("--cells", default=CELLS, help="rows of each, 8x2048 or 1x32768+39x512")
-    option("--heads", default="32/8", help="several apart by commas")
+    option("--cells", default=CELLS, help="cells, such as 8x2048,1x32768+39x512")
+    option("--heads", default="32/8", help="query/kv heads; separate several by commas")
     option("--head-dim", default=128, type=int)
     option("--page", default=16, type=int)
     option("--dtype", default="bf16")
-    option("--kv-dtype", default="bf16", help="several apart by commas: bf16,e4m3")
-    option("--peers", default=",".join(PEERS), help="those of " + ",".join(PEERS))
-    option("--csv", help="where all times go")
-    option("--agree", metavar="CSV", help="an older run of FlashInfer's, to be compared")
-    option("--budget", default=3600, type=float, help="seconds, after which no cell is begun")
+    option("--kv-dtype", default="bf16", help="separate several by commas: bf16,e4m3")
+    option("--peers", default=",".join(PEERS), help="some of " + ",".join(PEERS))
+    option("--csv", help="the file to write all times to")
+    option("--agree", metavar="CSV", help="an older run, whose times of FlashInfer are compared")
+    option("--budget", default=3600, type=float, help="seconds after which no new cell begins")
     option("--patience", default=120, type=float, help="seconds that a peer may take for a cell")
     option("--figraph", default=os.environ.get("FIGRAPH", "build/figraph"))
-    option("--python", default=sys.executable, help="that has the peers")
+    option("--python", default=sys.executable, help="a Python that can import the peers")
     asked = parser.parse_args()
     asked.peers = [name for name in asked.peers.split(",") if name]
     for name in asked.peers:

@@ -41,7 +41,7 @@ def read_words():
     words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     words.add_argument("--attention", action="store_true")
     words.add_argument("--csv", default="transformers_layers.csv")
-    words.add_argument("--budget", type=float, default=215, help="no cell begins after so long")
+    words.add_argument("--budget", type=float, default=215, help="seconds; then no cell begins")
     words.add_argument("--device", default="cuda")
     words.add_argument("--small", action="store_true", help="a small model, to try this script")
     return words.parse_args()

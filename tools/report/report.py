@@ -73,8 +73,8 @@ def check(pages, made, files, sheets):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="what was measured, to be looked at")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 where they differ")
+    parser = argparse.ArgumentParser(description="Makes pages and drawings from the CSVs.")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 if they differ")
     parser.add_argument("--results", default=os.path.join(ROOT, "tools/bench/results"))
     parser.add_argument("--pages", default=ROOT)
     parser.add_argument("--figures", default=os.path.join(ROOT, FIGURES))

@@ -296,7 +296,7 @@ const fig_command fig_bench_compare = {
     .summary = "compare a run's times with earlier runs; slower times come first",
     .operand = "NEW.csv",
     .notes =
-        "All files were written by --csv of the same part. Several old files are repeated runs: "
+        "All files must come from --csv of the same part. Several old files are repeated runs: "
         "their greatest time counts, and their geometric mean is shown. A time is slower if it "
         "exceeds the greatest old time by more than the margin and more than the spread of its "
         "cell's samples. The text shows times that differ from the old by more than the margin; "

@@ -548,19 +548,19 @@ const fig_command fig_bench_replay = {
     .name = "bench replay",
     .summary = "the times of a step's parts on host and device, over many replays",
     .operand = "[FILE]",
-    .notes = "FILE is a .fig file. Without it --preset, --config or --q-heads names the model, and "
-             "limits that you do not give are as low as the rows allow.\n\n"
-             "Host figures: rows grow by a token per step. step is a stage and a launch, in a loop "
-             "that runs ahead of the device. bare launch is only the driver's launch of the same "
-             "graph. above bare is the difference of the two. CSV and JSON also have these for a "
-             "loop that waits for each step to end; their names begin with idle.\n\n"
-             "GPU figures: rows keep their lengths. fetched: each graph fetches a whole plan of "
-             "its own. waited: a single such graph, with its launch and the transfer over the bus. "
-             "resident: the fetch finds the plan on the device. bare: the same nodes without a "
-             "fetch. fetched is over bare and over resident: the additional time of fetched. gap: "
-             "the time between two graphs. result: the time from stage until the host knows that "
-             "the step has ended. Graphs of empty launches show the least time that the driver "
-             "needs.",
+    .notes =
+        "FILE is a .fig file. Without FILE, --preset, --config or --q-heads names the model, and "
+        "limits that you do not give are as low as the rows allow.\n\n"
+        "Host figures: rows grow by a token per step. step is a stage and a launch, in a loop "
+        "that runs ahead of the device. bare launch is only the driver's launch of the same "
+        "graph. above bare is step minus bare launch. CSV and JSON also have these figures for "
+        "a loop that waits for each step to end; their names begin with idle.\n\n"
+        "GPU figures: rows keep their lengths. fetched: each graph fetches a whole plan of "
+        "its own. waited: a single such graph, with its launch and the transfer over the bus. "
+        "resident: the fetch finds the plan on the device. bare: the same nodes without a "
+        "fetch. fetched is over: fetched minus bare, and fetched minus resident. gap: the "
+        "time between two graphs. result: the time from stage until the host knows that the "
+        "step has ended. Graphs of empty launches show the least time that the driver needs.",
     .example = "figraph bench replay --preset llama-3.1-8b-layer --rows 1,8,64 --kv 1024",
     .run = run,
     .options =

@@ -399,12 +399,12 @@ static int run(const fig_arguments *arguments) {
 const fig_command fig_cmd_plan = {
     .name = "plan",
     .summary = "draw how one step's KV work is cut among the workers",
-    .notes = "LENS is a list of kv lengths, this step's token included. \"32768,39x512\" is one "
-             "row of 32768 tokens and 39 rows of 512. A single length is repeated for every row; 0 "
-             "is an idle row. \"4x2000:3+512:8\" also gives each row's number of query tokens, for "
-             "a program whose rows are packed; a row without one has 1. A row of more than 8, up "
-             "to 4096, is a chunk of a prompt, whose strips are drawn by themselves: "
-             "\"4x2000+8192:512\".\n\n" FIG_SOURCE_NOTES,
+    .notes =
+        "LENS is a list of kv lengths, this step's token included. \"32768,39x512\" is one "
+        "row of 32768 tokens and 39 rows of 512. A single length is repeated for every row; 0 "
+        "is an idle row. \"4x2000:3+512:8\" also gives each row's number of query tokens, for "
+        "a packed program; the default is 1. A row of 9 to 4096 query tokens is a chunk of a "
+        "prompt, and its strips are drawn separately: \"4x2000+8192:512\".\n\n" FIG_SOURCE_NOTES,
     .example = "figraph plan --preset llama-3.1-8b --kv 32768,39x512 --traits h200",
     .run = run,
     .options =

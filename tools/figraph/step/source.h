@@ -53,9 +53,9 @@
 #define FIG_SOURCE_TRAITS                                                                          \
     {                                                                                              \
         "--traits", "MACHINE",                                                                     \
-            "the machine to cut steps for: h200, h100, a100, host, or numbers in one word "        \
-            "joined by commas: compute_capability=89, sm_count=142 and shared_bytes=101376; "      \
-            "default: this machine's GPU, or host if there is none"                                \
+            "the machine to cut steps for: h200, h100, a100 or host; or, for another machine, "    \
+            "compute_capability=89, sm_count=142 and shared_bytes=101376 in one word, with only "  \
+            "commas between them; default: this machine's GPU, or host if there is none"           \
     }
 
 #define FIG_SOURCE_RANKS                                                                           \
