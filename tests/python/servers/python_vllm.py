@@ -1,6 +1,6 @@
 """python_vllm.py: tests figraph.integrations.vllm on the CPU, with stubs for vLLM's classes.
 
-    tests/python/python_vllm.py
+    tests/python/servers/python_vllm.py
 
 Run where torch and figraph can be imported. Each result of figraph is compared with the stubs'
 attention, which computes in float64 in place of vLLM's Triton kernels.
@@ -11,7 +11,7 @@ import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../support"), HERE]
+sys.path[:0] = [os.path.join(HERE, "../../support"), HERE]
 import torch  # noqa: E402
 import vllm_stubs as stubs  # noqa: E402
 
