@@ -229,7 +229,7 @@ def a_layer_that_reads_anothers_cache_appends_nothing():
     assert torch.equal(setting.kv_cache, was)
 
 
-def prompts_are_tritons():
+def prompts_whose_lengths_the_host_does_not_know_are_tritons():
     for counts in ((9, 1, 1), (3, 1, 70), (9, 9, 9), (2, 12, 1)):
         lengths = (40, 1 + counts[1], 77)
         setting = Setting(impl(), pool(), sum(counts))
@@ -455,7 +455,7 @@ CASES = [
     rows_without_a_slot_are_idle_in_one_kernel,
     layers_share_one_plan_for_each_window_and_pass,
     a_layer_that_reads_anothers_cache_appends_nothing,
-    prompts_are_tritons,
+    prompts_whose_lengths_the_host_does_not_know_are_tritons,
     rows_of_unlike_numbers_of_queries_are_figraphs_and_right,
     a_graph_of_drafts_serves_every_batch,
     padded_keys_of_a_mixed_batch_are_not_stored,
