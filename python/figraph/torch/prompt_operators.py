@@ -118,9 +118,10 @@ def plan_of(shape: PromptShape, dtype: str, lengths: Numbers, query_start_loc: N
     prompts = _opened(shape, ACTIVATIONS[dtype], PLAIN, PLAIN, device)
     made = prompts.plan(starts, seen, page_columns=columns, sees_all=bool(sees_all))
     needs = prompts.memory(rows, starts[rows])
+    plan = _sent(made, device)
     scratch = torch.empty(needs.scratch_bytes, dtype=torch.uint8, device=device)
     scratch[: needs.zero_bytes].zero_()
-    return PromptPlan(_sent(made, device), scratch, rows, starts[rows], columns, shape)
+    return PromptPlan(plan, scratch, rows, starts[rows], columns, shape)
 
 
 def _refuse_other(planned_for: Sequence[int], shape: PromptShape) -> None:
