@@ -46,7 +46,7 @@ static int is_cache_aligned(const void *cache, const fig_cache_strides *s) {
 
 /* Returns 1 if a single tensor map can describe every head of every page. */
 static int is_mapped(const fig_prompt_attention_params *p, const fig_cache_strides *s) {
-    if (fig_wide_is_adjacent(s->head, p->kv_heads, p->head_dim)) return 1;
+    if (fig_wide_head_columns(s, p->kv_heads, p->head_dim) > 0) return 1;
     return s->page == s->head * p->kv_heads;
 }
 
@@ -64,10 +64,10 @@ const char *fig_prompt_attention_wide_refuses(const void *params, const fig_trai
         return "no scales and no ALiBi";
     if (p->page_size % 2 != 0 && fig_wide_column(p->head_dim) != 64)
         return "pages of an even number of tokens, or a head_dim that is a multiple of 64";
-    if (fig_wide_is_adjacent(k->head, p->kv_heads, p->head_dim) !=
-            fig_wide_is_adjacent(v->head, p->kv_heads, p->head_dim) ||
+    if (fig_wide_head_columns(k, p->kv_heads, p->head_dim) !=
+            fig_wide_head_columns(v, p->kv_heads, p->head_dim) ||
         !is_mapped(p, k) || !is_mapped(p, v))
-        return "heads of a token, or of a page, one behind the other";
+        return "heads of a token, or of a page, at equal distances";
     if (!is_aligned(p->q, p->q_strides.row, p->q_strides.head, 0) ||
         !is_cache_aligned(p->k_cache, k) || !is_cache_aligned(p->v_cache, v) ||
         (uintptr_t)p->out % 4 != 0 || p->out_strides.row % 2 != 0 || p->out_strides.head % 2 != 0)
@@ -131,7 +131,7 @@ void fig_prompt_attention_wide_map(const void *params, uint32_t item,
     const uint32_t column = (uint32_t)fig_wide_column(p->head_dim);
     const uint32_t columns = (uint32_t)fig_wide_columns(p->head_dim);
     const uint32_t box = (uint32_t)fig_wide_box(p->page_size, p->head_dim);
-    const int is_adjacent = fig_wide_is_adjacent(strides->head, p->kv_heads, p->head_dim);
+    const uint32_t step = (uint32_t)fig_wide_head_columns(strides, p->kv_heads, p->head_dim);
     const int has_blocks = box >= FIG_WIDE_BLOCK;
     const uint32_t tokens = has_blocks ? FIG_WIDE_BLOCK : (uint32_t)p->page_size;
     const uint32_t heads = (uint32_t)p->kv_heads;
@@ -139,12 +139,11 @@ void fig_prompt_attention_wide_map(const void *params, uint32_t item,
         .address = (uint64_t)(uintptr_t)(is_v ? p->v_cache : p->k_cache),
         .dtype = (uint32_t)p->dtype,
         .rank = 5,
-        .dims = {column, tokens, is_adjacent ? columns * heads : columns,
-                 (uint64_t)p->page_size / tokens,
-                 (uint64_t)(is_v ? p->v_pages : p->k_pages) * (is_adjacent ? 1 : heads)},
+        .dims = {column, tokens, step * (heads - 1) + columns, (uint64_t)p->page_size / tokens,
+                 (uint64_t)(is_v ? p->v_pages : p->k_pages) * (step > 0 ? 1 : heads)},
         .strides_bytes = {2, (uint64_t)strides->token * 2, column * 2,
                           (uint64_t)strides->token * 2 * tokens,
-                          (uint64_t)(is_adjacent ? strides->page : strides->head) * 2},
+                          (uint64_t)(step > 0 ? strides->page : strides->head) * 2},
         .box = {column, has_blocks ? FIG_WIDE_BLOCK : box, has_blocks ? columns : 1,
                 has_blocks ? box / FIG_WIDE_BLOCK : 1, 1},
         .swizzle_bytes = column * 2};

@@ -17,8 +17,9 @@
 #include "planner/strips.h"
 
 enum {
-    FIG_WIDE_WARPS = 12, /* one warpgroup loads, and two multiply */
-    FIG_WIDE_BLOCK = 8,  /* tokens of a block */
+    FIG_WIDE_WARPS = 12,           /* one warpgroup loads, and two multiply */
+    FIG_WIDE_BLOCK = 8,            /* tokens of a block */
+    FIG_WIDE_HEAD_LIMIT = 1 << 16, /* elements between heads; numbers of columns stay small */
     FIG_WIDE_SHARED_LIMIT = 227 * 1024,
     FIG_WIDE_STATE_BYTES = 1024 /* barriers and notes after the ring */
 };
@@ -72,10 +73,16 @@ FIG_FORM int32_t fig_wide_box(int32_t page_size, int32_t head_dim) {
                                                               : fig_wide_tile(head_dim);
 }
 
-/* Returns 1 if the heads of a token are adjacent in memory. A box then finds a head by its column;
- * otherwise pages and heads form one dimension. */
-FIG_FORM int32_t fig_wide_is_adjacent(int64_t head_stride, int32_t kv_heads, int32_t head_dim) {
-    return kv_heads == 1 || head_stride == head_dim;
+/* Returns the columns from the beginning of a head to that of the next one, if the heads of a token
+ * lie one behind the other, adjacent or with whole columns between them, as where V lies between
+ * the heads of K. A box then finds a head by its column. 0: pages and heads form one dimension. */
+FIG_FORM int32_t fig_wide_head_columns(const fig_cache_strides *strides, int32_t kv_heads,
+                                       int32_t head_dim) {
+    const int32_t column = fig_wide_column(head_dim);
+    if (kv_heads == 1 || strides->head == head_dim) return fig_wide_columns(head_dim);
+    if (strides->head % column != 0 || strides->head > FIG_WIDE_HEAD_LIMIT) return 0;
+    if (strides->head * (kv_heads - 1) + head_dim > strides->token) return 0;
+    return (int32_t)(strides->head / column);
 }
 
 #endif

@@ -84,12 +84,11 @@ template <class form>
 static __device__ __forceinline__ fig_wide_boxes
 fig_wide_boxes_of(const fig_prompt_attention_params &p) {
     fig_wide_boxes boxes;
-    const int32_t is_adjacent = fig_wide_is_adjacent(p.k_cache_strides.head, p.kv_heads, form::DIM);
     boxes.tokens = fig_wide_box(p.page_size, form::DIM);
     boxes.is_column = boxes.tokens < FIG_WIDE_BLOCK;
     boxes.per_tile = form::TILE / boxes.tokens * (boxes.is_column ? form::COLUMNS : 1);
-    boxes.columns_of_head = is_adjacent ? form::COLUMNS : 0;
-    boxes.pages_of_page = is_adjacent ? 1 : p.kv_heads;
+    boxes.columns_of_head = fig_wide_head_columns(&p.k_cache_strides, p.kv_heads, form::DIM);
+    boxes.pages_of_page = boxes.columns_of_head > 0 ? 1 : p.kv_heads;
     return boxes;
 }
 

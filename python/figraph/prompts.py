@@ -202,4 +202,9 @@ class Prompts(Unique):
             call.sinks = ctypes.cast(place.address, floats)
         call.early_reads = int(bool(early_reads))
         call.stream = stream_number(stream) or None
+        self.launch(call)
+
+    def launch(self, call: Any) -> None:
+        """Enqueues a fig_prompts_call, for callers that have read its addresses and strides
+        themselves."""
         must(library.fig_prompts_run(self._open.get(), call))

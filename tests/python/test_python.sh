@@ -78,15 +78,16 @@ beside() {
 
 # The servers' wheels are too large to be downloaded, so a description of them is recorded as text.
 # SERVER_WHEELS may name a folder with wheels, which are then read too.
-check 'server_signatures.py' python3 tests/python/server_signatures.py
+check 'server_signatures.py' python3 tests/python/servers/server_signatures.py
 
 # torch is too large to be downloaded for a test; an installed one is used.
 torch_python=${TORCH_PYTHON:-python3}
 if "$torch_python" -c 'import numpy, torch' > "$scratch/log" 2>&1; then
     echo "ran: python_torch.py, $("$torch_python" -c 'import torch; print(torch.__file__)')"
     for name in python_torch.py python_torch_servers.py python_torch_packed.py \
-        python_torch_mistakes.py python_torch_step.py python_vllm.py python_sglang.py; do
-        check $name env PYTHONPATH="$installed" "$torch_python" tests/python/$name
+        python_torch_prompts.py python_torch_mistakes.py python_torch_step.py \
+        servers/python_vllm.py servers/python_vllm_prompts.py servers/python_sglang.py; do
+        check "$name" env PYTHONPATH="$installed" "$torch_python" "tests/python/$name"
     done
 else
     echo "skipped: python_torch.py: $torch_python has no torch; TORCH_PYTHON names one that has"

@@ -116,13 +116,25 @@ busy, so DecodeStep refuses it.
 >>> step.lengths.tolist()
 [7, 0]
 
-examples/torch_loop.py is such a loop of 32 layers. figraph.integrations has attention backends for
-vLLM and SGLang that use these operators.
+10. A row may also have any number of new tokens: a prompt, a chunk of a prompt, or one token. The
+host then makes the plan, from numbers on the CPU. All layers of the step use the same plan, and the
+new keys and values must be in the cache:
+
+>>> pages = ft.Cache(*torch.zeros(2, 6, 16, 4, 64).half(), table.view(2, 3))
+>>> chunk = torch.randn(31, 16, 64).half().split((8, 4, 4), 1)  # 30 tokens of row 0, one of row 1
+>>> slots = torch.cat((torch.arange(30), torch.tensor([48 + 16])))
+>>> ft.write_kv(*chunk[1:], pages, slots)
+>>> plan = ft.plan_prompts([30, 17], [0, 30, 31], dtype=torch.float16, q_heads=8, cache=pages)
+>>> ft.prompt_attention(chunk[0], pages, plan).shape
+torch.Size([31, 8, 64])
+
+examples/torch_loop.py is a loop of 32 layers around a DecodeStep. figraph.integrations has
+attention backends for vLLM and SGLang that use these operators.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -131,8 +143,9 @@ from .. import operands
 from ..integers import integer
 from ..operands import Cache, Logits, Plan, Rope
 from ..specs import dtype_of
-from . import cache_operators, operators  # noqa: F401
+from . import cache_operators, operators, prompt_operators  # noqa: F401
 from .captured_step import DecodeStep
+from .prompt_operators import Numbers, PromptPlan
 from .schemas import refuse_elsewhere
 
 __all__ = [
@@ -140,6 +153,7 @@ __all__ = [
     "DecodeStep",
     "Logits",
     "Plan",
+    "PromptPlan",
     "Rope",
     "append_kv",
     "apply_rope",
@@ -148,6 +162,8 @@ __all__ = [
     "gelu_and_mul",
     "gelu_tanh_and_mul",
     "plan",
+    "plan_prompts",
+    "prompt_attention",
     "rms_norm",
     "silu_and_mul",
     "write_kv",
@@ -238,6 +254,15 @@ def _held(cache: Cache, lengths: Tensor, layout: str, kv_dtype: Any) -> tuple[An
             operands.layout_code(layout), _torch_dtype(operands.kv_name(kv_dtype)))
 
 
+def _named(dtype: Any, known: Sequence[str]) -> str:
+    """Returns the numpy name of a dtype that is given in any form."""
+    names = {kind: name for name, kind in operands.ACTIVATIONS.items()}
+    name = names.get(dtype_of(dtype), operands.dtype_name(dtype))
+    if name not in known:
+        raise TypeError(f"dtype is {name}, it must be {' or '.join(known)}")
+    return name
+
+
 def _packed(query_start_loc: Optional[Tensor], row_tokens: int) -> tuple[Any, ...]:
     """Returns the arguments that say where the query tokens of each row begin."""
     if query_start_loc is not None:
@@ -279,10 +304,7 @@ def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Cache, window: int
     depend on its own length but not on other rows; pass it to attention under this plan too.
     positions: int32 [rows], the position of each row's last token for RoPE in decode_attention
     under this plan; the default is lengths - 1."""
-    known = {kind: name for name, kind in operands.ACTIVATIONS.items()}
-    name = known.get(dtype_of(dtype), operands.dtype_name(dtype))
-    if name not in operands.ACTIVATIONS:
-        raise TypeError(f"dtype is {name}, it must be {' or '.join(operands.ACTIVATIONS)}")
+    name = _named(dtype, list(operands.ACTIVATIONS))
     kind = operands.kv_name(kv_dtype)
     operands.lengths_of(_tensor("lengths", lengths), None)
     named = {f"cache.{field}": x for field, x in cache._asdict().items() if x is not None}
@@ -368,3 +390,48 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, cache: Cache, lengths: Ten
              *_packed(query_start_loc, row_tokens),
              *_asked(q, plan, logits, alibi, sinks, deterministic), *turns)
     return _results("decode_attention", given, out, with_lse)
+
+
+# ---- Prompts -------------------------------------------------------------------------------------
+
+
+def plan_prompts(lengths: Numbers, query_start_loc: Numbers, *, dtype: Any, q_heads: int,
+                 cache: Cache, window: int = 0, layout: str = "nhd", deterministic: bool = False,
+                 sees_all: bool = False) -> PromptPlan:
+    """Makes the plan of one step for prompt_attention, on the host, and copies it to the cache's
+    device on the current stream. The host does not wait for the copy.
+
+    lengths and query_start_loc are lists, or integer tensors on the CPU. Row r has the query tokens
+    from query_start_loc[r] up to query_start_loc[r + 1], any number or none; they are the last ones
+    of its lengths[r] tokens. dtype, float16 or bfloat16, is that of q and of the cache. window: the
+    number of tokens that a query sees, its own included; 0 means all. deterministic: the bits of a
+    row's result do not depend on other rows. sees_all: each query sees all tokens of its row, not
+    only those up to its own."""
+    name = _named(dtype, prompt_operators.HALVES)
+    named = [(f"cache.{field}", x) for field, x in cache._asdict().items() if x is not None]
+    for field, x in named:
+        _tensor(field, x)
+    prompt_operators.refuse_others(cache)
+    refuse_elsewhere(named)
+    shape = prompt_operators.shape_of(name, integer("q_heads", q_heads), cache,
+                                      operands.layout_code(layout), integer("window", window),
+                                      deterministic)
+    return prompt_operators.plan_of(shape, name, lengths, query_start_loc, cache, sees_all)
+
+
+def prompt_attention(q: Tensor, cache: Cache, plan: PromptPlan, *, logits: Logits = Logits(),
+                     sinks: Optional[Tensor] = None, layout: str = "nhd", with_lse: bool = False,
+                     out: Optional[Tensor] = None) -> Attended:
+    """Returns the attention of q, [tokens, heads, head_dim], over a paged cache that holds the keys
+    and values of all tokens, those of this step included. The plan says which query tokens each row
+    has. q may have more tokens than the plan; what lies behind the plan's last token in out is
+    unspecified, or unchanged if `out` is given. sinks are float32 [heads]. with_lse=True also
+    returns the log-sum-exp to base 2, float32 [tokens, heads]. A graph may capture the call; its
+    replays have the plan's rows."""
+    if not isinstance(plan, PromptPlan):
+        raise TypeError(f"plan is a {type(plan).__name__}, it must be a PromptPlan")
+    prompt_operators.refuse_others(cache)
+    given = (q, cache.k, cache.v, cache.page_table, plan.plan, plan.scratch, sinks, plan.rows,
+             plan.tokens, plan.columns, list(plan.shape), operands.layout_code(layout),
+             logits.window, logits.soft_cap, logits.scale or max(_dim("q", q), 1) ** -0.5)
+    return _results("prompt_attention", given, out, with_lse)

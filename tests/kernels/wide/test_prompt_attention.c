@@ -11,6 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "kernels/table/reference_kernels.h"
 #include "tests/support/kernels/prompt_case.h"
 #include "tests/support/place.h"
 
@@ -117,6 +118,78 @@ static void heads_that_no_map_reaches_are_served_too(void **state) {
     form.hnd = form.apart = 1;
     fig_prompt_form_add(&form, 20, 200);
     try(&form);
+}
+
+/* Between the heads of K lie those of V, as in the packed pages of servers, or any other dims. */
+static void heads_with_others_between_them(void **state) {
+    static const int32_t sizes[] = {1, 6, 16, 64};
+    (void)state;
+    for (size_t i = 0; i < 8 * sizeof sizes / sizeof sizes[0]; i++) {
+        if (on_host() && i % 4 != 0) continue;
+        fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 12, 3, i / 4 % 2 ? 96 : 128);
+        form.page_size = sizes[i / 8];
+        form.between = i % 2 ? form.head_dim : 64;
+        form.hnd = i % 4 > 1;
+        fig_prompt_form_add(&form, 30, 290);
+        fig_prompt_form_add(&form, 3, 77);
+        try(&form);
+    }
+}
+
+static fig_prompt_attention_params params_of(int64_t token, int64_t head) {
+    static _Alignas(16) uint16_t memory[8];
+    const fig_cache_strides strides = {16 * token, token, head};
+    return (fig_prompt_attention_params){.q = memory,
+                                         .k_cache = memory,
+                                         .v_cache = memory,
+                                         .out = (void *)memory,
+                                         .workers = 132,
+                                         .ratio = 4,
+                                         .q_heads = 12,
+                                         .kv_heads = 3,
+                                         .head_dim = 128,
+                                         .page_size = 16,
+                                         .k_pages = 9,
+                                         .v_pages = 9,
+                                         .dtype = FIG_BF16,
+                                         .kv_dtype = FIG_BF16,
+                                         .q_strides = {12 * 128, 128},
+                                         .out_strides = {12 * 128, 128},
+                                         .k_cache_strides = strides,
+                                         .v_cache_strides = strides};
+}
+
+/* No run on the host says which family would serve it on a GPU. */
+static void a_map_reaches_heads_at_whole_columns(void **state) {
+    static const struct {
+        int64_t token, head;
+        int is_served;
+        uint64_t columns;
+    } cases[] = {{384, 128, 1, 6},
+                 {768, 256, 1, 10},
+                 {576, 192, 1, 8},
+                 {600, 200, 0, 0},
+                 {640, 256, 1, 10},
+                 {632, 256, 0, 0},
+                 {1 << 18, 1 << 16, 1, 2050},
+                 {1 << 18, (1 << 16) + 64, 0, 0}};
+    fig_traits traits = {.size = sizeof traits};
+    (void)state;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const fig_prompt_attention_params p = params_of(cases[i].token, cases[i].head);
+        fig_tensor_map_recipe map = {.rank = 0};
+        assert_int_equal(fig_prompt_attention_wide_refuses(&p, &traits) == NULL,
+                         cases[i].is_served);
+        if (!cases[i].is_served) continue;
+        fig_prompt_attention_wide_map(&p, FIG_PROMPT_ATTENTION_V_MAP, &map);
+        assert_int_equal(map.dims[2], cases[i].columns);
+        assert_int_equal(map.dims[4], 9);
+        assert_int_equal(map.strides_bytes[4], 16 * cases[i].token * 2);
+    }
+    fig_prompt_attention_params p = params_of(768, 256);
+    p.v_cache_strides.head = 192;
+    assert_non_null(fig_prompt_attention_wide_refuses(&p, &traits));
 }
 
 /* Runs a case whose rows share prefixes, and compares it with float64 and with the same step
@@ -381,6 +454,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(windows_caps_and_sinks),
         cmocka_unit_test(rows_that_see_all),
         cmocka_unit_test(heads_that_no_map_reaches_are_served_too),
+        cmocka_unit_test(heads_with_others_between_them),
+        cmocka_unit_test(a_map_reaches_heads_at_whole_columns),
         cmocka_unit_test(a_deterministic_row_depends_on_itself_alone),
         cmocka_unit_test(strips_of_a_plan_without_rows_are_not_run),
         cmocka_unit_test(rows_share_a_prefix),

@@ -46,13 +46,15 @@ static int32_t ceil_div(int32_t a, int32_t b) {
 
 /* Returns the distance between two pages, in elements. */
 static int64_t page_stride(const fig_prompt_form *f) {
-    return (int64_t)f->page_size * f->kv_heads * f->head_dim + (f->apart ? f->head_dim : 0);
+    const int64_t width = f->head_dim + f->between;
+    return f->page_size * f->kv_heads * width + (f->apart ? f->head_dim : 0);
 }
 
 static void put_strides(const fig_prompt_form *f, int64_t strides[3]) {
+    const int64_t width = f->head_dim + f->between;
     strides[0] = page_stride(f);
-    strides[1] = f->hnd ? f->head_dim : (int64_t)f->kv_heads * f->head_dim;
-    strides[2] = f->hnd ? (int64_t)f->page_size * f->head_dim : f->head_dim;
+    strides[1] = f->hnd ? width : f->kv_heads * width;
+    strides[2] = f->hnd ? f->page_size * width : width;
 }
 
 static void place_rows(fig_prompt_case *c) {

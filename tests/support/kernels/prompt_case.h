@@ -19,7 +19,8 @@ typedef struct fig_prompt_form {
     int32_t q_heads, kv_heads, head_dim, page_size, window;
     float soft_cap, sm_scale;
     int32_t deterministic, sees_all, hnd, sinks, early_reads;
-    int32_t apart; /* 1: pages are spaced so that the copy engine's maps do not fit them */
+    int32_t between; /* dims between two heads, as where V lies between the heads of K */
+    int32_t apart;   /* 1: pages are spaced so that the copy engine's maps do not fit them */
     /* the number of query tokens before the first row and after the last; they belong to no row */
     int32_t gap;
     int32_t rows;

@@ -4,8 +4,9 @@
     vllm serve MODEL --attention-backend CUSTOM
 
 The wheel of figraph has the entry point that vLLM looks for, so nothing else is needed. Decode
-steps go to figraph, also inside vLLM's full CUDA graphs. Prompts, batches that mix prompts with
-decode steps, and what figraph does not support go to vLLM's Triton backend, over the same pages.
+steps go to figraph, also inside vLLM's full CUDA graphs, and so do prompts and batches that mix
+prompts with decode steps, if the host knows the lengths. What figraph does not support goes to
+vLLM's Triton backend, over the same pages.
 docs/integrations-vllm.md says what this was run with and what it does not do.
 
     from figraph.integrations.vllm import counts

@@ -1,16 +1,16 @@
-"""attention_backend.py: the three classes of a vLLM attention backend, with decode steps by
-figraph.
+"""attention_backend.py: the three classes of a vLLM attention backend, with attention by figraph.
 
-Each class is derived from the Triton backend's and adds a path for rows of few queries. Prompts,
-batches with prompts, encoders and everything else that figraph does not support run in Triton's
-code, over the same packed pages, whose logical shape is [pages, kv_heads, tokens, 2 * head_size].
+Each class is derived from the Triton backend's. It adds a path for rows of few queries, whose
+numbers only the GPU need know, and one for prompts and what vLLM mixes with them, whose numbers the
+host must know. Encoders and everything else that figraph does not support run in Triton's code,
+over the same packed pages, whose logical shape is [pages, kv_heads, tokens, 2 * head_size].
 Invariant: in a batch that figraph serves, the rows lie one behind the other, and idle rows come
 last.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, Optional, Union
 
 import torch
 import vllm.envs as envs
@@ -25,7 +25,7 @@ from vllm.v1.attention.backends.triton_attn import (
 
 from ... import operands
 from ... import torch as ft
-from .. import paged_decode
+from .. import paged_decode, prompt_batch
 from ..counts import counts
 
 # vLLM's names of cache dtypes that figraph reads. vLLM holds the narrow ones as uint8.
@@ -33,6 +33,7 @@ WIDE = ("auto", "float16", "bfloat16")
 NARROW = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn}
 ROW_TOKENS_LIMIT = operands.ROW_TOKENS_LIMIT  # query tokens of a row that figraph.torch takes
 
+AnyBatch = Union[paged_decode.Batch, prompt_batch.PromptBatch]
 logger = init_logger(__name__)
 
 
@@ -55,10 +56,46 @@ class FigraphMetadataBuilder(TritonAttentionMetadataBuilder):
         """Builds the metadata of a batch."""
         made: TritonAttentionMetadata = super().build(common_prefix_len, common_attn_metadata,
                                                       fast_build)
-        if self._is_causal(common_prefix_len, common_attn_metadata) and \
-                self._is_short(common_attn_metadata):
+        if not self._is_causal(common_prefix_len, common_attn_metadata):
+            return made
+        if self._is_short(common_attn_metadata):
             made.figraph = self._batch(made, common_attn_metadata)
+        elif common_attn_metadata.max_query_len > ROW_TOKENS_LIMIT:
+            prompts = self._prompts(made, common_attn_metadata)
+            if prompts is not None:
+                made.figraph = prompts
         return made
+
+    def build_for_cudagraph_capture(
+            self, common_attn_metadata: CommonAttentionMetadata) -> TritonAttentionMetadata:
+        """Builds the metadata of a batch that a graph captures. Its replays have other rows, and
+        prompts are planned on the host, so Triton takes such a batch if it has prompts."""
+        made: TritonAttentionMetadata = super().build_for_cudagraph_capture(common_attn_metadata)
+        if isinstance(getattr(made, "figraph", None), prompt_batch.PromptBatch):
+            del made.figraph
+        return made
+
+    def _prompts(self, made: TritonAttentionMetadata,
+                 batch: CommonAttentionMetadata) -> Optional[prompt_batch.PromptBatch]:
+        """Returns the rows of a batch with prompts, or None if the host may not know their lengths.
+        vLLM has bounds on the host. They are the lengths unless drafts may have been rejected, or
+        another builder changed the rows and kept the bounds: local attention cuts rows, so that
+        max_seq_len is less than a bound, and static sinks lengthen them."""
+        bounds = getattr(batch, "seq_lens_cpu_upper_bound", None)
+        if bounds is None or self.vllm_config.speculative_config is not None \
+                or getattr(self, "sink_len", 0):
+            return None
+        starts = batch.query_start_loc_cpu[: batch.num_reqs + 1].tolist()
+        lengths = bounds[: batch.num_reqs].tolist()
+        counted = [end - first for first, end in zip(starts, starts[1:])]
+        if len(lengths) != len(counted) or any(0 < n > length for n, length in
+                                               zip(counted, lengths)):
+            return None
+        longest = max((length for n, length in zip(counted, lengths) if n > 0), default=0)
+        if longest > batch.max_seq_len or starts[-1] > batch.num_actual_tokens:
+            return None
+        return prompt_batch.PromptBatch(starts, lengths, made.block_table, batch.slot_mapping,
+                                        deterministic=envs.VLLM_BATCH_INVARIANT)
 
     def _batch(self, made: TritonAttentionMetadata,
                batch: CommonAttentionMetadata) -> paged_decode.Batch:
@@ -126,7 +163,7 @@ class FigraphImpl(TritonAttentionImpl):
                 output_block_scale: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Computes attention. query and output are [tokens, heads, head_size], with padding behind
         the batch."""
-        batch: Optional[paged_decode.Batch] = getattr(attn_metadata, "figraph", None)
+        batch: Optional[AnyBatch] = getattr(attn_metadata, "figraph", None)
         if batch is None or not self._serves(batch.row_tokens, query, kv_cache):
             return self._pass_on(layer, query, key, value, kv_cache, attn_metadata, output,
                                  output_scale, output_block_scale)
@@ -158,9 +195,9 @@ class FigraphImpl(TritonAttentionImpl):
 
     def _serves(self, row_tokens: int, query: torch.Tensor, kv_cache: torch.Tensor) -> bool:
         if row_tokens not in self._served:
-            refusal = self._refusal(row_tokens, query, kv_cache)
             if not self._served:
                 self._layer.load(self.alibi_slopes, self.sinks, query.device)
+            refusal = self._refusal(row_tokens, query, kv_cache)
             self._served[row_tokens] = refusal is None
             if refusal is not None:
                 logger.warning_once("figraph leaves layers to Triton: %s", refusal)
@@ -181,15 +218,21 @@ class FigraphImpl(TritonAttentionImpl):
             return (f"a cache of {list(kv_cache.shape)}, it must be "
                     f"[pages, kv_heads, tokens, {2 * self.head_size}]")
         kv_dtype = NARROW.get(self.kv_cache_dtype, kv_cache.dtype)
+        if row_tokens == prompt_batch.ANY_NUMBER:
+            return prompt_batch.refusal(self._layer, query.dtype, kv_dtype, self._sides(kv_cache))
         return self._layer.refusal(query.dtype, kv_dtype, kv_cache.shape[2], row_tokens,
                                    None if row_tokens == 1 else row_tokens)
 
-    def _cache(self, layer: torch.nn.Module, kv_cache: torch.Tensor) -> ft.Cache:
+    def _sides(self, kv_cache: torch.Tensor) -> ft.Cache:
         """Returns keys and values as two views, [pages, tokens, kv_heads, head_size]."""
-        k, v = kv_cache.transpose(1, 2).split(self.head_size, dim=-1)
-        kind = NARROW.get(self.kv_cache_dtype)
+        return ft.Cache(*kv_cache.transpose(1, 2).split(self.head_size, dim=-1))
+
+    def _cache(self, layer: torch.nn.Module, kv_cache: torch.Tensor) -> ft.Cache:
+        """Returns the cache with its dtype and scales."""
+        kind, sides = NARROW.get(self.kv_cache_dtype), self._sides(kv_cache)
         if kind is None:
-            return ft.Cache(k, v)
+            return sides
+        k, v = sides[:2]
         return ft.Cache(k.view(kind), v.view(kind), None, layer._k_scale, layer._v_scale)
 
 

@@ -1,6 +1,6 @@
 """python_vllm.py: tests figraph.integrations.vllm on the CPU, with stubs for vLLM's classes.
 
-    tests/python/python_vllm.py
+    tests/python/servers/python_vllm.py
 
 Run where torch and figraph can be imported. Each result of figraph is compared with the stubs'
 attention, which computes in float64 in place of vLLM's Triton kernels.
@@ -11,7 +11,7 @@ import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../support"), HERE]
+sys.path[:0] = [os.path.join(HERE, "../../support"), HERE]
 import torch  # noqa: E402
 import vllm_stubs as stubs  # noqa: E402
 
@@ -229,7 +229,7 @@ def a_layer_that_reads_anothers_cache_appends_nothing():
     assert torch.equal(setting.kv_cache, was)
 
 
-def prompts_are_tritons():
+def prompts_whose_lengths_the_host_does_not_know_are_tritons():
     for counts in ((9, 1, 1), (3, 1, 70), (9, 9, 9), (2, 12, 1)):
         lengths = (40, 1 + counts[1], 77)
         setting = Setting(impl(), pool(), sum(counts))
@@ -455,7 +455,7 @@ CASES = [
     rows_without_a_slot_are_idle_in_one_kernel,
     layers_share_one_plan_for_each_window_and_pass,
     a_layer_that_reads_anothers_cache_appends_nothing,
-    prompts_are_tritons,
+    prompts_whose_lengths_the_host_does_not_know_are_tritons,
     rows_of_unlike_numbers_of_queries_are_figraphs_and_right,
     a_graph_of_drafts_serves_every_batch,
     padded_keys_of_a_mixed_batch_are_not_stored,

@@ -59,6 +59,9 @@ class CommonAttentionMetadata:
     max_query_len: int
     block_table_tensor: torch.Tensor
     slot_mapping: torch.Tensor
+    query_start_loc_cpu: Optional[torch.Tensor] = None
+    max_seq_len: int = 0
+    seq_lens_cpu_upper_bound: Optional[torch.Tensor] = None
     causal: Any = True
     mm_req_doc_ranges: Any = None
     rswa_prefix_lens: Optional[torch.Tensor] = None

@@ -1,9 +1,9 @@
 """server_signatures.py: checks our classes for vLLM and SGLang against the signatures of these
 servers.
 
-    tests/python/server_signatures.py                      # needs neither server, torch nor figraph
-    SERVER_WHEELS=FOLDER tests/python/server_signatures.py # also: do the wheels say the same?
-    tests/python/server_signatures.py record WHEEL ...     # write server_signatures.json anew
+    tests/python/servers/server_signatures.py                # needs no server, torch or figraph
+    SERVER_WHEELS=FOLDER ...                                 # also: do the wheels say the same?
+    tests/python/servers/server_signatures.py record WHEEL ... # write server_signatures.json anew
 
 For some versions of each server, server_signatures.json describes the modules that we build on: the
 parameters of methods and functions, the attributes of classes, and the arguments with which the
@@ -19,9 +19,9 @@ import sys
 import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.join(HERE, "../..")
+ROOT = os.path.join(HERE, "../../..")
 RECORDED = os.path.join(HERE, "server_signatures.json")
-sys.path.insert(0, os.path.join(HERE, "../support"))
+sys.path.insert(0, os.path.join(HERE, "../../support"))
 from sentences import refused, run  # noqa: E402
 
 # The described modules, and the names that are described in each.

@@ -1,6 +1,6 @@
 """python_sglang.py: tests figraph.integrations.sglang on the CPU, with stubs for SGLang's classes.
 
-    tests/python/python_sglang.py
+    tests/python/servers/python_sglang.py
 
 Run where torch and figraph can be imported. Each result of figraph is compared with the stubs'
 attention, which computes in float64.
@@ -11,7 +11,7 @@ import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../support"), HERE]
+sys.path[:0] = [os.path.join(HERE, "../../support"), HERE]
 import sglang_stubs as stubs  # noqa: E402
 import torch  # noqa: E402
 
