@@ -146,9 +146,11 @@ define("write_kv(Tensor k, Tensor v, Tensor(c!) k_cache, Tensor(d!) v_cache, Ten
 def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
                page_size: int, kv_length: int, kv_dtype: torch.dtype, window: int, row_tokens: int,
                deterministic: bool, positions: Optional[Tensor],
-               query_start_loc: Optional[Tensor], tokens: int) -> tuple[Tensor, Tensor]:
+               query_start_loc: Optional[Tensor], tokens: int,
+               latent_dim: int = 0) -> tuple[Tensor, Tensor]:
     kind = CACHES[dtype_name(kv_dtype)]
-    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind, row_tokens)
+    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind, row_tokens,
+                latent_dim=latent_dim)
     operands.lengths_of(lengths, form.rows)
     if query_start_loc is not None:
         operands.started(Starts(query_start_loc), lengths)
@@ -174,8 +176,8 @@ def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tens
 
 define("plan(Tensor lengths, ScalarType dtype, int q_heads, int kv_heads, int head_dim, "
        "int page_size, int kv_length, ScalarType kv_dtype, int window, int row_tokens, "
-       "bool deterministic, Tensor? positions, Tensor? query_start_loc, int tokens) -> "
-       "(Tensor, Tensor)", _plan, _plan_fake)
+       "bool deterministic, Tensor? positions, Tensor? query_start_loc, int tokens, "
+       "int latent_dim=0) -> (Tensor, Tensor)", _plan, _plan_fake)
 
 # ---- Attention -----------------------------------------------------------------------------------
 
