@@ -11,7 +11,7 @@ import sys
 import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../support"), HERE]
+sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../support/servers"), HERE]
 import torch  # noqa: E402
 import vllm_stubs as stubs  # noqa: E402
 

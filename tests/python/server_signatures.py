@@ -428,7 +428,7 @@ def faults(server, version):
 
 def wrong_stubs(server, version):
     """Yields the methods of a server's stubs that differ from a version's, or that it lacks."""
-    for node in Module(os.path.join(HERE, STUBS[server])).classes:
+    for node in Module(os.path.join(HERE, "../support/servers", STUBS[server])).classes:
         if not isinstance(version.held.get(node.name), dict):
             continue
         for one in methods_of(node):
