@@ -282,6 +282,22 @@ def what_is_wrong_is_told_by_its_name():
         lambda q: fj.latent_attention(q, cache, SEEN, logits=logits()).out)(q[None]))
 
 
+def what_the_documents_show_is_what_happens():
+    with open(os.path.join(HERE, "../../docs/jax-tvm.md"), encoding="utf-8") as page:
+        shown = page.read().split("```python\ndef attend_latents(")[1].split("```")[0]
+    names = dict(fj=fj)
+    exec("def attend_latents(" + shown, names)
+    q, latent = (normal(ROWS, *dims, 576, dtype=jnp.bfloat16) for dims in ([HEADS], []))
+    cache, weight, scale = paged(jnp.uint8), normal(512, dtype=jnp.bfloat16), 192**-0.5
+    out, grown, plan = names["attend_latents"](q, latent, cache, SEEN, plan_of(cache, q.dtype),
+                                               weight)
+    wanted = fj.latent_decode(q, latent, cache, SEEN, norm=weight, logits=fj.Logits(scale=scale),
+                              rope=fj.Rope(interleaved=True))
+    close(out, np.float64(wanted.out), 2e-2)
+    np.testing.assert_array_equal(grown.latents, wanted.cache.latents)
+    assert plan.scratch.shape == plan_of(cache, q.dtype).scratch.shape
+
+
 CASES = [
     attention_is_right_over_every_kind_of_cache,
     a_step_is_rope_norm_append_and_attention,
@@ -290,6 +306,7 @@ CASES = [
     one_compiled_function_serves_every_length,
     deterministic_bits_follow_from_the_row_alone,
     what_is_wrong_is_told_by_its_name,
+    what_the_documents_show_is_what_happens,
 ]
 if __name__ == "__main__":
     run(CASES)

@@ -13,6 +13,7 @@ sys.path.insert(0, HERE)
 import figraph.torch as ft  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from figraph import ffi  # noqa: E402
 from python_torch import DEVICE, cases, close, normal, numpy, refused, run  # noqa: E402
 
 ROWS, HEADS, PAGE, COLUMNS, MOST = 4, 16, 8, 3, 3
@@ -344,6 +345,32 @@ def numbers_and_kinds_are_told_by_name():
         refused(words, call)
 
 
+def what_the_documents_show_is_what_happens():
+    with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as page:
+        shown = page.read().split("```python\ndef attend_latents(")[1].split("```")[0]
+    names = dict(ft=ft)
+    exec("def attend_latents(" + shown, names)
+    q, latent = (normal(ROWS, *dims, 576, dtype=torch.bfloat16) for dims in ([HEADS], []))
+    was, weight, scale = paged(torch.uint8), normal(512).bfloat16(), ft.Logits(scale=192**-0.5)
+    cache, twin, out = copy_of(was), copy_of(was), torch.zeros_like(q[..., :512])
+    assert names["attend_latents"](q.clone(), latent, *cache, SEEN, weight, out) is out
+    wanted = ft.latent_decode(q, latent, twin, SEEN, norm=weight, logits=scale,
+                              rope=ft.Rope(interleaved=True))
+    close(out, numpy(wanted), 2e-2)
+    assert torch.equal(cache.latents, twin.latents)
+
+
+def calls_make_no_more_runners():
+    cache, made = paged(torch.uint8), None
+    q, latent = (normal(ROWS, *dims, 576, dtype=torch.bfloat16) for dims in ([HEADS], []))
+    for length in range(4):
+        lent = plan_of(cache, q.dtype)
+        ft.latent_decode(q, latent, cache, SEEN - length, plan=lent, logits=logits())
+        ft.latent_attention(q, cache, SEEN - length, plan=lent, logits=logits())
+        made = made or ffi.counts().missed
+    assert ffi.counts().missed == made
+
+
 CASES = [
     attention_is_right_over_every_kind_of_cache,
     windows_and_sinks_are_as_asked,
@@ -355,6 +382,8 @@ CASES = [
     a_compiled_call_is_the_eager_one,
     each_operator_is_what_its_schema_says,
     numbers_and_kinds_are_told_by_name,
+    what_the_documents_show_is_what_happens,
+    calls_make_no_more_runners,
 ]
 if __name__ == "__main__":
     run(CASES)
