@@ -44,7 +44,7 @@ fig_status fig_invoke_latent_describe(fig_invoke *invoke, fig_invoke_latent *l) 
     fig_recipe *recipe = &invoke->recipe;
     recipe->kind = FIG_RECIPE_LATENT;
     FIG_TRY(take_heads(invoke, l));
-    if (!(l->sm_scale > 0))
+    if (!((float)l->sm_scale > 0)) /* a recipe has a float */
         return fig_fail(FIG_INVALID, "sm_scale is %g, it must be above 0", l->sm_scale);
     recipe->window = fig_invoke_attention_window(l->window_left);
     recipe->sm_scale = (float)l->sm_scale;
@@ -93,9 +93,8 @@ static fig_status take_angles(fig_invoke *invoke, const fig_invoke_latent *l) {
     fig_recipe *recipe = &invoke->recipe;
     const int64_t tokens =
         fig_recipe_is_packed(recipe) ? invoke->tokens : invoke->rows * fig_recipe_tokens(recipe);
-    recipe->rope = l->rope;
+    recipe->rope = l->rope; /* the program checks rotary_dim */
     if (recipe->rope.rotary_dim == 0) recipe->rope.rotary_dim = FIG_LATENT_ROPE_DIM;
-    /* the program checks rotary_dim */
     FIG_TRY(fig_invoke_rope_take_positions(invoke, &l->positions, tokens));
     if (!fig_array_is_present(&l->cos_sin)) return FIG_OK;
     FIG_TRY(fig_invoke_rope_take_cos_sin(invoke, &l->cos_sin));

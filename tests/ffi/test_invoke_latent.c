@@ -566,6 +566,18 @@ static void values_of_a_token_must_lie_side_by_side(void **state) {
     }
 }
 
+static void a_scale_that_is_0_as_a_float_is_refused(void **state) {
+    (void)state;
+    const fig_latent_way of = {.platform = "cpu"};
+    fig_latent_world *w = fig_latent_call_make(&of);
+    tvm_call p;
+    build(&p, w, &of);
+    p.values[10].as.real = 1e-60;
+    assert_int_equal(call_by_name(&p, &of), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "sm_scale is 1e-60, it must be above 0"));
+    free(w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_is_float64),
@@ -579,6 +591,7 @@ int main(void) {
         cmocka_unit_test(tvm_functions_leave_the_same_bits),
         cmocka_unit_test(tokens_may_lie_apart),
         cmocka_unit_test(values_of_a_token_must_lie_side_by_side),
+        cmocka_unit_test(a_scale_that_is_0_as_a_float_is_refused),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }
