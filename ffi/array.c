@@ -150,6 +150,10 @@ fig_status fig_array_check_activation(const fig_array *array) {
                     array->name, array->type);
 }
 
+int fig_array_is_bytes(const fig_array *array) {
+    return strcmp(array->type, "uint8") == 0;
+}
+
 /* The stride of a dim of size 1 is never used, so callers may fill in anything. */
 static int is_packed_from(const fig_array *array, int32_t first) {
     int64_t stride = 1;

@@ -55,6 +55,7 @@ fig_status fig_array_check_alike(const fig_array *array, const fig_array *other)
 fig_status fig_array_check_dtype(const fig_array *array, fig_dtype dtype);
 fig_status fig_array_check_integers(const fig_array *array);   /* i32 or i64 */
 fig_status fig_array_check_activation(const fig_array *array); /* f32, f16 or bf16 */
+int fig_array_is_bytes(const fig_array *array);                /* uint8 */
 int fig_array_is_dense(const fig_array *array);
 /* Checks that the array is row-major without gaps; check_rows checks only the last dim. */
 fig_status fig_array_check_dense(const fig_array *array);

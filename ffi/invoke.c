@@ -33,7 +33,7 @@ void fig_invoke_add(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
 }
 
 static int is_cache(fig_slot slot) {
-    return slot == FIG_SLOT_K_CACHE || slot == FIG_SLOT_V_CACHE;
+    return slot == FIG_SLOT_K_CACHE || slot == FIG_SLOT_V_CACHE || slot == FIG_SLOT_LATENT_CACHE;
 }
 
 /* Returns 1 if the array has more tokens per sequence, or a wider page table, than the program's
@@ -48,7 +48,8 @@ static int is_clamped(const fig_invoke *invoke, fig_slot slot) {
  * dim, and under HND heads come before tokens in the array. */
 static void put_strides(const fig_invoke *invoke, fig_slot slot, const fig_array *array,
                         int64_t strides[4]) {
-    const int32_t first = is_cache(slot) ? 4 - array->rank : 0;
+    const int32_t rank = slot == FIG_SLOT_LATENT_CACHE ? 3 : 4;
+    const int32_t first = is_cache(slot) ? rank - array->rank : 0;
     assert(array->rank + first <= 4);
     if (first > 0) strides[0] = INT64_MAX; /* there is one row; the runner replaces this stride */
     memcpy(strides + first, array->strides, (size_t)array->rank * sizeof strides[0]);

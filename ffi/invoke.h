@@ -86,6 +86,27 @@ typedef struct fig_invoke_decode {
     int plain; /* 1: q and k are not rotated */
 } fig_invoke_decode;
 
+/* A call over a latent cache, which has one vector of 512 + 64 numbers for a token. q is
+ * [rows][q_heads][576], or [rows][tokens][q_heads][576] with the last tokens of each sequence; out
+ * has the dims of q, but 512 values a head. */
+typedef struct fig_invoke_latent {
+    fig_array q, out, lse;
+    /* [pages][page_size][576] with a page_table, otherwise [rows][tokens][576], of q's dtype; or
+     * [..][..][656] bytes of codes, as figraph.h describes them */
+    fig_array cache;
+    fig_array page_table, lengths, sinks; /* as in fig_invoke_attention */
+    int64_t window_left;
+    double sm_scale; /* above 0 */
+    int64_t deterministic;
+    fig_invoke_queries queries;
+    /* Only of latent_decode, which requires lengths. latent: the new tokens, shaped like q except
+     * for the heads; norm: [512], absent: there is no norm. The call may overwrite the last 64
+     * values of each head of q. */
+    fig_array latent, norm, positions, cos_sin;
+    fig_rope_spec rope;
+    double norm_epsilon; /* 0: the default */
+} fig_invoke_latent;
+
 /* The values on which a plan depends. They must equal those of the attention calls that read the
  * plan. */
 typedef struct fig_invoke_plan {
@@ -96,7 +117,8 @@ typedef struct fig_invoke_plan {
     int64_t kv_length, window_left;
     int64_t row_tokens, deterministic;
     fig_array query_start_loc; /* i32 [rows + 1]; absent: each row has row_tokens query tokens */
-    int64_t tokens; /* with query_start_loc: of q in the calls under the plan; 0: any number */
+    int64_t tokens;     /* with query_start_loc: of q in the calls under the plan; 0: any number */
+    int64_t latent_dim; /* 512: of a latent cache, whose codes are FIG_E4M3; 0: of another */
 } fig_invoke_plan;
 
 /* Each function fills *invoke except stream and loads_only, which the caller sets. *invoke points
@@ -110,6 +132,8 @@ fig_status fig_invoke_rope_describe(fig_invoke *invoke, const fig_invoke_rope *r
 fig_status fig_invoke_attention_describe(fig_invoke *invoke, fig_invoke_attention *attention);
 fig_status fig_invoke_append_describe(fig_invoke *invoke, fig_invoke_append *append);
 fig_status fig_invoke_decode_describe(fig_invoke *invoke, fig_invoke_decode *decode);
+fig_status fig_invoke_latent_describe(fig_invoke *invoke, fig_invoke_latent *latent);
+fig_status fig_invoke_latent_describe_decode(fig_invoke *invoke, fig_invoke_latent *latent);
 
 /* Describes the making of the plan that the attention calls of all layers share, from lengths, i32
  * [rows], on the device. kv_length is the largest number of tokens of a row. The run also zeroes

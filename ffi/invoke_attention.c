@@ -5,25 +5,27 @@
  * have. */
 #include <inttypes.h>
 
+#include "ffi/invoke_attention.h"
 #include "ffi/invoke_cache.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* Checks lse, which has the dims of q except the last. */
-static fig_status check_lse(const fig_invoke_attention *a) {
-    if (!fig_array_is_present(&a->lse)) return FIG_OK;
-    FIG_TRY(fig_array_check_rank(&a->lse, a->q.rank - 1));
-    for (int32_t i = 0; i < a->lse.rank; i++)
-        FIG_TRY(fig_array_check_dim(&a->lse, i, a->q.dims[i]));
-    FIG_TRY(fig_array_check_dtype(&a->lse, FIG_F32));
-    return fig_array_check_dense(&a->lse);
+fig_status fig_invoke_attention_check_lse(const fig_array *lse, const fig_array *q) {
+    if (!fig_array_is_present(lse)) return FIG_OK;
+    FIG_TRY(fig_array_check_rank(lse, q->rank - 1));
+    for (int32_t i = 0; i < lse->rank; i++)
+        FIG_TRY(fig_array_check_dim(lse, i, q->dims[i]));
+    FIG_TRY(fig_array_check_dtype(lse, FIG_F32));
+    return fig_array_check_dense(lse);
 }
 
-static fig_status join_tokens(fig_invoke *invoke, fig_invoke_attention *a) {
-    if (a->q.rank != 4) return FIG_OK;
-    FIG_TRY(fig_invoke_cache_take_tokens(invoke, &a->q));
-    FIG_TRY(fig_array_join(&a->out));
-    return fig_array_is_present(&a->lse) ? fig_array_join(&a->lse) : FIG_OK;
+fig_status fig_invoke_attention_take_tokens(fig_invoke *invoke, const fig_invoke_heads *heads) {
+    if (fig_array_is_present(&heads->queries->start_loc))
+        return fig_invoke_cache_take_queries(invoke, heads->queries, heads->q, heads->lengths);
+    if (heads->q->rank != 4) return FIG_OK;
+    FIG_TRY(fig_invoke_cache_take_tokens(invoke, heads->q));
+    FIG_TRY(fig_array_join(heads->out));
+    return fig_array_is_present(heads->lse) ? fig_array_join(heads->lse) : FIG_OK;
 }
 
 static fig_status take_heads(fig_invoke *invoke, fig_invoke_attention *a) {
@@ -36,14 +38,11 @@ static fig_status take_heads(fig_invoke *invoke, fig_invoke_attention *a) {
     FIG_TRY(fig_array_check_dtype(&a->out, a->q.dtype));
     FIG_TRY(is_single ? fig_array_check_dense(&a->q) : fig_array_check_rows(&a->q));
     FIG_TRY(is_single ? fig_array_check_dense(&a->out) : fig_array_check_rows(&a->out));
-    FIG_TRY(check_lse(a));
+    FIG_TRY(fig_invoke_attention_check_lse(&a->lse, &a->q));
     if (a->k.rank < 3) FIG_TRY(fig_array_check_rank(&a->k, is_single ? 3 : 4));
     invoke->rows = is_single ? 1 : a->q.dims[0];
-    if (fig_array_is_present(&a->queries.start_loc)) {
-        FIG_TRY(fig_invoke_cache_take_queries(invoke, &a->queries, &a->q, &a->lengths));
-    } else {
-        FIG_TRY(join_tokens(invoke, a));
-    }
+    const fig_invoke_heads heads = {&a->q, &a->out, &a->lse, &a->lengths, &a->queries};
+    FIG_TRY(fig_invoke_attention_take_tokens(invoke, &heads));
     const int64_t q_heads = a->q.dims[a->q.rank - 2], kv_heads = a->k.dims[k_heads_dim];
     if (q_heads > INT32_MAX || kv_heads > INT32_MAX || a->q.dims[a->q.rank - 1] > INT32_MAX)
         return fig_fail(FIG_TOO_LARGE, "q or k has more heads than can be counted");
@@ -55,7 +54,8 @@ static fig_status take_heads(fig_invoke *invoke, fig_invoke_attention *a) {
     return fig_fail(FIG_INVALID, "q has %" PRId64 " heads and k %" PRId64, q_heads, kv_heads);
 }
 
-static fig_status take_per_head(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
+fig_status fig_invoke_attention_take_per_head(fig_invoke *invoke, fig_slot slot,
+                                              const fig_array *array) {
     if (!fig_array_is_present(array)) return FIG_OK;
     FIG_TRY(fig_array_check_rank(array, 1));
     FIG_TRY(fig_array_check_dtype(array, FIG_F32));
@@ -65,9 +65,7 @@ static fig_status take_per_head(fig_invoke *invoke, fig_slot slot, const fig_arr
     return FIG_OK;
 }
 
-/* Converts the number of tokens that a query sees before its own to the number including its own;
- * 0: all. */
-static int32_t window_of(int64_t window_left) {
+int32_t fig_invoke_attention_window(int64_t window_left) {
     return window_left < 0 || window_left >= FIG_KV_LIMIT ? 0 : (int32_t)window_left + 1;
 }
 
@@ -80,14 +78,14 @@ fig_status fig_invoke_attention_describe(fig_invoke *invoke, fig_invoke_attentio
         return fig_fail(FIG_INVALID, "kv_layout_code is %" PRId64 ", it must be 0, NHD, or 1, HND",
                         a->layout);
     FIG_TRY(take_heads(invoke, a));
-    recipe->window = window_of(a->window_left);
+    recipe->window = fig_invoke_attention_window(a->window_left);
     recipe->soft_cap = a->soft_cap > 0 ? (float)a->soft_cap : 0.0f;
     recipe->sm_scale = (float)a->sm_scale;
     recipe->deterministic = a->deterministic != 0;
     fig_invoke_add(invoke, FIG_SLOT_Q, &a->q);
     FIG_TRY(fig_invoke_cache_take(invoke, &cache));
-    FIG_TRY(take_per_head(invoke, FIG_SLOT_SINKS, &a->sinks));
-    FIG_TRY(take_per_head(invoke, FIG_SLOT_ALIBI, &a->alibi));
+    FIG_TRY(fig_invoke_attention_take_per_head(invoke, FIG_SLOT_SINKS, &a->sinks));
+    FIG_TRY(fig_invoke_attention_take_per_head(invoke, FIG_SLOT_ALIBI, &a->alibi));
     fig_invoke_add(invoke, FIG_SLOT_OUT, &a->out);
     fig_invoke_add(invoke, FIG_SLOT_LSE, &a->lse);
     return FIG_OK;
@@ -107,15 +105,25 @@ static fig_status check_plan(const fig_invoke_plan *p) {
     FIG_TRY(check_limit("head_dim", p->head_dim, 1, INT32_MAX));
     FIG_TRY(check_limit("page_size", p->page_size, 0, INT32_MAX));
     FIG_TRY(check_limit("row_tokens", p->row_tokens, 1, FIG_ROW_TOKENS_LIMIT));
-    return check_limit("kv_length", p->kv_length, 1, INT64_MAX);
+    FIG_TRY(check_limit("kv_length", p->kv_length, 1, INT64_MAX));
+    return fig_recipe_check_latent_dim(p->latent_dim);
 }
 
-/* Binds only lengths. The other arrays have only shapes; no kernel reads their contents. */
-fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *p) {
+/* Adds the arrays of which a plan needs only the shapes; no kernel reads their contents. */
+static void add_unseen(fig_invoke *invoke) {
     static const fig_array nothing = {.name = "nothing"};
-    static const fig_slot unseen[] = {FIG_SLOT_Q, FIG_SLOT_K_CACHE, FIG_SLOT_V_CACHE, FIG_SLOT_OUT,
-                                      FIG_SLOT_PAGE_TABLE};
-    const size_t count = sizeof unseen / sizeof unseen[0] - (p->page_size == 0);
+    fig_invoke_add(invoke, FIG_SLOT_Q, &nothing);
+    fig_invoke_add(invoke, FIG_SLOT_OUT, &nothing);
+    if (invoke->recipe.page_size != 0) fig_invoke_add(invoke, FIG_SLOT_PAGE_TABLE, &nothing);
+    if (fig_recipe_is_latent(&invoke->recipe)) {
+        fig_invoke_add(invoke, FIG_SLOT_LATENT_CACHE, &nothing);
+        return;
+    }
+    fig_invoke_add(invoke, FIG_SLOT_K_CACHE, &nothing);
+    fig_invoke_add(invoke, FIG_SLOT_V_CACHE, &nothing);
+}
+
+fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *p) {
     fig_recipe *recipe = &invoke->recipe;
     FIG_TRY(check_plan(p));
     invoke->rows = p->lengths.dims[0];
@@ -123,19 +131,18 @@ fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invo
     FIG_TRY(fig_invoke_lend(invoke, &p->scratch));
     FIG_TRY(fig_invoke_lend_plan(invoke, &p->out));
     invoke->plans = 1;
-    recipe->kind = FIG_RECIPE_ATTENTION;
+    recipe->kind = p->latent_dim != 0 ? FIG_RECIPE_LATENT : FIG_RECIPE_ATTENTION;
     recipe->dtype = p->dtype;
     recipe->kv_dtype = p->kv_dtype;
     recipe->q_heads = (int32_t)p->q_heads;
     recipe->kv_heads = (int32_t)p->kv_heads;
     recipe->head_dim = (int32_t)p->head_dim;
     recipe->page_size = (int32_t)p->page_size;
-    recipe->window = window_of(p->window_left);
+    recipe->window = fig_invoke_attention_window(p->window_left);
     recipe->row_tokens = p->row_tokens > 1 ? (int32_t)p->row_tokens : 0;
     recipe->deterministic = p->deterministic != 0;
     FIG_TRY(fig_recipe_round_tokens(&invoke->kv_length, 1, &recipe->kv_limit));
-    for (size_t i = 0; i < count; i++)
-        fig_invoke_add(invoke, unseen[i], &nothing);
+    add_unseen(invoke);
     if (fig_array_is_present(&p->query_start_loc)) {
         FIG_TRY(check_limit("tokens", p->tokens, 0, INT64_MAX));
         invoke->tokens = p->tokens;

@@ -1,5 +1,6 @@
 /* invoke_cache.c: checks a cache and its page table, and describes them.
  *
+ * A latent cache has no heads, and its token is one vector, of numbers or of bytes.
  * The dims of one page, in memory, are tokens, heads, head_dim, or heads, tokens, head_dim under
  * HND. A dense sequence is one page, so a dense cache of one row may come without its first dim.
  * Invariant: for a valid length no read leaves the arrays, because a row's tokens end with its page
@@ -8,6 +9,7 @@
 
 #include <inttypes.h>
 
+#include "kernels/latent/latent.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -129,6 +131,40 @@ fig_status fig_invoke_cache_take(fig_invoke *invoke, const fig_invoke_cache *cac
     fig_invoke_add(invoke, FIG_SLOT_V_CACHE, cache->v);
     FIG_TRY(take_scale(invoke, FIG_SLOT_K_SCALE, cache->k_scale));
     return take_scale(invoke, FIG_SLOT_V_SCALE, cache->v_scale);
+}
+
+/* Sets the dtype and checks the size of a token. Codes are bytes, which have no dtype of their
+ * own. */
+static fig_status check_latents(fig_invoke *invoke, const fig_array *array) {
+    fig_recipe *recipe = &invoke->recipe;
+    const int is_codes = fig_array_is_bytes(array);
+    FIG_TRY(fig_array_check_rank(array, 3));
+    if (is_codes && recipe->dtype == FIG_F32)
+        return fig_fail(FIG_ARRAY_WRONG_TYPE,
+                        "%s is uint8, but q is float32, it must be float16 or bfloat16",
+                        array->name);
+    if (!is_codes && array->dtype != recipe->dtype)
+        return fig_fail(FIG_ARRAY_WRONG_TYPE, "%s is %s, it must have the type of q, or uint8",
+                        array->name, array->type);
+    recipe->kv_dtype = is_codes ? FIG_E4M3 : recipe->dtype;
+    FIG_TRY(fig_array_check_dim(array, 2, fig_latent_width((int32_t)recipe->kv_dtype)));
+    return fig_array_check_rows(array);
+}
+
+fig_status fig_invoke_cache_take_latent(fig_invoke *invoke, const fig_invoke_cache *cache) {
+    fig_array *latents = cache->k;
+    const int has_lengths = fig_array_is_present(cache->lengths);
+    FIG_TRY(check_latents(invoke, latents));
+    if (fig_array_is_present(cache->page_table)) {
+        FIG_TRY(take_paged(invoke, cache, latents->dims[1]));
+    } else {
+        FIG_TRY(cut_rows(invoke, latents));
+        invoke->kv_length = latents->dims[1];
+    }
+    FIG_TRY(fig_recipe_round_tokens(&invoke->kv_length, has_lengths, &invoke->recipe.kv_limit));
+    FIG_TRY(fig_invoke_cache_take_lengths(invoke, cache->lengths));
+    fig_invoke_add(invoke, FIG_SLOT_LATENT_CACHE, latents);
+    return FIG_OK;
 }
 
 fig_status fig_invoke_cache_take_lengths(fig_invoke *invoke, const fig_array *lengths) {

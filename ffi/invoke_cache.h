@@ -8,7 +8,8 @@
 #include "ffi/invoke.h"
 
 typedef struct fig_invoke_cache {
-    fig_array *k, *v, *page_table, *lengths, *k_scale, *v_scale;
+    fig_array *k; /* or the latent cache */
+    fig_array *v, *page_table, *lengths, *k_scale, *v_scale;
     int64_t layout; /* 0: NHD, 1: HND */
 } fig_invoke_cache;
 
@@ -24,6 +25,10 @@ fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_qu
 /* Takes the cache and its lengths. The recipe's heads and head_dim, and invoke->rows, must be set
  * before. */
 fig_status fig_invoke_cache_take(fig_invoke *invoke, const fig_invoke_cache *cache);
+
+/* Takes a latent cache, [pages][page_size][values] with a page table, otherwise
+ * [rows][tokens][values], and its lengths. Sets the recipe's kv_dtype. */
+fig_status fig_invoke_cache_take_latent(fig_invoke *invoke, const fig_invoke_cache *cache);
 
 /* Takes lengths, i32 [rows], if they are present. Takes query_start_loc, i32 [rows + 1]. */
 fig_status fig_invoke_cache_take_lengths(fig_invoke *invoke, const fig_array *lengths);

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 
+#include "kernels/latent/latent.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -24,8 +25,18 @@ int fig_recipe_is_packed(const fig_recipe *recipe) {
     return fig_recipe_has(recipe, FIG_SLOT_QUERY_STARTS);
 }
 
+int fig_recipe_is_latent(const fig_recipe *recipe) {
+    return recipe->kind == FIG_RECIPE_LATENT || recipe->kind == FIG_RECIPE_LATENT_DECODE;
+}
+
 int fig_recipe_has(const fig_recipe *recipe, fig_slot slot) {
     return (int)(recipe->slots >> slot & 1);
+}
+
+fig_status fig_recipe_check_latent_dim(int64_t latent_dim) {
+    if (latent_dim == 0 || latent_dim == FIG_LATENT_DIM) return FIG_OK;
+    return fig_fail(FIG_INVALID, "latent_dim is %" PRId64 ", it must be 0 or %d", latent_dim,
+                    FIG_LATENT_DIM);
 }
 
 fig_status fig_recipe_round_tokens(int64_t *tokens, int has_lengths, int32_t *kv_limit) {
@@ -40,9 +51,13 @@ fig_status fig_recipe_round_tokens(int64_t *tokens, int has_lengths, int32_t *kv
     return FIG_OK;
 }
 
-/* Returns the largest number of rows that stays within head_token_limit and FIG_BATCH_LIMIT. */
+/* Returns the largest number of rows that stays within head_token_limit and FIG_BATCH_LIMIT. At
+ * least 8 q heads of a latent cache are read for at once; the spec refuses fewer. */
 static int32_t batch_limit_of(const fig_recipe *recipe) {
-    const int64_t rows = head_token_limit / ((int64_t)recipe->kv_limit * recipe->kv_heads);
+    const int32_t groups = recipe->q_heads / FIG_LATENT_HEAD_UNIT;
+    const int32_t heads =
+        fig_recipe_is_latent(recipe) ? (groups > 0 ? groups : 1) : recipe->kv_heads;
+    const int64_t rows = head_token_limit / ((int64_t)recipe->kv_limit * heads);
     return rows < FIG_BATCH_LIMIT ? (int32_t)rows : FIG_BATCH_LIMIT;
 }
 
@@ -59,6 +74,11 @@ static fig_spec spec_of(const fig_recipe *recipe) {
     spec.row_tokens = recipe->row_tokens;
     spec.kv_scales = recipe->scales > 1;
     spec.batch_limit = batch_limit_of(recipe);
+    if (fig_recipe_is_latent(recipe)) {
+        spec.latent_dim = FIG_LATENT_DIM;
+        spec.sm_scale =
+            recipe->sm_scale > 0.0f ? recipe->sm_scale : 1.0f; /* no plan depends on it */
+    }
     if (fig_recipe_is_packed(recipe))
         spec.query_limit = (int64_t)spec.batch_limit * fig_recipe_tokens(recipe);
     return spec;
@@ -68,6 +88,7 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
     const int32_t page = r->page_size != 0 ? r->page_size : r->kv_limit;
     const int64_t out_width = r->width != 0 ? r->width : r->q_heads;
     const int64_t in_width = r->kind == FIG_RECIPE_GATED ? 2 * r->width : r->width;
+    const int64_t out_dim = fig_recipe_is_latent(r) ? FIG_LATENT_DIM : r->head_dim;
     switch (slot) {
     case FIG_SLOT_IN: return (fig_tensor_info){.name = "input", .dims = {-1, in_width}};
     case FIG_SLOT_RESIDUAL: return (fig_tensor_info){.name = "residual", .dims = {-1, r->width}};
@@ -75,12 +96,19 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
     case FIG_SLOT_Q: return (fig_tensor_info){.name = "q", .dims = {-1, r->q_heads, r->head_dim}};
     case FIG_SLOT_K: return (fig_tensor_info){.name = "k", .dims = {-1, r->kv_heads, r->head_dim}};
     case FIG_SLOT_V: return (fig_tensor_info){.name = "v", .dims = {-1, r->kv_heads, r->head_dim}};
+    case FIG_SLOT_LATENT: return (fig_tensor_info){.name = "latent", .dims = {-1, r->head_dim}};
+    case FIG_SLOT_NORM: return (fig_tensor_info){.name = "norm", .dims = {FIG_LATENT_DIM}};
     case FIG_SLOT_K_CACHE:
     case FIG_SLOT_V_CACHE:
         return (fig_tensor_info){.name = slot == FIG_SLOT_K_CACHE ? "k_cache" : "v_cache",
                                  .dtype = r->kv_dtype,
                                  .dims = {FIG_DIM_PAGES, page, r->kv_heads, r->head_dim},
                                  .layout = r->layout};
+    case FIG_SLOT_LATENT_CACHE:
+        return (fig_tensor_info){
+            .name = "cache",
+            .dtype = r->kv_dtype,
+            .dims = {FIG_DIM_PAGES, page, fig_latent_width((int32_t)r->kv_dtype)}};
     case FIG_SLOT_PAGE_TABLE:
         return (fig_tensor_info){.name = "page_table",
                                  .dtype = FIG_I32,
@@ -108,8 +136,7 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
         return (fig_tensor_info){.name = "sinks", .dtype = FIG_F32, .dims = {r->q_heads}};
     case FIG_SLOT_ALIBI:
         return (fig_tensor_info){.name = "alibi", .dtype = FIG_F32, .dims = {r->q_heads}};
-    case FIG_SLOT_OUT:
-        return (fig_tensor_info){.name = "out", .dims = {-1, out_width, r->head_dim}};
+    case FIG_SLOT_OUT: return (fig_tensor_info){.name = "out", .dims = {-1, out_width, out_dim}};
     case FIG_SLOT_K_OUT:
         return (fig_tensor_info){.name = "k_out", .dims = {-1, r->kv_heads, r->head_dim}};
     case FIG_SLOT_LSE:
@@ -121,8 +148,8 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
 
 /* Returns 1 if the array has one number per row, which the plan copies. */
 static int is_of_plan(const fig_recipe *recipe, fig_slot slot) {
-    return slot == FIG_SLOT_LENGTHS ||
-           (slot == FIG_SLOT_POSITIONS && recipe->kind == FIG_RECIPE_ATTENTION);
+    const int attends = recipe->kind == FIG_RECIPE_ATTENTION || recipe->kind == FIG_RECIPE_LATENT;
+    return slot == FIG_SLOT_LENGTHS || (slot == FIG_SLOT_POSITIONS && attends);
 }
 
 /* Records the tensors. The rank follows from the dims. A slot without its own dtype has the
@@ -213,6 +240,27 @@ static void record_norm(fig_program *program, const fig_recipe *recipe, const sl
         fig_rms_norm(program, op);
 }
 
+static void record_latent(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    fig_latent_attention(
+        program,
+        FIG_OPTIONS(fig_latent_attention_op, .q = t->of[FIG_SLOT_Q], .out = t->of[FIG_SLOT_OUT],
+                    .lse = t->of[FIG_SLOT_LSE], .sinks = t->of[FIG_SLOT_SINKS],
+                    .cache = t->of[FIG_SLOT_LATENT_CACHE], .page_table = t->of[FIG_SLOT_PAGE_TABLE],
+                    .window = recipe->window, .sm_scale = recipe->sm_scale));
+}
+
+static void record_latent_decode(fig_program *program, const fig_recipe *recipe, const slots *t) {
+    fig_latent_decode(
+        program,
+        FIG_OPTIONS(fig_latent_decode_op, .q = t->of[FIG_SLOT_Q], .latent = t->of[FIG_SLOT_LATENT],
+                    .out = t->of[FIG_SLOT_OUT], .lse = t->of[FIG_SLOT_LSE],
+                    .positions = t->of[FIG_SLOT_POSITIONS], .cos_sin = t->of[FIG_SLOT_COS_SIN],
+                    .norm = t->of[FIG_SLOT_NORM], .sinks = t->of[FIG_SLOT_SINKS],
+                    .cache = t->of[FIG_SLOT_LATENT_CACHE], .page_table = t->of[FIG_SLOT_PAGE_TABLE],
+                    .rope = &recipe->rope, .window = recipe->window,
+                    .norm_epsilon = recipe->epsilon, .sm_scale = recipe->sm_scale));
+}
+
 static void record(fig_program *program, const fig_recipe *recipe) {
     slots tensors;
     record_tensors(program, recipe, &tensors);
@@ -229,6 +277,8 @@ static void record(fig_program *program, const fig_recipe *recipe) {
     case FIG_RECIPE_ATTENTION: record_attention(program, recipe, &tensors); return;
     case FIG_RECIPE_DECODE: record_decode(program, recipe, &tensors); return;
     case FIG_RECIPE_NORM: record_norm(program, recipe, &tensors); return;
+    case FIG_RECIPE_LATENT: record_latent(program, recipe, &tensors); return;
+    case FIG_RECIPE_LATENT_DECODE: record_latent_decode(program, recipe, &tensors); return;
     case FIG_RECIPE_PROGRAM: return;
     }
 }

@@ -16,9 +16,11 @@ typedef enum fig_recipe_kind {
     FIG_RECIPE_ROPE,
     FIG_RECIPE_APPEND,
     FIG_RECIPE_ATTENTION,
-    FIG_RECIPE_DECODE, /* RoPE, append and attention in one */
-    FIG_RECIPE_NORM,   /* RMSNorm, or RMSNorm of a sum with a residual */
-    FIG_RECIPE_PROGRAM /* a file's program, by its content id */
+    FIG_RECIPE_DECODE,        /* RoPE, append and attention in one */
+    FIG_RECIPE_NORM,          /* RMSNorm, or RMSNorm of a sum with a residual */
+    FIG_RECIPE_LATENT,        /* attention over a latent cache */
+    FIG_RECIPE_LATENT_DECODE, /* RoPE, norm, append and attention in one */
+    FIG_RECIPE_PROGRAM        /* a file's program, by its content id */
 } fig_recipe_kind;
 
 /* The arrays of all kinds, in the order in which programs record them. */
@@ -29,8 +31,11 @@ typedef enum fig_slot {
     FIG_SLOT_Q,
     FIG_SLOT_K,
     FIG_SLOT_V,
+    FIG_SLOT_LATENT, /* the new tokens of a latent cache */
+    FIG_SLOT_NORM,   /* the weight of their norm */
     FIG_SLOT_K_CACHE,
     FIG_SLOT_V_CACHE,
+    FIG_SLOT_LATENT_CACHE,
     FIG_SLOT_PAGE_TABLE,
     FIG_SLOT_LENGTHS,
     FIG_SLOT_QUERY_STARTS, /* if a recipe has it, its program is packed */
@@ -70,7 +75,7 @@ typedef struct fig_recipe {
     int32_t row_tokens;
     int32_t deterministic; /* 1: a row's bits depend only on its own length */
     float soft_cap, sm_scale;
-    float epsilon, weight_offset; /* norm */
+    float epsilon, weight_offset; /* norm; epsilon: latent_decode, too */
     fig_rope_spec rope;           /* decode: rotary_dim 0: q and k are not rotated */
     uint8_t content[32];          /* program: its content id */
 } fig_recipe;
@@ -80,7 +85,11 @@ static_assert(sizeof(fig_recipe) == 32 + 24 + 56 + sizeof(fig_rope_spec) + 32,
 /* Returns the number of query tokens of a row, at least 1. */
 int32_t fig_recipe_tokens(const fig_recipe *recipe);
 int fig_recipe_is_packed(const fig_recipe *recipe);
+/* Returns 1 if the operation works on a latent cache. */
+int fig_recipe_is_latent(const fig_recipe *recipe);
 int fig_recipe_has(const fig_recipe *recipe, fig_slot slot);
+/* Fails unless the number is 0, for K and V of each KV head, or that of a latent cache. */
+fig_status fig_recipe_check_latent_dim(int64_t latent_dim);
 /* On entry, *tokens is the number of tokens that fit into a sequence's cache or its row of the page
  * table. Sets *tokens to the largest number of tokens to plan for, and *kv_limit to the recipe's
  * kv_limit. With lengths on the device, sequences may be shorter than their room, so a page table

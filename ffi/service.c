@@ -41,20 +41,23 @@ static fig_status add_all_scratch(const fig_graphs *graphs, int32_t rows, int64_
 }
 
 static fig_status describe(fig_ffi_attention *a, fig_recipe *recipe) {
-    *recipe =
-        (fig_recipe){.kind = FIG_RECIPE_ATTENTION,
-                     .dtype = a->dtype,
-                     .kv_dtype = a->kv_dtype != 0 ? a->kv_dtype : a->dtype,
-                     .q_heads = a->q_heads,
-                     .kv_heads = a->kv_heads,
-                     .head_dim = a->head_dim,
-                     .page_size = a->page_size,
-                     .window = a->window,
-                     .row_tokens = a->row_tokens > 1 ? a->row_tokens : 0,
-                     .deterministic = a->deterministic != 0,
-                     .slots = 1u << FIG_SLOT_Q | 1u << FIG_SLOT_K_CACHE | 1u << FIG_SLOT_V_CACHE |
-                              1u << FIG_SLOT_LENGTHS | 1u << FIG_SLOT_OUT};
-    if (a->q_heads == 0) {
+    *recipe = (fig_recipe){.kind = a->latent_dim != 0 ? FIG_RECIPE_LATENT : FIG_RECIPE_ATTENTION,
+                           .dtype = a->dtype,
+                           .kv_dtype = a->kv_dtype != 0 ? a->kv_dtype : a->dtype,
+                           .q_heads = a->q_heads,
+                           .kv_heads = a->kv_heads,
+                           .head_dim = a->head_dim,
+                           .page_size = a->page_size,
+                           .window = a->window,
+                           .row_tokens = a->row_tokens > 1 ? a->row_tokens : 0,
+                           .deterministic = a->deterministic != 0,
+                           .slots = 1u << FIG_SLOT_Q | 1u << FIG_SLOT_LENGTHS | 1u << FIG_SLOT_OUT};
+    FIG_TRY(fig_recipe_check_latent_dim(a->latent_dim));
+    if (a->latent_dim != 0) {
+        recipe->slots |= 1u << FIG_SLOT_LATENT_CACHE;
+    } else if (a->q_heads != 0) {
+        recipe->slots |= 1u << FIG_SLOT_K_CACHE | 1u << FIG_SLOT_V_CACHE;
+    } else {
         recipe->kind = FIG_RECIPE_APPEND;
         recipe->q_heads = a->kv_heads;
         recipe->slots = 1u << FIG_SLOT_K | 1u << FIG_SLOT_V | 1u << FIG_SLOT_K_CACHE |

@@ -297,7 +297,7 @@ static void read_all_angles(fig_tvm_call *call, fig_rope_spec *rope) {
     read_llama3(call, rope);
 }
 
-/* If rotary_dim is 0 there is no RoPE, and its other numbers are ignored. */
+/* If rotary_dim is 0, decode_attention has no RoPE, and its other numbers are ignored. */
 static void read_decode_angles(fig_tvm_call *call, fig_invoke_decode *d) {
     const int64_t rotary_dim = fig_tvm_call_integer(call, "rotary_dim");
     read_terms(call, &d->rope);
@@ -369,6 +369,7 @@ static fig_status plan(fig_tvm_call *call) {
     fig_tvm_call_option(call, "positions", &p.positions);
     fig_tvm_call_option(call, "query_start_loc", &p.query_start_loc);
     p.tokens = fig_tvm_call_integer_or(call, "tokens", 0);
+    p.latent_dim = fig_tvm_call_integer_or(call, "latent_dim", 0);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_attention_describe_plan(&invoke, &p));
     return run(call, &invoke);
@@ -432,6 +433,60 @@ static fig_status decode(fig_tvm_call *call) {
     return run_with(call, &invoke, &by);
 }
 
+static void read_latent(fig_tvm_call *call, fig_invoke_latent *l, lent *by) {
+    fig_tvm_call_array(call, "cache", &l->cache);
+    fig_tvm_call_option(call, "lengths", &l->lengths);
+    fig_tvm_call_option(call, "page_table", &l->page_table);
+    fig_tvm_call_option(call, "plan", &by->plan);
+    fig_tvm_call_option(call, "sinks", &l->sinks);
+}
+
+static void read_latent_outs(fig_tvm_call *call, fig_invoke_latent *l, lent *by) {
+    fig_tvm_call_array(call, "out", &l->out);
+    fig_tvm_call_option(call, "scratch", &by->scratch);
+    fig_tvm_call_option(call, "maybe_lse", &l->lse);
+}
+
+static void read_latent_logits(fig_tvm_call *call, fig_invoke_latent *l) {
+    l->window_left = fig_tvm_call_integer(call, "window_left");
+    l->sm_scale = fig_tvm_call_real(call, "sm_scale");
+    l->deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
+}
+
+static fig_status latent_attention(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_latent l = {0};
+    lent by;
+    fig_tvm_call_array(call, "q", &l.q);
+    read_latent(call, &l, &by);
+    read_latent_outs(call, &l, &by);
+    read_latent_logits(call, &l);
+    read_queries(call, &l.queries);
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_latent_describe(&invoke, &l));
+    return run_with(call, &invoke, &by);
+}
+
+static fig_status latent_decode(fig_tvm_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_latent l = {0};
+    lent by;
+    fig_tvm_call_array(call, "q", &l.q);
+    fig_tvm_call_array(call, "latent", &l.latent);
+    read_latent(call, &l, &by);
+    fig_tvm_call_option(call, "norm", &l.norm);
+    read_latent_outs(call, &l, &by);
+    read_all_angles(call, &l.rope);
+    l.norm_epsilon = fig_tvm_call_real(call, "norm_epsilon");
+    read_latent_logits(call, &l);
+    fig_tvm_call_option(call, "positions", &l.positions);
+    fig_tvm_call_option(call, "cos_sin_cache", &l.cos_sin);
+    read_queries(call, &l.queries);
+    FIG_TRY(call->status);
+    FIG_TRY(fig_invoke_latent_describe_decode(&invoke, &l));
+    return run_with(call, &invoke, &by);
+}
+
 /* ---- Entries: name, names of the arguments, function ----------------------------------------- */
 #define ROPE "q, k, q_rope, k_rope, "
 #define ANGLES ", rotary_dim, interleave, rope_scale, rope_theta"
@@ -443,6 +498,8 @@ static fig_status decode(fig_tvm_call *call) {
 #define ALL_ANGLES ANGLES ", llama3_factor, llama3_low, llama3_high, llama3_context"
 #define OPTIONS "page_table, plan, alibi, sinks, k_scale, v_scale, out, scratch, maybe_lse"
 #define LOGITS ", kv_layout_code, window_left, " SCALES
+#define LATENTS "cache, lengths, page_table, plan, sinks, "
+#define LATENT_OUTS "out, scratch, maybe_lse"
 #define ROW_TOKENS "[, row_tokens]"
 #define ENTRIES(X)                                                                                 \
     X(silu_and_mul, "out, input, enable_pdl", gated(&call, FIG_SILU))                              \
@@ -474,7 +531,7 @@ static fig_status decode(fig_tvm_call *call) {
     X(plan,                                                                                        \
       "lengths, plan, scratch, dtype_code, kv_dtype_code, q_heads, kv_heads, head_dim, "           \
       "page_size, kv_length, window_left[, row_tokens, deterministic, positions, "                 \
-      "query_start_loc, tokens]",                                                                  \
+      "query_start_loc, tokens, latent_dim]",                                                      \
       plan(&call))                                                                                 \
     X(attention,                                                                                   \
       "q, k_cache, v_cache, lengths, " OPTIONS LOGITS                                              \
@@ -483,7 +540,16 @@ static fig_status decode(fig_tvm_call *call) {
     X(decode_attention,                                                                            \
       "q, k, v, k_cache, v_cache, lengths, " OPTIONS ALL_ANGLES LOGITS                             \
       "[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens]",                  \
-      decode(&call))
+      decode(&call))                                                                               \
+    X(latent_attention,                                                                            \
+      "q, " LATENTS LATENT_OUTS                                                                    \
+      ", window_left, sm_scale[, deterministic, query_start_loc, row_tokens]",                     \
+      latent_attention(&call))                                                                     \
+    X(latent_decode,                                                                               \
+      "q, latent, " LATENTS "norm, " LATENT_OUTS ALL_ANGLES ", norm_epsilon, window_left, "        \
+      "sm_scale[, deterministic, positions, cos_sin_cache, query_start_loc, "                      \
+      "row_tokens]",                                                                               \
+      latent_decode(&call))
 
 /* Takes the call by value, because reading its arguments changes it. */
 #define CALL(entry, parameters, status)                                                            \

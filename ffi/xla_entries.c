@@ -156,6 +156,7 @@ static fig_status plan(fig_xla_call *call) {
     p.row_tokens = fig_xla_call_integer(call, "row_tokens", 1);
     p.tokens = fig_xla_call_integer(call, "tokens", 0);
     p.deterministic = fig_xla_call_integer(call, "deterministic", 0);
+    p.latent_dim = fig_xla_call_integer(call, "latent_dim", 0);
     FIG_TRY(fig_xla_call_end(call));
     FIG_TRY(fig_array_read_dtype("dtype", dtype, &p.dtype));
     FIG_TRY(fig_array_read_dtype("kv_dtype", kv_dtype, &p.kv_dtype));
@@ -256,6 +257,57 @@ static fig_status decode_attention(fig_xla_call *call) {
     return run_with(call, &invoke, &b);
 }
 
+/* ---- Latent caches --------------------------------------------------------------------------- */
+static void read_latent(fig_xla_call *call, fig_invoke_latent *l, borrowed *b) {
+    fig_xla_call_argument(call, "cache", &l->cache);
+    fig_xla_call_option(call, "lengths", &l->lengths);
+    fig_xla_call_option(call, "page_table", &l->page_table);
+    read_borrowed(call, b);
+    fig_xla_call_option(call, "sinks", &l->sinks);
+    l->window_left = fig_xla_call_integer(call, "window_left", -1);
+    fig_xla_call_need(call, "sm_scale");
+    l->sm_scale = fig_xla_call_real(call, "sm_scale", 0);
+    l->deterministic = fig_xla_call_integer(call, "deterministic", 0);
+}
+
+static fig_status latent_attention(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_latent l = {0};
+    borrowed b;
+    fig_xla_call_argument(call, "q", &l.q);
+    read_latent(call, &l, &b);
+    read_queries(call, &l.queries);
+    fig_xla_call_result(call, "out", &l.out);
+    read_scratch(call, &b);
+    fig_xla_call_optional_result(call, "lse", &l.lse);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_latent_describe(&invoke, &l));
+    return run_with(call, &invoke, &b);
+}
+
+static fig_status latent_decode(fig_xla_call *call) {
+    fig_invoke invoke = {0};
+    fig_invoke_latent l = {0};
+    borrowed b;
+    fig_xla_call_argument(call, "q", &l.q);
+    fig_xla_call_argument(call, "latent", &l.latent);
+    read_latent(call, &l, &b);
+    fig_xla_call_option(call, "norm", &l.norm);
+    fig_xla_call_option(call, "positions", &l.positions);
+    fig_xla_call_option(call, "cos_sin", &l.cos_sin);
+    read_queries(call, &l.queries);
+    fig_xla_call_result(call, "out", &l.out);
+    fig_xla_call_alias(call, "q_out", &l.q);
+    fig_xla_call_alias(call, "cache_out", &l.cache);
+    read_scratch(call, &b);
+    fig_xla_call_optional_result(call, "lse", &l.lse);
+    l.norm_epsilon = fig_xla_call_real(call, "norm_epsilon", 0);
+    read_angles(call, &l.rope);
+    FIG_TRY(fig_xla_call_end(call));
+    FIG_TRY(fig_invoke_latent_describe_decode(&invoke, &l));
+    return run_with(call, &invoke, &b);
+}
+
 /* ---- Files ----------------------------------------------------------------------------------- */
 /* XLA:GPU calls initialize at every step, and a whole step has hundreds of tensors. So only execute
  * reads the tensors; replaying a captured graph does not call execute. */
@@ -315,6 +367,8 @@ static fig_xla_error *handle(fig_xla_frame *frame, const char *name, fig_device 
     X(plan)                                                                                        \
     X(attention)                                                                                   \
     X(decode_attention)                                                                            \
+    X(latent_attention)                                                                            \
+    X(latent_decode)                                                                               \
     X(program)
 
 #define HANDLERS(target)                                                                           \

@@ -57,7 +57,8 @@ typedef struct fig_ffi_call {
 /* Calls a function. FIG_INVALID: there is no such function, or an argument is wrong. */
 FIG_API fig_status fig_ffi_run(const fig_ffi_call *call);
 
-/* The shape of attention in figraph.attention and in the functions `run` and `batch_decode`. */
+/* The shape of attention in figraph.attention, in figraph.latent_attention, and in the functions
+ * `run` and `batch_decode`. */
 typedef struct fig_ffi_attention {
     uint32_t size; /* sizeof(fig_ffi_attention) */
     /* The dtype of q and out. */
@@ -90,6 +91,9 @@ typedef struct fig_ffi_attention {
     /* 1: rows have different numbers of query tokens, at most row_tokens each, as query_start_loc
      * says. */
     int32_t packed;
+    /* 512: the cache is latent, as in fig_spec, and FIG_E4M3 are its codes. 0: each KV head has its
+     * own K and V. */
+    int32_t latent_dim;
 } fig_ffi_attention;
 
 /* Memory that a call needs in addition to its tensors. */

@@ -122,7 +122,7 @@ static fig_places_wish wish_of(const fig_run_bound *bound, uint32_t tensor, fig_
         .rows = rows_of(bound, record),
         .pages_least = known->is_dense ? bound->run->rows : 1,
     };
-    if (known->is_dense && bound->run->rows == 1 && binding->strides[3] != 0)
+    if (known->is_dense && bound->run->rows == 1 && binding->strides[record->rank - 1] != 0)
         binding->strides[0] =
             (int64_t)(binding->bytes / fig_program_view_dtype_bytes(record->dtype));
     if (known->is_dense) record->dims[1] = fig_places_dense_tokens(&wish);

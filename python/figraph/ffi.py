@@ -38,10 +38,11 @@ def targets() -> Iterator[tuple[str, int, int]]:
 @functools.lru_cache(maxsize=1024)
 def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim: int, rows: int,
                kv_length: int, page_size: int = 0, window: int = 0, row_tokens: int = 1,
-               deterministic: bool = False, packed: bool = False) -> tuple[int, int]:
+               deterministic: bool = False, packed: bool = False,
+               latent_dim: int = 0) -> tuple[int, int]:
     """Returns the bytes of a plan and of its scratch that suffice on every chip the library
     knows. q_heads is 0 if the call only appends. packed: rows have at most row_tokens query tokens
-    each, as query_start_loc says."""
+    each, as query_start_loc says. latent_dim: 512 for a latent cache."""
     asked = options(
         abi.fig_ffi_attention,
         dtype=number_of(DTYPES, "dtype", dtype),
@@ -56,6 +57,7 @@ def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim:
         row_tokens=row_tokens,
         deterministic=int(deterministic),
         packed=int(packed),
+        latent_dim=latent_dim,
     )
     told = abi.options(abi.fig_ffi_scratch)
     must(library.fig_ffi_read_scratch(asked, told))

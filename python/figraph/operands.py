@@ -40,6 +40,13 @@ class Cache(NamedTuple):
     v_scale: Optional[Array] = None
 
 
+class LatentCache(NamedTuple):
+    """A latent cache (MLA): one vector for each token of all rows, with their page table."""
+
+    latents: Array  # [..., 576] of q's dtype, or uint8 [..., 656]
+    page_table: Optional[Array] = None
+
+
 class Plan(NamedTuple):
     """How the rows of a step are cut, and scratch memory that its layers use in turn."""
 
@@ -81,6 +88,7 @@ class Form(NamedTuple):
     kv_dtype: str
     row_tokens: int = 1  # query tokens of a row; of packed rows, the most that one may have
     tokens: Optional[int] = None  # the room of packed rows for query tokens; None: not packed
+    latent_dim: int = 0  # of a latent cache; 0: each KV head has its own K and V
 
     @property
     def is_packed(self) -> bool:
@@ -262,6 +270,14 @@ def _cache_dtype(dtype: str, cache: Cache, kv_dtype: Optional[str]) -> str:
     return own if kv_dtype is None else kv_dtype
 
 
+def table_pages(page_table: Array, rows: int) -> int:
+    """Checks a page table, which may have more rows, and returns the pages of a row."""
+    typed("cache.page_table", page_table, ["int32"])
+    shaped("cache.page_table", page_table, None, None)
+    at_least("cache.page_table", page_table, rows)
+    return page_table.shape[1]
+
+
 def form_of(dtype: str, rows: int, cache: Cache, layout: int, kv_dtype: Optional[str] = None,
             row_tokens: int = 1) -> Form:
     """Checks a cache for rows of this dtype and returns its form. The cache may have more rows."""
@@ -275,10 +291,7 @@ def form_of(dtype: str, rows: int, cache: Cache, layout: int, kv_dtype: Optional
     if cache.page_table is None:
         at_least("cache.k", cache.k, rows)
         return Form(rows, kv_heads, dim, 0, tokens, kind, row_tokens)
-    typed("cache.page_table", cache.page_table, ["int32"])
-    shaped("cache.page_table", cache.page_table, None, None)
-    at_least("cache.page_table", cache.page_table, rows)
-    kv_length = cache.page_table.shape[1] * tokens
+    kv_length = table_pages(cache.page_table, rows) * tokens
     return Form(rows, kv_heads, dim, tokens, kv_length, kind, row_tokens)
 
 
@@ -330,16 +343,21 @@ def written(k: Array, v: Array, cache: Cache, slots: Array, layout: int,
     return form._replace(rows=k.shape[0], page_size=form.kv_length)
 
 
+def per_head(name: str, array: Optional[Array], q: Array) -> None:
+    """Checks an array with a number for each head of q."""
+    if array is not None:
+        typed(name, array, ["float32"])
+        shaped(name, array, q.shape[-2], like="q")
+
+
 def attended(q: Array, cache: Cache, lengths: Array, layout: int, alibi: Optional[Array],
              sinks: Optional[Array], kv_dtype: Optional[str] = None,
              starts: Starts = Starts()) -> Form:
     """Checks the arguments of attention and returns the cache's form."""
     form = _form_of_rows("q", q, cache, lengths, layout, kv_dtype, starts)
     shaped("q", q, *q.shape[:-1], form.head_dim, like="cache.k")
-    for name, per_head in (("alibi", alibi), ("sinks", sinks)):
-        if per_head is not None:
-            typed(name, per_head, ["float32"])
-            shaped(name, per_head, q.shape[-2], like="q")
+    per_head("alibi", alibi, q)
+    per_head("sinks", sinks, q)
     return form
 
 
@@ -392,5 +410,6 @@ def scratch_bytes(dtype: Any, q_heads: Any, form: Form, window: int,
     plan, scratch = ffi.scratch_of(ACTIVATIONS[dtype_name(dtype)], form.kv_dtype, int(q_heads),
                                    int(form.kv_heads), int(form.head_dim), int(form.rows),
                                    int(form.kv_length), int(form.page_size), int(window),
-                                   int(form.row_tokens), bool(deterministic), form.is_packed)
+                                   int(form.row_tokens), bool(deterministic), form.is_packed,
+                                   form.latent_dim)
     return plan + (form.tokens or 0), scratch

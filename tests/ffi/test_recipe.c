@@ -63,6 +63,20 @@ static void tensors_are_in_the_order_of_slots(void **state) {
                                    1u << FIG_SLOT_OUT | 1u << FIG_SLOT_K_OUT};
     expect_tensors(
         &recipe, (const char *[]){"q", "k", "indptr", "offsets", "cos_sin", "out", "k_out", NULL});
+    recipe = (fig_recipe){.kind = FIG_RECIPE_LATENT_DECODE,
+                          .dtype = FIG_BF16,
+                          .kv_dtype = FIG_E4M3,
+                          .q_heads = 16,
+                          .kv_heads = 1,
+                          .head_dim = 576,
+                          .page_size = 16,
+                          .kv_limit = 64,
+                          .rope = {.rotary_dim = 64},
+                          .slots = 1u << FIG_SLOT_Q | 1u << FIG_SLOT_LATENT | 1u << FIG_SLOT_NORM |
+                                   1u << FIG_SLOT_LATENT_CACHE | 1u << FIG_SLOT_PAGE_TABLE |
+                                   1u << FIG_SLOT_LENGTHS | 1u << FIG_SLOT_OUT};
+    expect_tensors(&recipe, (const char *[]){"q", "latent", "norm", "cache", "page_table",
+                                             "lengths", "out", NULL});
 }
 
 static void rows_have_as_many_tokens_as_the_recipe(void **state) {
@@ -114,6 +128,19 @@ static void the_longest_sequences_leave_room_for_rows(void **state) {
     if (fig_recipe_make(&recipe, &graphs) != FIG_OK) fail_msg("%s", fig_message());
     assert_int_equal(fig_graphs_read_info(graphs, &info), FIG_OK);
     assert_int_equal(info.spec->batch_limit, 64);
+    fig_graphs_destroy(graphs);
+    recipe =
+        (fig_recipe){.kind = FIG_RECIPE_LATENT,
+                     .dtype = FIG_BF16,
+                     .kv_dtype = FIG_BF16,
+                     .q_heads = 128,
+                     .kv_heads = 1,
+                     .head_dim = 576,
+                     .kv_limit = 1 << 20,
+                     .slots = 1u << FIG_SLOT_Q | 1u << FIG_SLOT_LATENT_CACHE | 1u << FIG_SLOT_OUT};
+    if (fig_recipe_make(&recipe, &graphs) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(fig_graphs_read_info(graphs, &info), FIG_OK);
+    assert_int_equal(info.spec->batch_limit, 1024); /* 2^34 / 2^20 / (128 / 8) */
     fig_graphs_destroy(graphs);
 }
 

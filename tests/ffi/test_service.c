@@ -84,6 +84,31 @@ static void a_shape_that_cannot_be_is_refused(void **state) {
     assert_int_equal(fig_ffi_read_scratch(&wrong, &scratch), FIG_INVALID);
 }
 
+/* Attention over a latent cache has one KV head, whose vectors are cut for groups of q heads. */
+static void a_latent_cache_has_its_own_sizes(void **state) {
+    (void)state;
+    fig_ffi_scratch scratch = {.size = sizeof scratch};
+    fig_ffi_attention of = shape;
+    of.q_heads = 128;
+    of.kv_heads = 1;
+    of.head_dim = 576;
+    of.latent_dim = 512;
+    const fig_ffi_scratch all = read_scratch(&of);
+    assert_true(all.plan_bytes > 0 && all.least_bytes <= all.best_bytes);
+    of.kv_dtype = FIG_E4M3;
+    read_scratch(&of);
+    of.packed = 1;
+    of.row_tokens = 4;
+    assert_true(read_scratch(&of).best_bytes > all.best_bytes);
+    of.latent_dim = 256;
+    assert_int_equal(fig_ffi_read_scratch(&of, &scratch), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "latent_dim is 256, it must be 0 or 512"));
+    of.latent_dim = 512;
+    of.q_heads = 0;
+    assert_int_equal(fig_ffi_read_scratch(&of, &scratch), FIG_UNSUPPORTED);
+    assert_non_null(strstr(fig_ffi_message(), "q_heads is 0, it must be a multiple of 8"));
+}
+
 static void a_file_is_named_by_what_is_in_it(void **state) {
     (void)state;
     char path[] = "/tmp/test_service.XXXXXX", first[65], second[65];
@@ -141,6 +166,7 @@ int main(void) {
         cmocka_unit_test(scratch_suffices_on_every_chip),
         cmocka_unit_test(tokens_of_a_row_take_memory_and_an_append_takes_little),
         cmocka_unit_test(a_shape_that_cannot_be_is_refused),
+        cmocka_unit_test(a_latent_cache_has_its_own_sizes),
         cmocka_unit_test(a_file_is_named_by_what_is_in_it),
         cmocka_unit_test(rope_is_looked_at_before_it_is_used),
         cmocka_unit_test(counts_fit_an_older_callers_struct),

@@ -37,9 +37,11 @@
     X(rms_norm, 6)                                                                                 \
     X(rope, 13 to 14)                                                                              \
     X(append_kv, 11 to 13)                                                                         \
-    X(plan, 11 to 16)                                                                              \
+    X(plan, 11 to 17)                                                                              \
     X(attention, 17 to 20)                                                                         \
-    X(decode_attention, 27 to 32)
+    X(decode_attention, 27 to 32)                                                                  \
+    X(latent_attention, 11 to 14)                                                                  \
+    X(latent_decode, 22 to 27)
 #define DECLARE(name, count) FIG_API fig_tvm_function __tvm_ffi_##name;
 ENTRIES(DECLARE)
 #undef DECLARE

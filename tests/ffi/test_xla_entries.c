@@ -222,7 +222,7 @@ static void every_target_has_a_handler_for_both_platforms(void **state) {
             assert_int_equal(metadata.traits, FIG_XLA_COMMAND_BUFFER_COMPATIBLE);
         }
     }
-    assert_int_equal(count, 9);
+    assert_int_equal(count, 11);
     assert_int_equal(fig_ffi_read_target(-1, &target), FIG_INVALID);
 }
 

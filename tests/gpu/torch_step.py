@@ -4,8 +4,8 @@ inductor.
     tests/gpu/torch_step.py
 
 It also runs all of python_torch.py, python_torch_servers.py, python_torch_packed.py,
-python_torch_mistakes.py and python_torch_step.py of tests/python on the GPU. Run where torch and
-figraph can be imported.
+python_torch_latent.py, python_torch_mistakes.py and python_torch_step.py of tests/python on the
+GPU. Run where torch and figraph can be imported.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ sys.argv[1:] = ["cuda"]
 import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402
 import python_torch as operators  # noqa: E402
+import python_torch_latent as latents  # noqa: E402
 import python_torch_mistakes as mistakes  # noqa: E402
 import python_torch_packed as unequal  # noqa: E402
 import python_torch_servers as servers  # noqa: E402
@@ -88,6 +89,34 @@ def captured_steps_serve_every_length():
                     assert torch.equal(got, wanted), (kind, shape, lengths)
                 for mine, theirs in zip(step.caches, eager.caches):
                     assert torch.equal(mine.k, theirs.k) and torch.equal(mine.v, theirs.v)
+
+
+def one_graph_over_latents_serves_every_length():
+    heads, rows = latents.HEADS, latents.ROWS
+    for kind in (torch.bfloat16, torch.uint8):
+        cache, weight = latents.paged(kind), torch.randn(512, device="cuda").bfloat16()
+        q = torch.randn(rows, heads, 576, device="cuda").bfloat16()
+        latent = torch.randn(rows, 576, device="cuda").bfloat16()
+        out = q.new_zeros(rows, heads, 512)
+        given, lengths = q.clone(), latents.SEEN.clone()
+
+        def step(q, cache, lengths, out):
+            plan = ft.plan(lengths, dtype=q.dtype, q_heads=heads, cache=cache)
+            ft.latent_decode(q, latent, cache, lengths, plan=plan, norm=weight, rope=latents.ROPE,
+                             logits=latents.logits(), out=out)
+
+        step(q, latents.copy_of(cache), lengths, out)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step(q, cache, lengths, out)
+        for shift in (0, 3, 9):
+            lengths.copy_(latents.SEEN - shift)
+            q.copy_(given)
+            twin, wanted = latents.copy_of(cache), torch.empty_like(out)
+            graph.replay()
+            step(given.clone(), twin, lengths, wanted)
+            torch.testing.assert_close(out, wanted, rtol=2e-2, atol=2e-2)
+            assert torch.equal(cache.latents, twin.latents)
 
 
 def a_first_call_may_be_a_captured_one():
@@ -332,11 +361,13 @@ run([
     *operators.CASES,
     *servers.CASES,
     *unequal.CASES,
+    *latents.CASES,
     *mistakes.CASES,
     *steps.CASES,
     without_rope_a_layer_is_one_launch,
     captured_steps_serve_every_length,
     one_graph_serves_every_mix_of_drafts,
+    one_graph_over_latents_serves_every_length,
     a_first_call_may_be_a_captured_one,
     calls_go_to_torch_s_current_stream,
     threads_may_call_at_once,

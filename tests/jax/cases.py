@@ -66,3 +66,53 @@ def attention(q, k, v, sm_scale=None, soft_cap=0.0, window=0, alibi=None):
     total = weights.sum(axis=1, keepdims=True)
     out = np.einsum("ht,thd->hd", weights / total, v)
     return out, (np.log(total) + most)[:, 0] / np.log(2)
+
+
+# ---- Latent caches
+
+
+def e4m3(codes):
+    """Returns the numbers of e4m3 codes."""
+    codes = np.asarray(codes).astype(np.int64)
+    exponent, mantissa = codes >> 3 & 15, codes & 7
+    size = np.where(exponent == 0, mantissa / 8 * 2.0**-6,
+                    (1 + mantissa / 8) * 2.0 ** (exponent.astype(np.float64) - 7))
+    return np.where(codes & 128, -size, size)
+
+
+def latents(tokens):
+    """tokens: [tokens][576], or uint8 [tokens][656]; returns [tokens][576]."""
+    tokens = np.ascontiguousarray(tokens)
+    if tokens.dtype != np.uint8:
+        return tokens.astype(np.float64)
+    scales = np.ascontiguousarray(tokens[:, 512:528]).view(np.float32).astype(np.float64)
+    turned = np.ascontiguousarray(tokens[:, 528:]).view(np.uint16).astype(np.uint32) << 16
+    values = e4m3(tokens[:, :512]) * np.repeat(scales, 128, axis=1)
+    return np.concatenate((values, turned.view(np.float32)), axis=1)
+
+
+def latent_token(latent, position, weight=None, epsilon=1e-6, **angles):
+    """latent: [576]; returns the token that a step appends."""
+    latent = np.asarray(latent).astype(np.float64)
+    values = latent[:512]
+    if weight is not None:
+        values = values / np.sqrt((values**2).mean() + epsilon) * np.asarray(weight, np.float64)
+    turned = rope(latent[None, None, 512:], [position], **angles)[0, 0]
+    return np.concatenate((values, turned))
+
+
+def latent_attention(q, tokens, sm_scale, window=0, sinks=None):
+    """q: [heads][576], tokens: [tokens][576] or [656]; returns out [heads][512], and lse in base
+    2."""
+    q, tokens = np.asarray(q).astype(np.float64), latents(tokens)
+    if tokens.shape[0] == 0:
+        return np.zeros((q.shape[0], 512)), np.full(q.shape[0], -np.inf)
+    tokens = tokens[-window:] if window > 0 else tokens
+    logits = q @ tokens.T * sm_scale
+    if sinks is not None:
+        logits = np.concatenate((logits, np.asarray(sinks, np.float64)[:, None]), axis=1)
+    most = logits.max(axis=1, keepdims=True)
+    weights = np.exp(logits - most)
+    total = weights.sum(axis=1, keepdims=True)
+    out = (weights / total)[:, : tokens.shape[0]] @ tokens[:, :512]
+    return out, (np.log(total) + most)[:, 0] / np.log(2)

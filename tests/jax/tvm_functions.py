@@ -283,6 +283,41 @@ def a_batch_reads_its_pages():
         assert np.array_equal(out, twin)
 
 
+def latents_are_appended_and_attended():
+    rows, heads, page, width = 3, 16, 8, 2
+    lengths = np.array([16, 1, 9], np.int32)
+    table = numbers.permutation(rows * width).astype(np.int32).reshape(rows, width)
+    angles = 64, True, 1.0, 1e4, 0.0, 0.0, 0.0, 0
+    for dtype, form in ((np.float32, "f32"), (np.float16, "f16")):
+        q, latent = normal(rows, heads, 576, dtype=dtype), normal(rows, 576, dtype=dtype)
+        turned = q.copy()
+        turned[..., 512:] = cases.rope(q[..., 512:], lengths - 1, interleave=True)
+        cache, weight = normal(rows * width, page, 576, dtype=dtype), normal(512, dtype=dtype)
+        out, lse = np.empty((rows, heads, 512), dtype), np.empty((rows, heads), np.float32)
+        least = ffi.scratch_of(form, form, heads, 1, 576, rows, page * width, page,
+                               latent_dim=512)[1]
+        tmp = np.empty(least, np.uint8)
+        arrays = [t(x) for x in (cache, lengths, table)]
+        module.latent_decode(t(q), t(latent), *arrays, None, None, t(weight), t(out), t(tmp),
+                             t(lse), *angles, 1e-5, -1, 0.0625)
+        for again in range(2):
+            for r in range(rows):
+                tokens = cache[table[r]].reshape(-1, 576)[: lengths[r]]
+                due = cases.latent_token(latent[r], lengths[r] - 1, weight, 1e-5, interleave=True)
+                close(tokens[-1], due, 1e-5 if dtype == np.float32 else 4e-3)
+                wanted = cases.latent_attention(turned[r], tokens, 0.0625)
+                close(out[r], wanted[0], 1e-5 if dtype == np.float32 else 4e-3)
+                close(lse[r], wanted[1], 1e-3)
+            out[:] = 0
+            module.latent_attention(t(turned), *arrays, None, None, t(out), t(tmp), t(lse), -1,
+                                    0.0625)
+    q, out = turned.astype(np.float32), out.astype(np.float32)
+    refused("cache is float16, it must have the type of q, or uint8", lambda: (
+        module.latent_attention(t(q), *arrays, None, None, t(out), t(tmp), t(lse), -1, 0.0625)),
+            (TypeError,))
+    refused("27", lambda: module.latent_decode(t(q)), (TypeError,))
+
+
 def many_calls_make_few_runners():
     """Calls from four threads, each with other addresses, rows and lengths."""
     q, k, v = normal(16, 64), normal(512, 4, 64), normal(512, 4, 64)
@@ -353,6 +388,7 @@ CASES = [
     the_twin_of_run_takes_empty_arrays_for_none,
     run_refuses_too_little_scratch,
     a_batch_reads_its_pages,
+    latents_are_appended_and_attended,
     many_calls_make_few_runners,
     a_hundred_thousand_calls_keep_nothing,
     nothing_of_cuda_was_touched,

@@ -47,7 +47,30 @@ def arguments(operator=""):
         "out[0]": None,
         "out[1]": None,
     }
+    if "latent" in operator:
+        return latent_arguments(operator)
     made = plan(given, **(dict(packed_of(given), tokens=ROWS) if "packed" in operator else {}))
+    return {**given, "plan.plan": made.plan, "plan.scratch": made.scratch}
+
+
+def latent_arguments(operator):
+    """Returns correct arguments of an operator over a latent cache."""
+    table = paged().page_table
+    given = {
+        "cache.latents": normal(table.numel(), 8, 576, dtype=torch.float16),
+        "cache.page_table": table,
+        "lengths": LENGTHS.clone(),
+        "query_start_loc": torch.tensor([0, 2, 2, 3], dtype=torch.int32, device=DEVICE),
+        "positions": LENGTHS.long(),
+        "q": normal(ROWS, Q, 576, dtype=torch.float16),
+        "latent": normal(ROWS, 576, dtype=torch.float16),
+        "norm": normal(512, dtype=torch.float16),
+        "sinks": normal(Q),
+        "cos_sin_cache": normal(32, 64),
+        "out": None,
+    }
+    made = plan_latents(given, **(dict(packed_of(given), tokens=ROWS) if "packed" in operator
+                                  else {}))
     return {**given, "plan.plan": made.plan, "plan.scratch": made.scratch}
 
 
@@ -83,6 +106,27 @@ def decode(given, **more):
                                sinks=given["sinks"], out=given["out"], **more)
 
 
+def latents_of(given):
+    return ft.LatentCache(given["cache.latents"], given["cache.page_table"])
+
+
+def plan_latents(given, **more):
+    return ft.plan(given["lengths"], dtype=torch.float16, q_heads=Q, cache=latents_of(given),
+                   **more)
+
+
+def attend_latents(given, **more):
+    return ft.latent_attention(given["q"], latents_of(given), given["lengths"],
+                               plan=plan_of(given), sinks=given["sinks"], out=given["out"],
+                               logits=ft.Logits(scale=0.125), **more)
+
+
+def decode_latents(given, **more):
+    return ft.latent_decode(given["q"], given["latent"], latents_of(given), given["lengths"],
+                            plan=plan_of(given), sinks=given["sinks"], norm=given["norm"],
+                            out=given["out"], logits=ft.Logits(scale=0.125), **more)
+
+
 def turn(given, **more):
     out = None if given["out[0]"] is None else (given["out[0]"], given["out[1]"])
     return ft.apply_rope(given["q"], given["k"], given["positions"], out=out, **more)
@@ -92,6 +136,9 @@ CACHE = ("cache.k", "cache.v", "cache.page_table", "cache.k_scale", "cache.v_sca
 PLAN = ("plan.plan", "plan.scratch")
 PER_HEAD = ("alibi", "sinks")
 FROM_POSITIONS = ("positions", "cos_sin_cache")
+LATENTS = ("cache.latents", "cache.page_table")
+ATTENDED = ("q", "lengths", *LATENTS, *PLAN, "sinks")
+APPENDED = (*ATTENDED, "latent", "norm")
 # name: (call, arguments that the operator takes, shape of out)
 OPERATORS = {
     "silu_and_mul": (lambda g: ft.silu_and_mul(g["input"], out=g["out"]), ("input",), (ROWS, DIM)),
@@ -133,6 +180,16 @@ OPERATORS = {
     "decode_attention by a table": (
         lambda g: decode(g, positions=g["positions"], cos_sin_cache=g["cos_sin_cache"]),
         ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD, *FROM_POSITIONS), (ROWS, Q, DIM)),
+    "plan of latents": (plan_latents, ("lengths", *LATENTS), None),
+    "latent_attention": (attend_latents, ATTENDED, (ROWS, Q, 512)),
+    "latent_attention of packed rows": (lambda g: attend_latents(g, **packed_of(g)),
+                                        (*ATTENDED, "query_start_loc"), (ROWS, Q, 512)),
+    "latent_decode": (decode_latents, APPENDED, (ROWS, Q, 512)),
+    "latent_decode by a table": (
+        lambda g: decode_latents(g, positions=g["positions"], cos_sin_cache=g["cos_sin_cache"]),
+        (*APPENDED, *FROM_POSITIONS), (ROWS, Q, 512)),
+    "latent_decode of packed rows": (lambda g: decode_latents(g, **packed_of(g)),
+                                     (*APPENDED, "query_start_loc"), (ROWS, Q, 512)),
 }
 
 
@@ -187,10 +244,10 @@ MISTAKES = {
     "a list": no_tensor,
 }
 # Changes that leave a call correct, by the first word of the operator's name. The number of rows or
-# heads may change if no other argument depends on it. Gaps are accepted if the operator copies the
-# tensor. A narrower page table is served by the same plan. An append does not need all bytes of a
-# plan. A call whose only tensor is on another device runs there. plan() reads only the shapes of
-# caches.
+# heads may change if no other argument depends on it, and so may the pages of latents. Gaps are
+# accepted if the operator copies the tensor. A narrower page table is served by the same plan. An
+# append does not need all bytes of a plan. A call whose only tensor is on another device runs
+# there. plan() reads only the shapes of caches.
 SOUND = {
     "silu_and_mul": {"input": {"more dims", "fewer dims", "one row less", "gaps",
                                "another device"}},
@@ -204,6 +261,15 @@ SOUND = {
     "attention": {"cache.page_table": {"a smaller dim 1"}},
     "decode_attention": {"cache.page_table": {"a smaller dim 1"},
                          "cos_sin_cache": {"one row less"}},
+    "plan of latents": {"lengths": {"one row less"},
+                        "cache.page_table": {"a smaller dim 1", "gaps"},
+                        "cache.latents": {"one row less", "a smaller dim 1", "gaps",
+                                          "a gradient"}},
+    "latent_attention": {"cache.page_table": {"a smaller dim 1"},
+                         "cache.latents": {"one row less", "a smaller dim 1"}},
+    "latent_decode": {"cache.page_table": {"a smaller dim 1"},
+                      "cache.latents": {"one row less", "a smaller dim 1"},
+                      "cos_sin_cache": {"one row less"}},
 }
 # query_start_loc says how many rows a plan has.
 SOUND["plan of packed rows"] = {name: kinds for name, kinds in SOUND["plan"].items()

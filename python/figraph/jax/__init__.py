@@ -65,6 +65,17 @@ custom_calls() lists.
 sequence with masks of any pattern, and for several with causal, window and lengths. It has a
 gradient. tokamax_attention is an implementation of tokamax's dot_product_attention.
 
+7. Over a latent cache (MLA), latent_decode normalises and rotates the new tokens, appends them and
+attends. A token is one vector for all heads, 512 values of the latent and 64 under RoPE. The arrays
+of LatentCache(latents, page_table) are [pages, tokens per page, 576] of q's dtype, or uint8 [pages,
+tokens per page, 656] of codes; without a page table they are [rows, tokens, ...]:
+
+>>> latents = fj.LatentCache(jnp.zeros((2, 16, 656), jnp.uint8))
+>>> heads, latent = jnp.ones((2, 16, 576), jnp.bfloat16), jnp.ones((2, 576), jnp.bfloat16)
+>>> got = fj.latent_decode(heads, latent, latents, lengths, logits=fj.Logits(scale=192**-0.5))
+>>> got.out.shape, got.out[0, 0, 0].item()
+((2, 16, 512), 1.0)
+
 Wrong arguments raise an exception while JAX traces:
 
 >>> fj.attention(q, cache, lengths, layout="nkd")
@@ -77,11 +88,12 @@ module registers the custom calls for both platforms. XLA may load a kernel at i
 while it captures a command buffer.
 """
 
-from ..operands import Cache, Logits, Plan, Rope
+from ..operands import Cache, LatentCache, Logits, Plan, Rope
 from .decode_step import DecodeStep
 from .explanation import Explanation
 from .files import File, load, missing, program
 from .flash import flash_attention, tokamax_attention
+from .latent_operations import latent_attention, latent_decode
 from .operations import (Attended, Decoded, append_kv, apply_rope, attention, decode_attention,
                          gelu_and_mul, gelu_tanh_and_mul, plan, silu_and_mul)
 from .state import State
@@ -94,6 +106,7 @@ __all__ = [
     "Decoded",
     "Explanation",
     "File",
+    "LatentCache",
     "Logits",
     "Plan",
     "Rope",
@@ -106,6 +119,8 @@ __all__ = [
     "flash_attention",
     "gelu_and_mul",
     "gelu_tanh_and_mul",
+    "latent_attention",
+    "latent_decode",
     "load",
     "missing",
     "plan",

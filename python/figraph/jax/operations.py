@@ -6,17 +6,17 @@ and lengths count this step's token.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from .. import ffi, operands
-from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, Logits, Plan, Rope, Starts,
-                        placed, sound_logits)
-from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of, or_absent,
-                      real, shaped, starts_of, typed, whole)
+from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, LatentCache, Logits, Plan, Rope,
+                        Starts, placed, sound_logits)
+from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of,
+                      number_of_kind, or_absent, real, shaped, starts_of, typed, whole)
 
 
 class Attended(NamedTuple):
@@ -29,10 +29,10 @@ class Attended(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The results of decode_attention."""
+    """The results of decode_attention or latent_decode."""
 
     out: Array
-    cache: Cache
+    cache: Any  # the Cache or LatentCache with the new tokens
     plan: Optional[Plan]
     lse: Optional[Array]
 
@@ -72,7 +72,7 @@ def gelu_tanh_and_mul(input: Array) -> Array:
     return _gated("gelu_tanh_and_mul", input)
 
 
-def _angles(rope: Rope, head_dim: int) -> dict[str, Any]:
+def angles_of(rope: Rope, head_dim: int) -> dict[str, Any]:
     """Checks a Rope and returns it as attributes of the targets."""
     whole_ones = ("rotary_dim", "interleaved", "llama3_context")
     made = {name: (whole if name in whole_ones else real)("rope." + name, value)
@@ -91,7 +91,7 @@ def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tup
     shaped("k", k, q.shape[0], None, q.shape[2])
     positions = typed("positions", positions, ["int32", "int64"])
     shaped("positions", positions, q.shape[0])
-    angles = _angles(rope, q.shape[2])
+    angles = angles_of(rope, q.shape[2])
 
     @custom_vmap
     def call(q: Array, k: Array, positions: Array) -> Any:
@@ -113,7 +113,7 @@ def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tup
 # ---- The cache -----------------------------------------------------------------------------------
 
 
-def _needs(dtype: Any, q_heads: int, form: Form, window: int, plan: Optional[Plan] = None,
+def needs_of(dtype: Any, q_heads: int, form: Form, window: int, plan: Optional[Plan] = None,
            deterministic: bool = False) -> tuple[int, int]:
     """Returns the bytes of a plan and of its scratch. Raises if no kernel serves these heads, or if
     the given plan is for another shape."""
@@ -123,7 +123,7 @@ def _needs(dtype: Any, q_heads: int, form: Form, window: int, plan: Optional[Pla
     return needs
 
 
-def _packed(form: Form) -> dict[str, int]:
+def packed_of(form: Form) -> dict[str, int]:
     """Returns the attributes of a call whose rows have different numbers of query tokens."""
     return {"row_tokens": form.row_tokens} if form.is_packed else {}
 
@@ -149,7 +149,7 @@ def append_kv(k: Array, v: Array, cache: Cache, lengths: Array, *, plan: Optiona
     starts = starts_of(query_start_loc, row_tokens)
     form = _form_of_rows("k", k, cache, lengths, layout, starts)
     shaped("k", k, *k.shape[:-2], form.kv_heads, form.head_dim)
-    _, scratch = _needs(k.dtype, 0, form, 0)
+    _, scratch = needs_of(k.dtype, 0, form, 0)
 
     def append(k: Array, v: Array, cache: Cache, lengths: Array, plan: Optional[Plan],
                *given: Array) -> Any:
@@ -159,22 +159,22 @@ def append_kv(k: Array, v: Array, cache: Cache, lengths: Array, *, plan: Optiona
         rest += [or_absent(scale, 1) for scale in (cache.k_scale, cache.v_scale)]
         outs = like(cache.k, cache.v) + ([bytes_of(scratch)] if plan is None else [])
         got = custom_call("append_kv", outs, k, v, cache.k, cache.v, lengths, *rest, *given,
-                          aliases={2: 0, 3: 1}, kv_layout=LAYOUTS[layout], **_packed(form))
+                          aliases={2: 0, 3: 1}, kv_layout=LAYOUTS[layout], **packed_of(form))
         return tuple(got[:2])
 
-    grown = alone("append_kv", append)(k, v, cache, lengths, plan, *_given(starts))
+    grown = alone("append_kv", append)(k, v, cache, lengths, plan, *given_of(starts))
     return cache._replace(k=grown[0], v=grown[1])
 
 
-def _given(starts: Starts) -> list[Array]:
+def given_of(starts: Starts) -> list[Array]:
     return [] if starts.query_start_loc is None else [starts.query_start_loc]
 
 
 # ---- Attention -----------------------------------------------------------------------------------
 
 
-def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Cache, window: int = 0,
-         layout: str = "nhd", row_tokens: int = 0, deterministic: bool = False,
+def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Union[Cache, LatentCache],
+         window: int = 0, layout: str = "nhd", row_tokens: int = 0, deterministic: bool = False,
          positions: Optional[Array] = None, query_start_loc: Optional[Array] = None,
          tokens: int = 0) -> Plan:
     """Makes the plan of one step, for q_heads query heads of type dtype over a cache of this shape.
@@ -192,30 +192,32 @@ def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Cache, window: int 
     tokens = whole("tokens", tokens)
     if tokens < 0 or (tokens > 0 and starts.query_start_loc is None):
         raise ValueError(f"tokens is {tokens}, it must be 0 "
-                         + ("or more" if _given(starts) else "without query_start_loc"))
+                         + ("or more" if given_of(starts) else "without query_start_loc"))
     if starts.query_start_loc is not None:
         operands.started(starts, lengths)
     form = operands.packed_form(form, starts, tokens)
     q_heads, window = whole("q_heads", q_heads), whole("window", window)
-    needs = _needs(dtype, q_heads, form, window, None, deterministic)
+    needs = needs_of(dtype, q_heads, form, window, None, deterministic)
 
     places = []
     if positions is not None:
         places = [shaped("positions", typed("positions", positions, ["int32"]), form.rows)]
-    elif _given(starts):
+    elif given_of(starts):
         places = [or_absent(None, 1)]
-    packed = {"tokens": int(form.tokens)} if form.tokens is not None else {}
+    more = {"tokens": int(form.tokens)} if form.tokens is not None else {}
+    if form.latent_dim != 0:
+        more["latent_dim"] = form.latent_dim
 
     def make(*arrays: Array) -> Any:
         return tuple(custom_call(
             "plan", [bytes_of(count) for count in needs], *arrays,
-            dtype=number_of(dtype), kv_dtype=number_of(cache.k.dtype), q_heads=q_heads,
+            dtype=number_of(dtype), kv_dtype=number_of_kind(form.kv_dtype), q_heads=q_heads,
             kv_heads=form.kv_heads, head_dim=form.head_dim, page_size=form.page_size,
             kv_length=form.kv_length, window_left=window - 1, row_tokens=form.row_tokens,
-            deterministic=int(deterministic), **packed,
+            deterministic=int(deterministic), **more,
         ))
 
-    return Plan(*alone("plan", make)(lengths, *places, *_given(starts)))
+    return Plan(*alone("plan", make)(lengths, *places, *given_of(starts)))
 
 
 def _logits(logits: Logits, head_dim: int, layout: str) -> dict[str, Any]:
@@ -265,8 +267,8 @@ def _ask(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan], logits: L
     _per_head("sinks", sinks, q)
     attributes = _logits(logits, form.head_dim, layout)
     attributes["deterministic"] = int(deterministic)
-    attributes.update(_packed(form))
-    _, scratch = _needs(q.dtype, q.shape[-2], form, attributes["window_left"] + 1, plan,
+    attributes.update(packed_of(form))
+    _, scratch = needs_of(q.dtype, q.shape[-2], form, attributes["window_left"] + 1, plan,
                         deterministic)
     lse = jax.ShapeDtypeStruct(q.shape[:-1] if with_lse else (0, 0), jnp.float32)
     return _Asked(q, form, lengths, attributes, bytes_of(scratch), lse)
@@ -299,7 +301,7 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
         ))
 
     mapped = alone("attention", attend)
-    out, lent, lse = mapped(asked.q, cache, asked.lengths, plan, alibi, sinks, *_given(starts))
+    out, lent, lse = mapped(asked.q, cache, asked.lengths, plan, alibi, sinks, *given_of(starts))
     next_plan = None if plan is None else plan._replace(scratch=lent)
     return Attended(out, next_plan, lse if with_lse else None)
 
@@ -313,14 +315,14 @@ def _turns(rope: Optional[Rope], asked: _Asked, positions: Optional[Array],
                 raise ValueError(f"{name} is given, but rope is None, so q and k are not rotated")
         return {"rope": 0}, []
     if positions is None and cos_sin is None:
-        return _angles(rope, asked.form.head_dim), []
+        return angles_of(rope, asked.form.head_dim), []
     given = [None if x is None else jnp.asarray(x) for x in (positions, cos_sin)]
     form = asked.form
     count = asked.q.shape[0] if form.is_packed else form.rows * form.row_tokens
     placed(given[0], count, given[1], rope, form.head_dim)
     if given[1] is not None:
         rope = rope._replace(rotary_dim=given[1].shape[1])
-    return _angles(rope, form.head_dim), [x for x in given if x is not None]
+    return angles_of(rope, form.head_dim), [x for x in given if x is not None]
 
 
 def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array, *,
@@ -339,7 +341,7 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
                  starts)
     form, (angles, places) = asked.form, _turns(rope, asked, positions, cos_sin_cache)
-    if _given(starts):  # behind the positions and the table, which have their places in the list
+    if given_of(starts):  # behind the positions and the table, which have their places in the list
         places += (2 - len(places)) * [or_absent(None, 1)]
     for name, array in (("k", k), ("v", v)):
         shaped(name, typed(name, array, [str(asked.q.dtype)]), *asked.q.shape[:-2], form.kv_heads,
@@ -359,7 +361,7 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
 
     mapped = alone("decode_attention", decode)
     out, k_cache, v_cache, lent, lse = mapped(asked.q, k, v, cache, asked.lengths, plan, alibi,
-                                              sinks, *places, *_given(starts))
+                                              sinks, *places, *given_of(starts))
     next_plan = None if plan is None else plan._replace(scratch=lent)
     grown = cache._replace(k=k_cache, v=v_cache)
     return Decoded(out, grown, next_plan, lse if with_lse else None)

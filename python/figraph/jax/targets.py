@@ -8,15 +8,15 @@ it is given 7.0.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Union
 
 import jax
 import jax.ffi
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from .. import abi, ffi, operands
-from ..operands import CACHES, Array, Cache, Form, Starts
+from .. import abi, ffi, latents, operands
+from ..operands import CACHES, Array, Cache, Form, LatentCache, Starts
 
 # The dtype of the empty array that replaces an omitted argument, by its rank.
 ABSENT = {1: jnp.float32, 2: jnp.int32}
@@ -74,11 +74,23 @@ def lengths_of(lengths: Array, rows: int) -> Array:
     return shaped("lengths", typed("lengths", lengths, ["int32"]), rows)
 
 
-def form_of(dtype: Any, rows: int, cache: Cache, layout: str, row_tokens: int = 1) -> Form:
+def form_of(dtype: Any, rows: int, cache: Union[Cache, LatentCache], layout: str,
+            row_tokens: int = 1) -> Form:
     """Checks a cache for q of this dtype and number of rows, and returns its form."""
+    if isinstance(cache, LatentCache):
+        if layout != "nhd":
+            raise ValueError("layout is given, but a latent cache has none")
+        return latents.form_of(str(dtype), rows, latents_of(cache), row_tokens)
     arrays = Cache(*(None if x is None else jnp.asarray(x) for x in cache))
     return operands.form_of(str(dtype), rows, arrays, operands.layout_code(layout),
                             row_tokens=row_tokens)
+
+
+def latents_of(cache: LatentCache) -> LatentCache:
+    """Returns the latent cache with arrays of JAX."""
+    if not isinstance(cache, LatentCache):
+        raise TypeError(f"cache is a {type(cache).__name__}, it must be a LatentCache")
+    return LatentCache(*(None if x is None else jnp.asarray(x) for x in cache))
 
 
 def starts_of(query_start_loc: Optional[Array], row_tokens: int) -> Starts:
@@ -107,7 +119,12 @@ def or_absent(array: Optional[Array], rank: int) -> Array:
 
 def number_of(dtype: Any) -> int:
     """Returns the number of a JAX dtype in figraph.h."""
-    return int(getattr(abi, "FIG_" + CACHES[str(dtype)].upper()))
+    return number_of_kind(CACHES[str(dtype)])
+
+
+def number_of_kind(kind: str) -> int:
+    """Returns the number in figraph.h of a dtype such as "bf16"."""
+    return int(getattr(abi, "FIG_" + kind.upper()))
 
 
 def custom_call(target: str, outs: Sequence[Any], *arrays: Array, aliases: Any = None,

@@ -86,7 +86,21 @@ torch.Size([4, 8, 64])
 Traceback (most recent call last):
 ValueError: lengths is [1], it must be [2] like q
 
-9. DecodeStep is the whole step of a model that figraph.capture knows. It applies the model's own
+9. Attention over a latent cache (MLA) has one vector for a token, 512 values of the latent and 64
+under RoPE, which all heads share. LatentCache(latents, page_table) holds [pages, tokens per page,
+576] of q's dtype, or uint8 [pages, tokens per page, 656] of codes; without a page table it is
+[rows, tokens, ...]. latent_decode normalises and rotates the new tokens, appends them and attends;
+out has the first 512 dims of the vectors. logits give the scale, which has no default here:
+
+>>> latents = ft.LatentCache(torch.zeros(6, 16, 656, dtype=torch.uint8), table.view(2, 3))
+>>> q, latent = torch.randn(2, 16, 576).bfloat16(), torch.randn(2, 576).bfloat16()
+>>> weight, scale = torch.ones(512).bfloat16(), ft.Logits(scale=192**-0.5)
+>>> lent = ft.plan(lengths, dtype=q.dtype, q_heads=16, cache=latents)
+>>> ft.latent_decode(q, latent, latents, lengths, plan=lent, rope=ft.Rope(interleaved=True),
+...                  norm=weight, logits=scale).shape
+torch.Size([2, 16, 512])
+
+10. DecodeStep is the whole step of a model that figraph.capture knows. It applies the model's own
 window, norms and RoPE in each layer. It captures your loop, with your matrix products, once for a
 number of rows, and then replays it for any lengths:
 
@@ -139,11 +153,12 @@ from typing import Any, Optional, Sequence, Union
 import torch
 from torch import Tensor
 
-from .. import operands
+from .. import latents, operands
 from ..integers import integer
-from ..operands import Cache, Logits, Plan, Rope
+from ..operands import Cache, LatentCache, Logits, Plan, Rope
 from ..specs import dtype_of
-from . import cache_operators, operators, prompt_operators  # noqa: F401
+from . import (cache_operators, latent_operators, operators,  # noqa: F401
+               prompt_operators)
 from .captured_step import DecodeStep
 from .prompt_operators import Numbers, PromptPlan
 from .schemas import refuse_elsewhere
@@ -151,6 +166,7 @@ from .schemas import refuse_elsewhere
 __all__ = [
     "Cache",
     "DecodeStep",
+    "LatentCache",
     "Logits",
     "Plan",
     "PromptPlan",
@@ -161,6 +177,8 @@ __all__ = [
     "decode_attention",
     "gelu_and_mul",
     "gelu_tanh_and_mul",
+    "latent_attention",
+    "latent_decode",
     "plan",
     "plan_prompts",
     "prompt_attention",
@@ -292,8 +310,22 @@ def write_kv(k: Tensor, v: Tensor, cache: Cache, slots: Tensor, *, layout: str =
     _ops.write_kv(k, v, *held[:3], *held[4:])
 
 
-def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Cache, window: int = 0,
-         layout: str = "nhd", row_tokens: int = 0, kv_dtype: Any = None,
+def _plan_form(name: str, rows: int, cache: Union[Cache, LatentCache], layout: str,
+               kind: Optional[str], row_tokens: int) -> tuple[operands.Form, Optional[torch.dtype]]:
+    """Returns the form of the rows, and the dtype of what the cache holds."""
+    if not isinstance(cache, LatentCache):
+        form = operands.form_of(name, rows, cache, operands.layout_code(layout), kind, row_tokens)
+        return form, _torch_dtype(kind) or cache.k.dtype
+    if kind is not None or layout != "nhd":
+        raise ValueError(f'{"layout" if kind is None else "kv_dtype"} is given, but a latent cache '
+                         "has none")
+    form = latents.form_of(name, rows, cache, row_tokens)
+    is_codes = cache.latents.dtype == torch.uint8
+    return form, torch.float8_e4m3fn if is_codes else cache.latents.dtype
+
+
+def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Union[Cache, LatentCache],
+         window: int = 0, layout: str = "nhd", row_tokens: int = 0, kv_dtype: Any = None,
          deterministic: bool = False, positions: Optional[Tensor] = None,
          query_start_loc: Optional[Tensor] = None, tokens: int = 0) -> Plan:
     """Makes the plan of one step, for q_heads query heads of type dtype over a cache of this shape.
@@ -312,12 +344,11 @@ def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Cache, window: int
         _tensor(field, x)
     starts = operands.Starts(*_packed(query_start_loc, row_tokens))
     refuse_elsewhere([("lengths", lengths), *named.items()])
-    form = operands.form_of(name, lengths.shape[0], cache, operands.layout_code(layout), kind,
-                            starts.row_tokens or 1)
+    form, holds = _plan_form(name, lengths.shape[0], cache, layout, kind, starts.row_tokens or 1)
     form = operands.packed_form(form, starts, tokens)
-    return Plan(*_ops.plan(lengths, _torch_dtype(name), q_heads, *form[1:5],
-                           _torch_dtype(kind) or cache.k.dtype, window, form.row_tokens,
-                           deterministic, positions, query_start_loc, integer("tokens", tokens)))
+    return Plan(*_ops.plan(lengths, _torch_dtype(name), q_heads, *form[1:5], holds, window,
+                           form.row_tokens, deterministic, positions, query_start_loc,
+                           integer("tokens", tokens), form.latent_dim))
 
 
 # ---- Attention -----------------------------------------------------------------------------------
@@ -435,3 +466,51 @@ def prompt_attention(q: Tensor, cache: Cache, plan: PromptPlan, *, logits: Logit
              plan.tokens, plan.columns, list(plan.shape), operands.layout_code(layout),
              logits.window, logits.soft_cap, logits.scale or max(_dim("q", q), 1) ** -0.5)
     return _results("prompt_attention", given, out, with_lse)
+
+
+# ---- Latent caches -------------------------------------------------------------------------------
+
+
+def _latents(q: Tensor, cache: LatentCache, lengths: Tensor, query_start_loc: Optional[Tensor],
+             row_tokens: int, plan: Optional[Plan], sinks: Optional[Tensor], logits: Logits,
+             deterministic: bool) -> tuple[Any, ...]:
+    """Returns the arguments of an operator from the cache on."""
+    if not isinstance(cache, LatentCache):
+        raise TypeError(f"cache is a {type(cache).__name__}, it must be a LatentCache")
+    lent = (None, None) if plan is None else plan
+    return (_tensor("cache.latents", cache.latents), lengths, cache.page_table,
+            *_packed(query_start_loc, row_tokens), *lent, sinks, logits.window, logits.soft_cap,
+            logits.scale, deterministic)
+
+
+def latent_attention(q: Tensor, cache: LatentCache, lengths: Tensor, *,
+                     plan: Optional[Plan] = None, logits: Logits, sinks: Optional[Tensor] = None,
+                     with_lse: bool = False, out: Optional[Tensor] = None,
+                     deterministic: bool = False, query_start_loc: Optional[Tensor] = None,
+                     row_tokens: int = 0) -> Attended:
+    """Returns the attention of q, [rows, heads, 576] or [rows, tokens, heads, 576], over the first
+    lengths[row] tokens of each row's latent cache: [..., heads, 512]. heads is a multiple of 8, at
+    most 128. logits.scale must be given, and there is no soft cap. The other arguments are as in
+    attention."""
+    given = _latents(q, cache, lengths, query_start_loc, row_tokens, plan, sinks, logits,
+                     deterministic)
+    return _results("latent_attention", (q, *given), out, with_lse)
+
+
+def latent_decode(q: Tensor, latent: Tensor, cache: LatentCache, lengths: Tensor, *,
+                  plan: Optional[Plan] = None, rope: Rope = Rope(),
+                  positions: Optional[Tensor] = None, cos_sin_cache: Optional[Tensor] = None,
+                  norm: Optional[Tensor] = None, norm_epsilon: float = 1e-6, logits: Logits,
+                  sinks: Optional[Tensor] = None, with_lse: bool = False,
+                  out: Optional[Tensor] = None, deterministic: bool = False,
+                  query_start_loc: Optional[Tensor] = None, row_tokens: int = 0) -> Attended:
+    """Does the decode step of a latent cache in one call: rotates the last 64 values of each head
+    of q and of each new token, latent [rows, 576] or [rows, tokens, 576], by the token's position,
+    lengths - 1; appends the token; and computes latent_attention. norm, [512], is the weight of an
+    RMSNorm over the first 512 values of each new token; None means that there is none. The call may
+    overwrite the last 64 values of the heads of q, so do not use them afterwards. positions and
+    cos_sin_cache, float32 [positions, 64], are as in decode_attention."""
+    given = _latents(q, cache, lengths, query_start_loc, row_tokens, plan, sinks, logits,
+                     deterministic)
+    return _results("latent_decode", (q, latent, *given, norm, norm_epsilon, *rope, positions,
+                                      cos_sin_cache), out, with_lse)

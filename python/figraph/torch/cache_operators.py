@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from .. import operands
-from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Plan, Rope, Starts, dtype_name
+from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Rope, Starts, dtype_name
 from ..specs import DTYPES
 from .calls import call
-from .operators import ANGLES, result, side_by_side, without_gaps
+from .operators import ANGLES, side_by_side, without_gaps
+from .results import Checked, bytes_of, define_both, lent
 from .schemas import define
 
 CACHE = ("Tensor{} k_cache, Tensor{} v_cache, Tensor lengths, Tensor? page_table, "
@@ -25,12 +26,7 @@ READ, GROWN = CACHE.format("", ""), CACHE.format("(c!)", "(d!)")
 ATTENTION = ("Tensor? plan, Tensor(e!)? scratch, Tensor? alibi, Tensor? sinks, int window, "
              "float soft_cap, float sm_scale, bool deterministic")
 TURNS = f"{ANGLES}, bool plain, Tensor? positions, Tensor? cos_sin_cache"
-NEW, GIVEN = "bool with_lse", "Tensor(o!) out, Tensor(l!)? lse"
 INT32_MAX = 2**31 - 1
-
-
-def _bytes(count: int, beside: Tensor) -> Tensor:
-    return beside.new_empty(count, dtype=torch.uint8)
 
 
 class Held(NamedTuple):
@@ -101,7 +97,7 @@ def _append(k: Tensor, v: Tensor, *rest: Any) -> None:
     form = _appended(k, v, held, plan)
     scratch = None
     if plan is None:
-        scratch = _bytes(operands.scratch_bytes(k.dtype, 0, form, 0)[1], k)
+        scratch = bytes_of(operands.scratch_bytes(k.dtype, 0, form, 0)[1], k)
     call("append_kv", k, v, *held.sides(), held.lengths, held.page_table, plan, held.k_scale,
          held.v_scale, scratch, held.layout, *_queries(held, form))
 
@@ -135,7 +131,7 @@ def _write(k: Tensor, v: Tensor, *rest: Any) -> None:
     pages = slots.div(page, rounding_mode="floor")
     lengths = (slots - pages * page + 1).mul_(slots >= 0).to(torch.int32)
     table = pages.clamp_(0, INT32_MAX).to(torch.int32)[:, None]
-    scratch = _bytes(operands.scratch_bytes(k.dtype, 0, form, 0)[1], k)
+    scratch = bytes_of(operands.scratch_bytes(k.dtype, 0, form, 0)[1], k)
     call("append_kv", k, v, *held.sides(), lengths, table, None, held.k_scale, held.v_scale,
          scratch, held.layout)
 
@@ -150,9 +146,11 @@ define("write_kv(Tensor k, Tensor v, Tensor(c!) k_cache, Tensor(d!) v_cache, Ten
 def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int, head_dim: int,
                page_size: int, kv_length: int, kv_dtype: torch.dtype, window: int, row_tokens: int,
                deterministic: bool, positions: Optional[Tensor],
-               query_start_loc: Optional[Tensor], tokens: int) -> tuple[Tensor, Tensor]:
+               query_start_loc: Optional[Tensor], tokens: int,
+               latent_dim: int = 0) -> tuple[Tensor, Tensor]:
     kind = CACHES[dtype_name(kv_dtype)]
-    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind, row_tokens)
+    form = Form(lengths.shape[0], kv_heads, head_dim, page_size, kv_length, kind, row_tokens,
+                latent_dim=latent_dim)
     operands.lengths_of(lengths, form.rows)
     if query_start_loc is not None:
         operands.started(Starts(query_start_loc), lengths)
@@ -165,22 +163,21 @@ def _plan_fake(lengths: Tensor, dtype: torch.dtype, q_heads: int, kv_heads: int,
         operands.typed("positions", positions, ["int32"])
         operands.shaped("positions", positions, form.rows, like="lengths")
     needs = operands.scratch_bytes(dtype, q_heads, form, window, deterministic)
-    return _bytes(needs[0], lengths), _bytes(needs[1], lengths)
+    return bytes_of(needs[0], lengths), bytes_of(needs[1], lengths)
 
 
 def _plan(lengths: Tensor, dtype: torch.dtype, *rest: Any) -> tuple[Tensor, Tensor]:
-    *numbers, kv_dtype, window, row_tokens, deterministic, positions, starts, tokens = rest
+    numbers, (kv_dtype, window, *others) = rest[:5], rest[5:]
     outs = _plan_fake(lengths, dtype, *rest)
     call("plan", lengths, *outs, DTYPES[ACTIVATIONS[dtype_name(dtype)]],
-         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1, row_tokens, deterministic,
-         positions, starts, tokens)
+         DTYPES[CACHES[dtype_name(kv_dtype)]], *numbers, window - 1, *others)
     return outs
 
 
 define("plan(Tensor lengths, ScalarType dtype, int q_heads, int kv_heads, int head_dim, "
        "int page_size, int kv_length, ScalarType kv_dtype, int window, int row_tokens, "
-       "bool deterministic, Tensor? positions, Tensor? query_start_loc, int tokens) -> "
-       "(Tensor, Tensor)", _plan, _plan_fake)
+       "bool deterministic, Tensor? positions, Tensor? query_start_loc, int tokens, "
+       "int latent_dim=0) -> (Tensor, Tensor)", _plan, _plan_fake)
 
 # ---- Attention -----------------------------------------------------------------------------------
 
@@ -210,122 +207,75 @@ class Turns(NamedTuple):
     cos_sin: Optional[Tensor]
 
 
-class Call(NamedTuple):
-    """The arguments of attention or decode_attention, apart from those for its results."""
+class Attention(NamedTuple):
+    """A call of attention or decode_attention."""
 
     given: tuple[Tensor, ...]  # q, or q, k and v
     held: Held
     asked: Asked
     turns: Optional[Turns]
 
+    def first(self) -> Tensor:
+        """See results.Call."""
+        return self.given[0]
 
-def _attention_call(q: Tensor, *rest: Any) -> Call:
-    return Call((q,), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), None)
+    def width(self) -> int:
+        """See results.Call."""
+        return self.given[0].shape[-1]
+
+    def check(self) -> Checked:
+        """See results.Call."""
+        q, held, asked = self.given[0], self.held, self.asked
+        form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi,
+                                 asked.sinks, held.kind(), held.starts())
+        _close(("q", q), ("cache.k", held.k), ("cache.v", held.v))
+        operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
+        needs = operands.scratch_bytes(q.dtype, q.shape[-2], form, asked.window,
+                                       asked.deterministic)
+        lent(asked.plan, asked.scratch, needs, form)
+        if self.turns is not None:
+            self._check_turns(self.turns, form)
+        return Checked(form, needs[1])
+
+    def _check_turns(self, turns: Turns, form: Form) -> None:
+        q, k, v = self.given
+        for name, one in (("k", k), ("v", v)):
+            operands.tokens(name, one, "q", q, form)
+            side_by_side(name, one)
+        if turns.plain:
+            return
+        count = q.shape[0] if form.is_packed else form.rows * form.row_tokens
+        operands.placed(turns.positions, count, turns.cos_sin, turns.rope, int(form.head_dim))
+        operands.sound_rope(int(form.head_dim), *turns.rope)
+
+    def run(self, checked: Checked, out: Tensor, lse: Optional[Tensor]) -> None:
+        """See results.Call."""
+        held, asked, turns, form = self.held, self.asked, self.turns, checked.form
+        scratch = asked.scratch
+        if scratch is None:
+            scratch = bytes_of(checked.scratch_bytes, self.given[0])
+        arguments = (*held.sides(), held.lengths, held.page_table, asked.plan, asked.alibi,
+                     asked.sinks, held.k_scale, held.v_scale, out, scratch, lse)
+        logits = (held.layout, asked.window - 1, asked.soft_cap, asked.sm_scale,
+                  asked.deterministic)
+        if turns is None:
+            call("attention", *self.given, *arguments, *logits, *_queries(held, form))
+            return
+        rope = turns.rope._replace(rotary_dim=0) if turns.plain else turns.rope
+        call("decode_attention", *self.given, *arguments, *rope, *logits, turns.positions,
+             turns.cos_sin, *_queries(held, form))
 
 
-def _decode_call(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Call:
+def _attention_call(q: Tensor, *rest: Any) -> Attention:
+    return Attention((q,), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), None)
+
+
+def _decode_call(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Attention:
     angles = rest[HELD + ASKED :]
     turns = Turns(Rope(*angles[: len(Rope._fields)]), *angles[len(Rope._fields) :])
-    return Call((q, k, v), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), turns)
+    return Attention((q, k, v), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), turns)
 
 
-def _check_turns(of: Call, form: Form) -> None:
-    q, k, v = of.given
-    turns = of.turns
-    assert turns is not None
-    for name, one in (("k", k), ("v", v)):
-        operands.tokens(name, one, "q", q, form)
-        side_by_side(name, one)
-    if turns.plain:
-        return
-    count = q.shape[0] if form.is_packed else form.rows * form.row_tokens
-    operands.placed(turns.positions, count, turns.cos_sin, turns.rope, int(form.head_dim))
-    operands.sound_rope(int(form.head_dim), *turns.rope)
-
-
-def _check(of: Call) -> tuple[Form, int]:
-    """Checks the arguments; returns the form of the rows and the bytes of scratch."""
-    q, held, asked = of.given[0], of.held, of.asked
-    form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi, asked.sinks,
-                             held.kind(), held.starts())
-    _close(("q", q), ("cache.k", held.k), ("cache.v", held.v))
-    operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
-    needs = operands.scratch_bytes(q.dtype, q.shape[-2], form, asked.window, asked.deterministic)
-    if (asked.plan is None) != (asked.scratch is None):
-        raise ValueError("plan and scratch: one is given, the other is not")
-    if asked.plan is not None and asked.scratch is not None:
-        operands.planned(Plan(asked.plan, asked.scratch), needs, form)
-        without_gaps("plan.plan", asked.plan)
-        without_gaps("plan.scratch", asked.scratch)
-    if of.turns is not None:
-        _check_turns(of, form)
-    return form, needs[1]
-
-
-def _run(of: Call, checked: tuple[Form, int], out: Tensor, lse: Optional[Tensor]) -> None:
-    held, asked, turns = of.held, of.asked, of.turns
-    form, scratch_bytes = checked
-    scratch = _bytes(scratch_bytes, of.given[0]) if asked.scratch is None else asked.scratch
-    arguments = (*held.sides(), held.lengths, held.page_table, asked.plan, asked.alibi, asked.sinks,
-                 held.k_scale, held.v_scale, out, scratch, lse)
-    logits = (held.layout, asked.window - 1, asked.soft_cap, asked.sm_scale, asked.deterministic)
-    if turns is None:
-        call("attention", *of.given, *arguments, *logits, *_queries(held, form))
-        return
-    rope = turns.rope._replace(rotary_dim=0) if turns.plain else turns.rope
-    call("decode_attention", *of.given, *arguments, *rope, *logits, turns.positions, turns.cos_sin,
-         *_queries(held, form))
-
-
-def _new(of: Call, with_lse: bool) -> tuple[Tensor, Tensor]:
-    """Makes out and lse; lse is empty unless asked for."""
-    q = of.given[0]
-    sums = q.shape[:-1] if with_lse else (0, 0)
-    return q.new_empty(q.shape), q.new_empty(sums, dtype=torch.float32)
-
-
-def _check_results(of: Call, out: Tensor, lse: Optional[Tensor]) -> None:
-    q = of.given[0]
-    result("out", out, "q", q, q.shape)
-    side_by_side("out", out)
-    if lse is None:
-        return
-    operands.typed("lse", lse, ["float32"])
-    operands.shaped("lse", lse, *q.shape[:-1], like="q")
-    without_gaps("lse", lse)
-
-
-def _define(name: str, schema: str, call_of: Any) -> None:
-    """Defines an operator that returns new results, and one that writes into tensors of the
-    caller."""
-
-    def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
-        of = call_of(*arguments[:-1])
-        _check(of)
-        return _new(of, arguments[-1])
-
-    def run(*arguments: Any) -> tuple[Tensor, Tensor]:
-        of = call_of(*arguments[:-1])
-        checked = _check(of)
-        outs = _new(of, arguments[-1])
-        _run(of, checked, *outs)
-        return outs
-
-    def fake_out(*arguments: Any) -> None:
-        of = call_of(*arguments[:-2])
-        _check(of)
-        _check_results(of, *arguments[-2:])
-
-    def run_out(*arguments: Any) -> None:
-        of = call_of(*arguments[:-2])
-        checked = _check(of)
-        _check_results(of, *arguments[-2:])
-        _run(of, checked, *arguments[-2:])
-
-    define(f"{name}({schema}, {NEW}) -> (Tensor, Tensor)", run, fake)
-    define(f"{name}_out({schema}, {GIVEN}) -> ()", run_out, fake_out)
-
-
-_define("attention", f"Tensor q, {READ}, {ATTENTION}", _attention_call)
-_define("decode_attention",
-        f"Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {TURNS}", _decode_call)
+define_both("attention", f"Tensor q, {READ}, {ATTENTION}", _attention_call)
+define_both("decode_attention",
+            f"Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {TURNS}", _decode_call)

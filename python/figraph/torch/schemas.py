@@ -21,6 +21,7 @@ library = torch.library.Library("figraph", "DEF")
 FIELDS = {
     "k_cache": "cache.k",
     "v_cache": "cache.v",
+    "latents": "cache.latents",
     "page_table": "cache.page_table",
     "k_scale": "cache.k_scale",
     "v_scale": "cache.v_scale",

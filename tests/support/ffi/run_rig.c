@@ -29,6 +29,7 @@ fig_tensor fig_run_rig_tensor(fig_run_rig *rig, const char *name, fig_dtype dtyp
                               const int64_t dims[4]) {
     fig_tensor_info info = {
         .size = sizeof info, .name = name, .role = FIG_ROLE_BOUND, .dtype = dtype};
+    info.multiple = rig->multiple;
     while (info.rank < 4 && dims[info.rank] != 0) {
         info.dims[info.rank] = dims[info.rank];
         info.rank++;
