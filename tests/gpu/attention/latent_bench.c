@@ -1,7 +1,8 @@
 /* latent_bench.c: times attention over a latent cache, in a chain of launches with cold caches.
  *
- *     build/release/tests/gpu/latent_bench [SECONDS]     default 180; no cell begins after them
+ *     build/release/tests/gpu/attention/latent_bench [SECONDS]      default 180
  *
+ * No cell begins after these seconds.
  * Prints CSV. For each cell, it gives the family that serves, the microseconds of a launch in a
  * chain of launches with programmatic edges, and the share of the limit: the greater of 2 us + the
  * bytes of the cache / 4.57 TB/s and the flops / 790 TFLOP/s. A program has one node for each
