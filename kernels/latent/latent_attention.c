@@ -95,7 +95,7 @@ uint32_t fig_latent_attention_wide_shared(const void *params, const fig_traits *
 void fig_latent_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_latent_attention_params *p = params;
     fig_entry_name entry = {name, name};
-    fig_entry_put(&entry, "fig_kernel_latent_wide_");
+    fig_entry_put(&entry, "fig_kernel_latent_attention_wide_");
     fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
 }
 

@@ -40,7 +40,8 @@ static __device__ __forceinline__ void attend(const fig_latent_attention_params 
 
 #define INSTANCE(name, type)                                                                       \
     extern "C" __global__ void __launch_bounds__(FIG_LATENT_WIDE_WARPS *FIG_BLOCK_WARP, 1)         \
-        fig_kernel_latent_wide_##name(const __grid_constant__ fig_latent_attention_params p) {     \
+        fig_kernel_latent_attention_wide_##name(                                                   \
+            const __grid_constant__ fig_latent_attention_params p) {                               \
         attend<type>(p);                                                                           \
     }
 INSTANCE(bf16, FIG_BF16)

@@ -296,8 +296,8 @@ static void warpgroups_serve_caches_of_q_s_dtype_on_hopper(void **state) {
     fig_latent_attention_params params = wide_params();
     for (int32_t i = 0; i < 2; i++) {
         static const int32_t kinds[] = {FIG_BF16, FIG_F16};
-        static const char *const entries[] = {"fig_kernel_latent_wide_bf16",
-                                              "fig_kernel_latent_wide_f16"};
+        static const char *const entries[] = {"fig_kernel_latent_attention_wide_bf16",
+                                              "fig_kernel_latent_attention_wide_f16"};
         params.dtype = params.kv_dtype = kinds[i];
         const fig_family_choice choice = choose(&params, 90);
         assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_WIDE);
