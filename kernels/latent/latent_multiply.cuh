@@ -312,40 +312,37 @@ fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_p
 
 /* ---- A piece */
 
-/* Copies q of the piece's vectors, swizzled; vectors past the last one are zeros. Both warpgroups
- * call this function. */
+/* Copies q of the piece's vectors, swizzled; vectors past the last one are zeros. Four threads have
+ * a vector, and all loads of a thread are in flight at once. Both warpgroups call this function. */
 static __device__ __forceinline__ void
 fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_partials_place &place,
                            const fig_latent_ring &ring) {
-    const int32_t PIECES = FIG_LATENT_KEY_DIM / 8, TRIP = 6; /* pieces of 16 bytes */
-    const int32_t ALL = FIG_LATENT_WIDE_VECTORS * PIECES;
-    static_assert(
-        FIG_LATENT_WIDE_VECTORS * FIG_LATENT_KEY_DIM / 8 % (6 * FIG_LATENT_RING_READERS) == 0,
-        "whole trips");
-#pragma unroll 1
-    for (int32_t first = (int32_t)threadIdx.x; first < ALL;
-         first += TRIP * FIG_LATENT_RING_READERS) {
-        uint4 loaded[TRIP];
+    const int32_t SHARES = FIG_LATENT_RING_READERS / FIG_LATENT_WIDE_VECTORS;
+    const int32_t LOADS = FIG_LATENT_KEY_DIM / 8 / SHARES; /* of 8 values */
+    static_assert(FIG_LATENT_RING_READERS / FIG_LATENT_WIDE_VECTORS == 4, "half of 8 pieces");
+    const int32_t vector = (int32_t)threadIdx.x / SHARES, share = (int32_t)threadIdx.x % SHARES;
+    uint4 loaded[LOADS];
 #pragma unroll
-        for (int32_t i = 0; i < TRIP; i++) {
-            const int32_t n = first + i * FIG_LATENT_RING_READERS, vector = n / PIECES;
-            loaded[i] = make_uint4(0, 0, 0, 0);
-            if (vector >= place.count) continue;
-            const fig_pieces_vector from = fig_partials_vector(place, vector);
-            loaded[i] = *(const uint4 *)((const uint16_t *)p.q + from.row * p.q_strides.row +
-                                         from.q_head * p.q_strides.head + n % PIECES * 8);
-        }
+    for (int32_t i = 0; i < LOADS; i++)
+        loaded[i] = make_uint4(0, 0, 0, 0);
+    if (vector < place.count) {
+        const fig_pieces_vector from = fig_partials_vector(place, vector);
+        const uint16_t *q = (const uint16_t *)p.q + from.row * p.q_strides.row +
+                            from.q_head * p.q_strides.head + share * 8;
 #pragma unroll
-        for (int32_t i = 0; i < TRIP; i++) {
-            const int32_t n = first + i * FIG_LATENT_RING_READERS, vector = n / PIECES;
-            const int32_t piece = n % PIECES;
-            const uint32_t to = fig_latent_ring_q(ring, piece / 8) +
-                                (uint32_t)(vector * 128 + ((piece ^ vector) & 7) * 16);
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(loaded[i].x),
-                         "r"(loaded[i].y), "r"(loaded[i].z), "r"(loaded[i].w)
-                         : "memory");
-        }
+        for (int32_t i = 0; i < LOADS; i++)
+            loaded[i] = *(const uint4 *)(q + i * SHARES * 8);
     }
+    /* A chunk takes two loads of a thread, which lie 64 bytes apart, and swizzled too. */
+    const uint32_t to =
+        fig_latent_ring_q(ring, 0) + (uint32_t)(vector * 128 + ((share ^ vector) & 7) * 16);
+#pragma unroll
+    for (int32_t i = 0; i < LOADS; i++)
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         (to ^ (uint32_t)(i % 2 * 64)) +
+                         (uint32_t)(i / 2 * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES)),
+                     "r"(loaded[i].x), "r"(loaded[i].y), "r"(loaded[i].z), "r"(loaded[i].w)
+                     : "memory");
     fig_latent_ring_publish();
     fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
 }
