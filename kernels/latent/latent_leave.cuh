@@ -22,7 +22,8 @@
 enum {
     FIG_LATENT_LEAVE_SUMS = 128, /* of a thread */
     FIG_LATENT_LEAVE_PACKS = FIG_LATENT_DIM / FIG_PARTIALS_PACK,
-    FIG_LATENT_LEAVE_TRIP = 8, /* pieces that one round trip loads */
+    FIG_LATENT_LEAVE_TRIP = 8,    /* pieces that one round trip loads */
+    FIG_LATENT_LEAVE_ABREAST = 2, /* vectors that one round trip loads */
     FIG_LATENT_LEAVE_HALVES = 2
 };
 static_assert((int)FIG_LATENT_LEAVE_PACKS == (int)FIG_LATENT_RING_GROUP, "a thread has a pack");
@@ -149,9 +150,16 @@ typedef struct fig_latent_leave_pack {
     fig_partials_sum sum;
 } fig_latent_leave_pack;
 
+/* The vectors that a thread merges side by side. If there is only one, it is merged twice, and
+ * only the first result counts. */
+typedef struct fig_latent_leave_abreast {
+    int32_t number[FIG_LATENT_LEAVE_ABREAST];
+    int32_t count;
+} fig_latent_leave_abreast;
+
 typedef struct fig_latent_leave_loaded {
-    uint4 values[FIG_LATENT_LEAVE_TRIP];
-    uint2 sums[FIG_LATENT_LEAVE_TRIP];
+    uint4 values[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
+    uint2 sums[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
 } fig_latent_leave_loaded;
 
 /* Ends the launch with an error if it waits in vain, by a store to no address. If a trap could end
@@ -162,28 +170,40 @@ static __device__ __forceinline__ void fig_latent_leave_end_if(int32_t is_vain) 
                  : "memory");
 }
 
+/* Returns the address of the thread's pack of a vector in partial 0. */
+static __device__ __forceinline__ float *fig_latent_leave_values(const fig_attention_params &of,
+                                                                 int32_t number, int32_t pack) {
+    return of.partials + (int64_t)number * FIG_LATENT_DIM + pack * FIG_PARTIALS_PACK;
+}
+
 /* Loads the pieces of one trip, beginning with piece `first`, and waits until they have arrived. No
- * load is conditional: a position past the last piece loads `first` again. values, sums: addresses
- * of the pack and of the vector's sums in partial 0. */
+ * load is conditional: a position past the last piece loads `first` again. */
 static __device__ __forceinline__ void
-fig_latent_leave_await(const fig_partials_segment &segment, const float *values, const float *sums,
-                       int32_t first, int32_t step, fig_latent_leave_loaded *loaded) {
+fig_latent_leave_await(const fig_attention_params &of, const fig_partials_segment &segment,
+                       const fig_latent_leave_abreast &vectors, int32_t pack, int32_t first,
+                       int32_t step, fig_latent_leave_loaded *loaded) {
     uint32_t least;
 #pragma unroll 1
     for (int32_t looks = 0;; looks++) {
+        least = ~0u;
 #pragma unroll
         for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
             const int32_t piece = first + i * step < segment.pieces ? first + i * step : first;
             const int64_t vector = (int64_t)fig_partials_of(segment, piece) * segment.vectors;
-            fig_partials_load(&loaded->values[i], values + vector * FIG_LATENT_DIM);
-            fig_partials_load(&loaded->sums[i], sums + vector * 2);
-        }
-        least = ~0u;
 #pragma unroll
-        for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
-            const uint4 words = loaded->values[i];
+            for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+                const int32_t number = vectors.number[v];
+                fig_partials_load(&loaded->values[v][i], fig_latent_leave_values(of, number, pack) +
+                                                             vector * FIG_LATENT_DIM);
+                fig_partials_load(&loaded->sums[v][i], of.sums + 2 * number + vector * 2);
+            }
+        }
+#pragma unroll
+        for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP * FIG_LATENT_LEAVE_ABREAST; i++) {
+            const int32_t v = i % FIG_LATENT_LEAVE_ABREAST, at = i / FIG_LATENT_LEAVE_ABREAST;
+            const uint4 words = loaded->values[v][at];
             least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
-            least = min(least, min(loaded->sums[i].x, loaded->sums[i].y));
+            least = min(least, min(loaded->sums[v][at].x, loaded->sums[v][at].y));
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
         fig_latent_leave_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
@@ -211,37 +231,53 @@ static __device__ __forceinline__ void fig_latent_leave_add(fig_latent_leave_pac
     pack->joined.w = fmaf(values.w, weight, pack->joined.w);
 }
 
-/* Merges every step-th piece of the segment, from piece `from` on, for one vector, and puts zeros
- * in the place of what it has read, but for the sums. values, sums: as above. */
-static __device__ __forceinline__ fig_latent_leave_pack
-fig_latent_leave_join(const fig_partials_segment &segment, float *values, const float *sums,
-                      int32_t from, int32_t step) {
-    fig_latent_leave_pack pack = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
+/* Adds one vector's pieces of a trip and puts zeros in the place of its values. */
+static __device__ __forceinline__ void
+fig_latent_leave_add_trip(const fig_partials_segment &segment,
+                          const uint4 (&values)[FIG_LATENT_LEAVE_TRIP],
+                          const uint2 (&sums)[FIG_LATENT_LEAVE_TRIP], int32_t first, int32_t step,
+                          float *cleared, fig_latent_leave_pack *pack) {
+    float greatest = pack->sum.greatest;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++)
+        greatest = fmaxf(greatest, __uint_as_float(sums[i].x));
+    fig_latent_leave_scale(pack, greatest);
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
+        if (first + i * step >= segment.pieces) break;
+        const uint4 words = values[i];
+        const fig_partials_sum sum = {__uint_as_float(sums[i].x), __uint_as_float(sums[i].y)};
+        fig_latent_leave_add(pack,
+                             make_float4(__uint_as_float(words.x), __uint_as_float(words.y),
+                                         __uint_as_float(words.z), __uint_as_float(words.w)),
+                             sum);
+        const int64_t vector =
+            (int64_t)fig_partials_of(segment, first + i * step) * segment.vectors;
+        fig_partials_store(cleared + vector * FIG_LATENT_DIM, make_uint4(0, 0, 0, 0));
+    }
+}
+
+/* Merges every step-th piece of the segment, from piece `from` on, and puts zeros in the place of
+ * what it has read, but for the sums. */
+static __device__ __forceinline__ void
+fig_latent_leave_join(const fig_attention_params &of, const fig_partials_segment &segment,
+                      const fig_latent_leave_abreast &vectors, int32_t pack, int32_t from,
+                      int32_t step, fig_latent_leave_pack (&results)[FIG_LATENT_LEAVE_ABREAST]) {
     fig_latent_leave_loaded loaded;
+#pragma unroll
+    for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+        results[v].joined = make_float4(0, 0, 0, 0);
+        results[v].sum = {FIG_PARTIALS_NONE, 0};
+    }
 #pragma unroll 1
     for (int32_t first = from; first < segment.pieces; first += FIG_LATENT_LEAVE_TRIP * step) {
-        fig_latent_leave_await(segment, values, sums, first, step, &loaded);
-        float greatest = pack.sum.greatest;
+        fig_latent_leave_await(of, segment, vectors, pack, first, step, &loaded);
 #pragma unroll
-        for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++)
-            greatest = fmaxf(greatest, __uint_as_float(loaded.sums[i].x));
-        fig_latent_leave_scale(&pack, greatest);
-#pragma unroll
-        for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
-            if (first + i * step >= segment.pieces) break;
-            const uint4 words = loaded.values[i];
-            const fig_partials_sum sum = {__uint_as_float(loaded.sums[i].x),
-                                          __uint_as_float(loaded.sums[i].y)};
-            fig_latent_leave_add(&pack,
-                                 make_float4(__uint_as_float(words.x), __uint_as_float(words.y),
-                                             __uint_as_float(words.z), __uint_as_float(words.w)),
-                                 sum);
-            const int64_t vector =
-                (int64_t)fig_partials_of(segment, first + i * step) * segment.vectors;
-            fig_partials_store(values + vector * FIG_LATENT_DIM, make_uint4(0, 0, 0, 0));
-        }
+        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++)
+            fig_latent_leave_add_trip(segment, loaded.values[v], loaded.sums[v], first, step,
+                                      fig_latent_leave_values(of, vectors.number[v], pack),
+                                      &results[v]);
     }
-    return pack;
 }
 
 template <int32_t DTYPE>
@@ -257,34 +293,49 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }
 
-/* Merges the vectors of `range`. The two warpgroups take every second vector each. If there is only
- * one, they take every second of its pieces each. */
+/* Merges a single vector: the two warpgroups take every second of its pieces each. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ void
+fig_latent_leave_lone(const fig_attention_params &of, const fig_partials_place &place,
+                      const fig_partials_segment &segment, int32_t number, int32_t half,
+                      int32_t pack, fig_latent_ring_state *state) {
+    const fig_latent_leave_abreast vectors = {{number, number}, 1};
+    fig_latent_leave_pack results[FIG_LATENT_LEAVE_ABREAST];
+    fig_latent_leave_join(of, segment, vectors, pack, half, FIG_LATENT_LEAVE_HALVES, results);
+    if (half != 0) {
+        state->joined[pack] = results[0].joined;
+        state->joined_sums[pack] = make_float2(results[0].sum.greatest, results[0].sum.weights);
+    }
+    fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
+    if (half != 0) return;
+    const float2 words = state->joined_sums[pack];
+    const fig_partials_sum other = {words.x, words.y};
+    fig_latent_leave_scale(&results[0], fmaxf(results[0].sum.greatest, other.greatest));
+    fig_latent_leave_add(&results[0], state->joined[pack], other);
+    fig_latent_leave_write<DTYPE>(of, place, number, pack, results[0]);
+}
+
+/* Merges the vectors of `range`. The two warpgroups take every second vector each. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_vectors(const fig_attention_params &of, const fig_partials_place &place,
                          const fig_partials_segment &segment, fig_partials_range range,
                          int32_t half, int32_t pack, fig_latent_ring_state *state) {
-    const int32_t is_lone = range.end - range.first == 1;
-    const int32_t step = is_lone ? 1 : FIG_LATENT_LEAVE_HALVES;
+    if (range.end - range.first == 1) {
+        fig_latent_leave_lone<DTYPE>(of, place, segment, range.first, half, pack, state);
+        return;
+    }
 #pragma unroll 1
-    for (int32_t n = range.first + (is_lone ? 0 : half); n < range.end; n += step) {
-        float *values = of.partials + (int64_t)n * FIG_LATENT_DIM + pack * FIG_PARTIALS_PACK;
-        fig_latent_leave_pack result =
-            fig_latent_leave_join(segment, values, of.sums + 2 * n, is_lone ? half : 0,
-                                  is_lone ? FIG_LATENT_LEAVE_HALVES : 1);
-        if (is_lone && half != 0) {
-            state->joined[pack] = result.joined;
-            state->joined_sums[pack] = make_float2(result.sum.greatest, result.sum.weights);
-        }
-        if (is_lone) {
-            fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
-            if (half != 0) return;
-            const float2 words = state->joined_sums[pack];
-            const fig_partials_sum other = {words.x, words.y};
-            fig_latent_leave_scale(&result, fmaxf(result.sum.greatest, other.greatest));
-            fig_latent_leave_add(&result, state->joined[pack], other);
-        }
-        fig_latent_leave_write<DTYPE>(of, place, n, pack, result);
+    for (int32_t n = range.first + half; n < range.end;
+         n += FIG_LATENT_LEAVE_HALVES * FIG_LATENT_LEAVE_ABREAST) {
+        const int32_t next = n + FIG_LATENT_LEAVE_HALVES, has_next = next < range.end;
+        const fig_latent_leave_abreast vectors = {{n, has_next ? next : n}, 1 + has_next};
+        fig_latent_leave_pack results[FIG_LATENT_LEAVE_ABREAST];
+        fig_latent_leave_join(of, segment, vectors, pack, 0, 1, results);
+#pragma unroll
+        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++)
+            if (v < vectors.count)
+                fig_latent_leave_write<DTYPE>(of, place, vectors.number[v], pack, results[v]);
     }
 }
 
