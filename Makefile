@@ -103,7 +103,7 @@ FUZZERS := parse step config trace score
 SOURCES := $(wildcard tests/*/test_*.c tests/*/*/test_*.c)
 SCRIPTS := $(wildcard tests/*/test_*.sh tests/*/*/test_*.sh)
 TESTS := $(notdir $(SOURCES:.c=))
-GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c)) # which need one
+GPU_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/gpu/*.c tests/gpu/*/*.c)) # which need one
 # Tests with threads; in the other tests tsan has nothing to find. The five tests that are filtered
 # out mention the engine, but run only on their own thread.
 THREADED := $(filter-out test_append_capture test_cuda_lanes test_overlap test_places \

@@ -468,7 +468,8 @@ typedef struct fig_token_strides {
  * 1) * n) of n = q_heads / split.groups. The vectors of a group are ordered [token][q head of the
  * group]. */
 typedef struct fig_latent_attention_params {
-    const void *q; /* [rows][q_heads][576] */
+    fig_tensor_map k_map; /* for the family that uses warpgroups */
+    const void *q;        /* [rows][q_heads][576] */
     const void
         *k_cache; /* [pages][page_size][token], as kernels/latent/latent.h lays out a token */
     void *out;    /* [rows][q_heads][512] */
@@ -489,9 +490,9 @@ typedef struct fig_latent_attention_params {
     float sm_scale;
     uint32_t flags;          /* FIG_ATTENTION_* */
     uint32_t queries_offset; /* as in fig_attention_params */
-    uint32_t reserved;
+    uint32_t reserved[7];
 } fig_latent_attention_params;
-static_assert(sizeof(fig_latent_attention_params) == 232, "ABI");
+static_assert(sizeof(fig_latent_attention_params) == 384, "ABI");
 
 /* Normalises the latent of each new token, applies RoPE to the last 64 values of the token and of
  * each q head, and writes the token to the cache. q is changed in place. */

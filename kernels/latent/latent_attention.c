@@ -1,5 +1,5 @@
 /* latent_attention.c: computes split-K attention over a latent cache on the host, block by block as
- * a GPU does.
+ * a GPU does, and decides which family serves a launch.
  *
  * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2, m the
  * greatest l, and v the first 512 values of the token. One block is one worker of the split. It
@@ -14,9 +14,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention/geometry.h"
 #include "kernels/attention/pieces.h"
 #include "kernels/common/cache.h"
 #include "kernels/latent/latent.h"
+#include "kernels/latent/latent_wide.h"
+#include "kernels/table/entry.h"
 #include "planner/spec.h"
 
 /* LANES: sums that a dot product keeps side by side, for vector instructions. A chunk and a strip
@@ -48,6 +51,68 @@ uint32_t fig_latent_attention_shared(const void *params, const fig_traits *trait
     (void)params;
     (void)traits;
     return FIG_LATENT_PLAIN_BYTES;
+}
+
+/* ---- The family on warpgroups */
+
+static int is_aligned(const void *array, int64_t a, int64_t b) {
+    return ((uint64_t)(uintptr_t)array | (uint64_t)a * 2 | (uint64_t)b * 2) % 16 == 0;
+}
+
+const char *fig_latent_attention_wide_refuses(const void *params, const fig_traits *traits) {
+    const fig_latent_attention_params *p = params;
+    if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
+        traits->shared_bytes < FIG_LATENT_WIDE_BYTES)
+        return "compute capability 9.0";
+    if (p->dtype != FIG_F16 && p->dtype != FIG_BF16) return "f16 or bf16";
+    if (p->kv_dtype != p->dtype) return "a cache of q's dtype";
+    if (p->flags & FIG_ATTENTION_DENSE) return "a page table";
+    if (p->page_size % FIG_LATENT_WIDE_BOX_LEAST != 0) return "pages of a multiple of 16 tokens";
+    if (p->split.fixed || p->split.tile_tokens != FIG_LATENT_WIDE_TILE)
+        return "a split that is not fixed, with tiles of 64 tokens";
+    if (p->split.workers > traits->sm_count) return "at most one worker per SM";
+    if (p->q_heads * p->split.row_tokens > FIG_LATENT_WIDE_VECTORS * p->split.groups)
+        return "at most 64 vectors of a group";
+    if (!is_aligned(p->q, p->q_strides.row, p->q_strides.head) ||
+        !is_aligned(p->k_cache, p->k_cache_strides.page, p->k_cache_strides.token) ||
+        !is_aligned(p->out, p->out_strides.row, p->out_strides.head))
+        return "vectors and tokens that begin at multiples of 16 bytes";
+    return NULL;
+}
+
+void fig_latent_attention_wide_shape(const void *params, fig_launch_shape *shape) {
+    const fig_latent_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
+                                .block = {FIG_LATENT_WIDE_WARPS * 32, 1, 1}};
+}
+
+uint32_t fig_latent_attention_wide_shared(const void *params, const fig_traits *traits) {
+    (void)params;
+    (void)traits;
+    return FIG_LATENT_WIDE_BYTES;
+}
+
+void fig_latent_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_latent_attention_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_latent_attention_wide_");
+    fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
+}
+
+/* The dimensions of the map are {values of a token, tokens of a page, pages}. */
+void fig_latent_attention_wide_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe) {
+    const fig_latent_attention_params *p = params;
+    (void)item;
+    *recipe = (fig_tensor_map_recipe){
+        .address = (uint64_t)(uintptr_t)p->k_cache,
+        .dtype = (uint32_t)p->kv_dtype,
+        .rank = 3,
+        .dims = {FIG_LATENT_KEY_DIM, (uint64_t)p->page_size, (uint64_t)p->k_pages},
+        .strides_bytes = {2, (uint64_t)p->k_cache_strides.token * 2,
+                          (uint64_t)p->k_cache_strides.page * 2},
+        .box = {FIG_LATENT_WIDE_COLUMN, (uint32_t)fig_latent_wide_box(p->page_size), 1},
+        .swizzle_bytes = FIG_LATENT_WIDE_COLUMN * 2};
 }
 
 /* ---- Tokens */

@@ -21,6 +21,7 @@ static const fig_operand latent_attention_operands[] = {
 #define PARAMS fig_latent_attention_params
 #define ATTRIBUTES fig_latent_attributes
 static const fig_field latent_attention_fields[] = {
+    FIELD(k_map, FIG_FIELD_TENSOR_MAP, 0, 0, 1),
     ADDRESS(q, FIG_LATENT_ATTENTION_Q),
     ADDRESS(k_cache, FIG_LATENT_ATTENTION_K_CACHE),
     ADDRESS(out, FIG_LATENT_ATTENTION_OUT),
@@ -50,7 +51,13 @@ static const fig_field latent_attention_fields[] = {
     ATTRIBUTE(sm_scale),
     FROM(flags, FIG_FIELD_EARLY_READS),
     FIELD(queries_offset, FIG_FIELD_QUERIES, FIG_LATENT_ATTENTION_Q, 0, 1),
-    FROM(reserved, FIG_FIELD_ZERO),
+    FROM(reserved[0], FIG_FIELD_ZERO),
+    FROM(reserved[1], FIG_FIELD_ZERO),
+    FROM(reserved[2], FIG_FIELD_ZERO),
+    FROM(reserved[3], FIG_FIELD_ZERO),
+    FROM(reserved[4], FIG_FIELD_ZERO),
+    FROM(reserved[5], FIG_FIELD_ZERO),
+    FROM(reserved[6], FIG_FIELD_ZERO),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -69,6 +76,10 @@ static const fig_split_row latent_attention_split = {.q = FIG_LATENT_ATTENTION_Q
         FIELDS(latent_attention_fields),                                                           \
         ATTRIBUTE_BYTES(fig_latent_attributes, sizeof(fig_latent_attributes)),                     \
         .split = &latent_attention_split
+#define LATENT_ATTENTION_WIDE                                                                      \
+    .refuses = fig_latent_attention_wide_refuses, .shape = fig_latent_attention_wide_shape,        \
+    .shared = fig_latent_attention_wide_shared, .entry = fig_latent_attention_wide_entry,          \
+    .map = fig_latent_attention_wide_map
 #define LATENT_ATTENTION_PLAIN                                                                     \
     .shape = fig_latent_attention_shape, .shared = fig_latent_attention_shared
 

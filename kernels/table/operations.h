@@ -60,6 +60,7 @@
         FAMILY(PROMPT_ATTENTION, PLAIN, plain, prompt_attention, ALL))                             \
     OPERATION(15, LATENT_ATTENTION, latent_attention, latent_attention,                            \
               CHECKED(latent_check),                                                               \
+        FAMILY(LATENT_ATTENTION, WIDE, wide, latent_wide, HOPPER)                                  \
         FAMILY(LATENT_ATTENTION, PLAIN, plain, latent_attention, ALL))                             \
     OPERATION(16, LATENT_DECODE, latent_decode, latent_decode, CHECKED(latent_check_decode),       \
         FAMILY(LATENT_DECODE, GENERAL, general, latent_decode, ALL))                               \

@@ -68,18 +68,22 @@ static __device__ __forceinline__ uint64_t fig_wgmma_matrix(uint32_t address, in
     FIG_WGMMA_R8(d, 120)
 
 /* fig_wgmma_along: d += a b^T, with a and b in shared memory. fig_wgmma_along_r: the same, with a
- * in registers. fig_wgmma_across: d += a b, with a in registers. If is_sum is 0, each sets d
- * instead of adding to it. N0 to N5 are REGS, REGS + 1, and so on. */
+ * in registers. fig_wgmma_across: d += a b, with a in registers. fig_wgmma_across_s: the same, with
+ * a in shared memory. If is_sum is 0, each sets d instead of adding to it. N0 to N5 are REGS,
+ * REGS + 1, and so on. */
 #define FIG_WGMMA_PRODUCTS(tag, TYPE, N, REGS, N0, N1, N2, N3, N4, N5)                             \
-    static __device__ __forceinline__ void fig_wgmma_along(tag, float (&d)[REGS], uint64_t a,      \
-                                                           uint64_t b, int32_t is_sum) {           \
-        asm volatile("{.reg .pred p; setp.ne.b32 p,%" #N2 ",0;"                                    \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE               \
-                     " {" FIG_WGMMA_T##REGS "},%" #N0 ",%" #N1 ",p,1,1,0,0;}"                      \
-                     : FIG_WGMMA_R##REGS(d) : "l"(a), "l"(b), "r"(is_sum));                        \
-    }                                                                                              \
+    FIG_WGMMA_BY_MEMORY(along, "0", tag, TYPE, N, REGS, N0, N1, N2)                                \
+    FIG_WGMMA_BY_MEMORY(across_s, "1", tag, TYPE, N, REGS, N0, N1, N2)                             \
     FIG_WGMMA_BY_REGISTERS(along_r, "0", tag, TYPE, N, REGS, N0, N1, N2, N3, N4, N5)               \
     FIG_WGMMA_BY_REGISTERS(across, "1", tag, TYPE, N, REGS, N0, N1, N2, N3, N4, N5)
+#define FIG_WGMMA_BY_MEMORY(name, TURNED, tag, TYPE, N, REGS, N0, N1, N2)                          \
+    static __device__ __forceinline__ void fig_wgmma_##name(tag, float (&d)[REGS], uint64_t a,     \
+                                                            uint64_t b, int32_t is_sum) {          \
+        asm volatile("{.reg .pred p; setp.ne.b32 p,%" #N2 ",0;"                                    \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE               \
+                     " {" FIG_WGMMA_T##REGS "},%" #N0 ",%" #N1 ",p,1,1,0," TURNED ";}"             \
+                     : FIG_WGMMA_R##REGS(d) : "l"(a), "l"(b), "r"(is_sum));                        \
+    }
 #define FIG_WGMMA_BY_REGISTERS(name, TURNED, tag, TYPE, N, REGS, N0, N1, N2, N3, N4, N5)           \
     static __device__ __forceinline__ void fig_wgmma_##name(                                       \
         tag, float (&d)[REGS], const uint32_t *a, uint64_t b, int32_t is_sum) {                    \
@@ -89,6 +93,22 @@ static __device__ __forceinline__ uint64_t fig_wgmma_matrix(uint32_t address, in
                      ",p,1,1," TURNED ";}"                                                         \
                      : FIG_WGMMA_R##REGS(d)                                                        \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_sum));           \
+    }
+
+/* fig_wgmma_set: d = a b^T of one step, with a and b in shared memory, for 64 columns. The compiler
+ * knows that d need not hold anything before. */
+#define FIG_WGMMA_W8(d, i)                                                                         \
+    "=f"(d[i]), "=f"(d[i + 1]), "=f"(d[i + 2]), "=f"(d[i + 3]), "=f"(d[i + 4]), "=f"(d[i + 5]),    \
+    "=f"(d[i + 6]), "=f"(d[i + 7])
+#define FIG_WGMMA_SET(tag, TYPE)                                                                   \
+    static __device__ __forceinline__ void fig_wgmma_set(tag, float (&d)[32], uint64_t a,          \
+                                                         uint64_t b) {                             \
+        asm volatile("{.reg .pred p; setp.ne.b32 p,0,0;"                                           \
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                   \
+                     " {" FIG_WGMMA_T32 "},%32,%33,p,1,1,0,0;}"                                    \
+                     : FIG_WGMMA_W8(d, 0), FIG_WGMMA_W8(d, 8), FIG_WGMMA_W8(d, 16),                \
+                       FIG_WGMMA_W8(d, 24)                                                         \
+                     : "l"(a), "l"(b));                                                            \
     }
 
 /* Waits until at most LEFT of the committed groups are in flight. The compiler cannot move a use of
@@ -107,6 +127,8 @@ static __device__ __forceinline__ uint64_t fig_wgmma_matrix(uint32_t address, in
 
 FIG_WGMMA_SIZES(fig_wgmma_bf16, "bf16")
 FIG_WGMMA_SIZES(fig_wgmma_f16, "f16")
+FIG_WGMMA_SET(fig_wgmma_bf16, "bf16")
+FIG_WGMMA_SET(fig_wgmma_f16, "f16")
 FIG_WGMMA_WAIT(32, 32)
 FIG_WGMMA_WAIT(48, 48)
 FIG_WGMMA_WAIT(64, 64)

@@ -1,5 +1,5 @@
 /* test_latent_attention.c: compares split attention over a latent cache with float64, for random
- * shapes, for each number of heads, and for long rows. */
+ * shapes, for each number of heads, and for long rows, and tests which family serves a launch. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,9 @@
 #include <cmocka.h>
 
 #include "kernels/latent/latent.h"
+#include "kernels/latent/latent_wide.h"
+#include "kernels/table/families.h"
+#include "kernels/table/reference_kernels.h"
 #include "tests/support/kernels/latent_case.h"
 #include "tests/support/place.h"
 
@@ -34,6 +37,26 @@ static void split_attention_over_latents_is_float64_s(void **state) {
         fig_random random = fig_random_seed(seed + n);
         const fig_latent_form form = fig_latent_form_draw(&random, seed + n);
         try_form(&form, random, SOME);
+    }
+}
+
+/* Runs each case under every rule of who may wait for whom. The second run finds the workspace as
+ * the first one left it. */
+static void what_warpgroups_serve_is_float64_s(void **state) {
+    (void)state;
+    static const uint32_t rules[] = {0, FIG_ATTENTION_IN_ORDER, FIG_ATTENTION_APART,
+                                     FIG_ATTENTION_EARLY};
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(48); n++) {
+        fig_random random = fig_random_seed(seed + 7000 + n);
+        const fig_latent_form form = fig_latent_form_draw_wide(&random, seed + n);
+        fig_latent_case c;
+        fig_latent_case_open(&c, &form, random);
+        c.params.flags = rules[n % 4];
+        fig_latent_case_run(&c, &c.random);
+        fig_latent_case_check(&c, SOME);
+        fig_latent_case_run(&c, NULL);
+        fig_latent_case_check(&c, SOME);
+        fig_latent_case_close(&c);
     }
 }
 
@@ -231,9 +254,142 @@ static void groups_hold_at_most_64_vectors(void **state) {
     assert_int_equal(fig_latent_group_heads(72, 1), 24);
 }
 
+/* ---- Families */
+
+static fig_latent_attention_params wide_params(void) {
+    return (fig_latent_attention_params){.q = (const void *)(uintptr_t)1024,
+                                         .k_cache = (const void *)(uintptr_t)2048,
+                                         .out = (void *)(uintptr_t)4096,
+                                         .q_strides = {16 * 576, 576},
+                                         .out_strides = {16 * 512, 512},
+                                         .k_cache_strides = {64 * 576, 576},
+                                         .k_pages = 9,
+                                         .split = {.row_limit = 4,
+                                                   .groups = 1,
+                                                   .tile_tokens = FIG_LATENT_TILE_TOKENS,
+                                                   .workers = 132,
+                                                   .row_tokens = 1},
+                                         .q_heads = 16,
+                                         .page_size = 64,
+                                         .dtype = FIG_BF16,
+                                         .kv_dtype = FIG_BF16};
+}
+
+static fig_family_choice choose(const fig_latent_attention_params *params, int32_t capability) {
+    const fig_traits traits = {.size = sizeof traits,
+                               .compute_capability = capability,
+                               .sm_count = 132,
+                               .shared_bytes = 227 * 1024};
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_LATENT_ATTENTION, params, &traits, &choice);
+    return choice;
+}
+
+static void expect_refusal(const fig_latent_attention_params *params, const char *refusal) {
+    const fig_family_choice choice = choose(params, 90);
+    assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_PLAIN);
+    assert_string_equal(choice.refusals[FIG_FAMILY_LATENT_ATTENTION_WIDE], refusal);
+}
+
+static void warpgroups_serve_caches_of_q_s_dtype_on_hopper(void **state) {
+    (void)state;
+    fig_latent_attention_params params = wide_params();
+    for (int32_t i = 0; i < 2; i++) {
+        static const int32_t kinds[] = {FIG_BF16, FIG_F16};
+        static const char *const entries[] = {"fig_kernel_latent_attention_wide_bf16",
+                                              "fig_kernel_latent_attention_wide_f16"};
+        params.dtype = params.kv_dtype = kinds[i];
+        const fig_family_choice choice = choose(&params, 90);
+        assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_WIDE);
+        assert_string_equal(choice.entry, entries[i]);
+        assert_int_equal(choice.shape.grid[0], 132);
+        assert_int_equal(choice.shape.block[0], 384);
+        assert_int_equal(choice.shape.shared_bytes, FIG_LATENT_WIDE_BYTES);
+    }
+    assert_int_equal(choose(&params, 80).family, FIG_FAMILY_LATENT_ATTENTION_PLAIN);
+    assert_int_equal(choose(&params, 100).family, FIG_FAMILY_LATENT_ATTENTION_PLAIN);
+    /* Before anything is bound, addresses, strides and pages are 0. */
+    params.q = params.k_cache = params.out = NULL;
+    params.q_strides = params.out_strides = (fig_row_strides){0};
+    params.k_cache_strides = (fig_token_strides){0};
+    params.k_pages = 0;
+    assert_int_equal(choose(&params, 90).family, FIG_FAMILY_LATENT_ATTENTION_WIDE);
+}
+
+static void warpgroups_leave_other_kinds_of_rows_to_plain_cores(void **state) {
+    (void)state;
+    fig_latent_attention_params params = wide_params();
+    params.dtype = params.kv_dtype = FIG_F32;
+    expect_refusal(&params, "f16 or bf16");
+    params = wide_params();
+    params.kv_dtype = FIG_E4M3;
+    expect_refusal(&params, "a cache of q's dtype");
+    params = wide_params();
+    params.flags = FIG_ATTENTION_DENSE;
+    expect_refusal(&params, "a page table");
+    params = wide_params();
+    params.page_size = 24;
+    expect_refusal(&params, "pages of a multiple of 16 tokens");
+    params = wide_params();
+    params.q_heads = 72;
+    expect_refusal(&params, "at most 64 vectors of a group");
+    params = wide_params();
+    params.split.workers = 133;
+    expect_refusal(&params, "at most one worker per SM");
+}
+
+static void warpgroups_need_whole_tiles_and_aligned_vectors(void **state) {
+    (void)state;
+    static const char split[] = "a split that is not fixed, with tiles of 64 tokens";
+    static const char places[] = "vectors and tokens that begin at multiples of 16 bytes";
+    fig_latent_attention_params params = wide_params();
+    params.split.fixed = 1;
+    expect_refusal(&params, split);
+    params = wide_params();
+    params.split.tile_tokens = 128;
+    expect_refusal(&params, split);
+    for (int32_t i = 0; i < 9; i++) {
+        params = wide_params();
+        int64_t *const strides[] = {&params.q_strides.row,         &params.q_strides.head,
+                                    &params.out_strides.row,       &params.out_strides.head,
+                                    &params.k_cache_strides.token, &params.k_cache_strides.page};
+        if (i < 6) *strides[i] += 4;
+        if (i == 6) params.q = (const void *)(uintptr_t)1032;
+        if (i == 7) params.k_cache = (const void *)(uintptr_t)2056;
+        if (i == 8) params.out = (void *)(uintptr_t)4104;
+        expect_refusal(&params, places);
+    }
+}
+
+/* A box lies in one page, and boxes make up a tile. */
+static void boxes_of_the_cache_fit_pages_and_tiles(void **state) {
+    (void)state;
+    static const int32_t pages[] = {16, 32, 48, 64, 80, 96, 128, 192};
+    static const int32_t boxes[] = {16, 32, 16, 64, 16, 32, 64, 64};
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        fig_latent_attention_params params = wide_params();
+        fig_tensor_map_recipe recipe = {0};
+        params.page_size = pages[i];
+        params.k_cache_strides = (fig_token_strides){pages[i] * 584 + 8, 584};
+        assert_int_equal(choose(&params, 90).family, FIG_FAMILY_LATENT_ATTENTION_WIDE);
+        fig_latent_attention_wide_map(&params, 0, &recipe);
+        assert_int_equal(recipe.address, 2048);
+        assert_int_equal(recipe.rank, 3);
+        assert_int_equal(recipe.dims[0], FIG_LATENT_KEY_DIM);
+        assert_int_equal(recipe.dims[1], pages[i]);
+        assert_int_equal(recipe.dims[2], 9);
+        assert_int_equal(recipe.strides_bytes[1], 2 * 584);
+        assert_int_equal(recipe.strides_bytes[2], 2 * (pages[i] * 584 + 8));
+        assert_int_equal(recipe.box[0] * 2, recipe.swizzle_bytes);
+        assert_int_equal(recipe.box[1], boxes[i]);
+        assert_int_equal(recipe.box[2], 1);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_attention_over_latents_is_float64_s),
+        cmocka_unit_test(what_warpgroups_serve_is_float64_s),
         cmocka_unit_test(every_number_of_heads_tokens_and_pages_agrees),
         cmocka_unit_test(a_row_of_forty_thousand_tokens_agrees),
         cmocka_unit_test(the_order_of_blocks_changes_no_bit),
@@ -242,6 +398,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(no_rows_over_a_stale_plan_do_nothing),
         cmocka_unit_test(without_lse_out_is_the_same),
         cmocka_unit_test(groups_hold_at_most_64_vectors),
+        cmocka_unit_test(warpgroups_serve_caches_of_q_s_dtype_on_hopper),
+        cmocka_unit_test(warpgroups_leave_other_kinds_of_rows_to_plain_cores),
+        cmocka_unit_test(warpgroups_need_whole_tiles_and_aligned_vectors),
+        cmocka_unit_test(boxes_of_the_cache_fit_pages_and_tiles),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

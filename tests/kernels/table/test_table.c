@@ -316,9 +316,10 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
 /* Checks the kinds of fields that have the same name in every row. Fields that lowering leaves 0
  * are reserved, or the engine fills them in. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
-    static const char *const names[][11] = {
+    static const char *const names[][15] = {
         [FIG_FIELD_ZERO] = {"reserved", "rows.reserved", "tells", "pieces", "blocks", "is_on",
-                            "reserved[0]", "reserved[1]", "turn"},
+                            "reserved[0]", "reserved[1]", "reserved[2]", "reserved[3]",
+                            "reserved[4]", "reserved[5]", "reserved[6]", "turn"},
         [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "packed_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
         [FIG_FIELD_MULTIPLE] = {"rows.multiple"},

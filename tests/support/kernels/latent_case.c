@@ -58,6 +58,29 @@ fig_latent_form fig_latent_form_draw(fig_random *random, uint64_t seed) {
     return form;
 }
 
+fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
+    static const int32_t page_sizes[] = {16, 32, 48, 64, 192}, tokens[] = {1, 1, 2, 3, 4, 8};
+    static const int32_t heads[] = {8, 16, 24, 32, 40, 64, 128};
+    fig_latent_form form = {.seed = seed,
+                            .dtype = draw(random, 0, 1) ? FIG_BF16 : FIG_F16,
+                            .q_heads = heads[draw(random, 0, 6)],
+                            .page_size = page_sizes[draw(random, 0, 4)],
+                            .tile_tokens = FIG_LATENT_TILE_TOKENS,
+                            .workers = draw(random, 1, 40),
+                            .row_limit = draw(random, 1, 6),
+                            .row_tokens = tokens[draw(random, 0, 5)],
+                            .sinks = draw(random, 0, 2) == 0,
+                            .length_limit = draw(random, 0, 2) ? 200 : 900,
+                            .outside = draw(random, 0, 3) == 0 ? 3 : 0,
+                            .is_aligned = 1,
+                            .counted = draw(random, 0, 2) == 0};
+    form.kv_dtype = form.dtype;
+    if (draw(random, 0, 2) == 0) form.window = draw(random, 1, 200);
+    form.rows = draw(random, 1, form.row_limit);
+    draw_lengths(&form, random);
+    return form;
+}
+
 fig_plan_queries fig_latent_form_queries(const fig_latent_form *form, int32_t row) {
     fig_plan_queries queries = {row * form->row_tokens, form->row_tokens};
     if (!form->counted) return queries;
@@ -278,7 +301,7 @@ void fig_latent_case_open(fig_latent_case *c, const fig_latent_form *form, fig_r
     *c = (fig_latent_case){.form = *form, .random = random};
     fig_latent_attention_params *p = &c->params;
     assert_true(form->rows <= form->row_limit && form->row_limit <= FIG_LATENT_CASE_ROWS);
-    c->unit = fig_reference_unit(&c->random, form->dtype);
+    c->unit = form->is_aligned ? 8 : fig_reference_unit(&c->random, form->dtype);
     p->q_heads = form->q_heads;
     p->dtype = form->dtype;
     p->kv_dtype = form->kv_dtype;

@@ -20,6 +20,7 @@ typedef struct fig_latent_form {
     int32_t row_tokens, window, fixed, sinks;
     int32_t length_limit; /* tokens of a dense page; a row of the table has this many */
     int32_t outside;      /* of 16 page numbers, this many lie outside the cache */
+    int32_t is_aligned;   /* 1: vectors and tokens begin at multiples of 16 bytes; 0: drawn */
     int32_t lengths[FIG_LATENT_CASE_ROWS];
     int32_t contents[FIG_LATENT_CASE_ROWS]; /* rows of one content have the same q and tokens */
     int32_t counted; /* 1: the program is packed, and a row has so many queries: */
@@ -39,6 +40,8 @@ typedef struct fig_latent_case {
 
 /* Draws a small form with any features. The form keeps the seed. */
 fig_latent_form fig_latent_form_draw(fig_random *random, uint64_t seed);
+/* Draws a form of up to 900 tokens that warpgroups serve. */
+fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed);
 /* The rows of q and out that belong to a row; those of all rows are the first of row `rows`. */
 fig_plan_queries fig_latent_form_queries(const fig_latent_form *form, int32_t row);
 

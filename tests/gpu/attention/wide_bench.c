@@ -1,7 +1,8 @@
 /* wide_bench.c: times attention over chunks of prompts, in a chain of launches with cold caches.
  *
- *     build/release/tests/gpu/wide_bench [SECONDS]       default 180; no cell begins after them
+ *     build/release/tests/gpu/attention/wide_bench [SECONDS]      default 180
  *
+ * No cell begins after these seconds.
  * Prints CSV. For each cell, it gives the microseconds of a launch in a chain of launches with
  * programmatic edges, and the TFLOP/s of the pairs of query and token that attention computes. The
  * cache is cold: a graph's launches use several copies of the pages in turn, which are more than

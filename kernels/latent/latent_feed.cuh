@@ -1,0 +1,283 @@
+/* latent_feed.cuh: loads tiles of a latent cache through the bulk copy engine, and describes pieces
+ * and merges for the warpgroups that multiply.
+ *
+ * One warp walks along the worker's stretch. It waits only for free chunks, so the first tiles of
+ * the next piece arrive while the last ones of this piece are multiplied. At the end it describes
+ * the worker's part of a merge, since only then the divisions that this takes delay nothing. A box
+ * is placed outside the cache's map, and so reads as zeros, if no query of the piece sees its
+ * tokens. Workers are in order: block n is worker n.
+ *
+ * Invariant: if the launch allows early reads, tokens that the step appends are read only after the
+ * wait for the previous launch. */
+#ifndef FIG_KERNELS_LATENT_FEED_CUH
+#define FIG_KERNELS_LATENT_FEED_CUH
+
+#include "kernels/latent/latent_ring.cuh"
+#include "kernels/strips/kv_piece.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Returns the launch as one of attention, for the code that walks along a split. */
+static __device__ __forceinline__ fig_attention_params
+fig_latent_feed_walk(const fig_latent_attention_params &p) {
+    fig_attention_params of = fig_latent_attention_pieces(&p);
+    of.page_table = p.page_table;
+    of.table_stride = p.table_stride;
+    of.page_size = p.page_size;
+    of.k_pages = p.k_pages;
+    of.flags = p.flags | FIG_ATTENTION_IN_ORDER;
+    return of;
+}
+
+/* Returns 1 if the launch may read the plan, and older tokens, before the wait. */
+static __device__ __forceinline__ int32_t
+fig_latent_feed_is_early(const fig_latent_attention_params &p) {
+    return (p.flags & FIG_ATTENTION_EARLY) != 0;
+}
+
+/* The loading warp's place in the work. */
+typedef struct fig_latent_feed_way {
+    int32_t tile;       /* tiles sent so far */
+    int32_t note;       /* notes written so far */
+    int32_t has_waited; /* 1: the wait for the previous launch is over */
+    int32_t box, boxes; /* tokens of a box, boxes of a tile */
+    uint64_t policy;
+} fig_latent_feed_way;
+
+/* ---- Tiles */
+
+/* Returns the policy for tokens. If another group of heads reads them too, they stay in L2 as long
+ * as other data. */
+static __device__ __forceinline__ uint64_t fig_latent_feed_policy(int32_t groups) {
+    uint64_t policy;
+    if (groups == 1) return fig_feed_once();
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
+/* Returns the place of the lane's box of the tile at `token`. Page -1 reads as zeros. */
+static __device__ __forceinline__ fig_feed_place
+fig_latent_feed_place(const fig_attention_params &of, const fig_feed_piece &piece,
+                      const fig_latent_feed_way &way, int32_t token) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, at = token + lane * way.box;
+    fig_feed_place place = {-1, 0};
+    if (lane >= way.boxes || at >= piece.tokens.end || at + way.box <= piece.tokens.first)
+        return place;
+    /* A box begins at or before its first seen token, and never in an earlier page. */
+    place = fig_feed_place_of(piece, max(at, piece.tokens.first));
+    place.token &= -way.box;
+    if (place.page < 0 || place.page >= of.k_pages) place.page = 0;
+    return place;
+}
+
+static __device__ __forceinline__ void
+fig_latent_feed_send(const fig_latent_attention_params &p, uint32_t to, int32_t column,
+                     const fig_feed_place &place, const uint64_t *barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+                 "l"(&p.k_map), "r"(column), "r"(place.token), "r"(place.page),
+                 "r"(fig_fragment_shared(barrier)), "l"(policy)
+                 : "memory");
+}
+
+/* Sends a tile, chunk by chunk as they become free. `place` is that of the lane's box. */
+static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_attention_params &p,
+                                                            const fig_latent_ring &ring,
+                                                            const fig_feed_place &place,
+                                                            fig_latent_feed_way *way) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t stage = way->tile % FIG_LATENT_WIDE_STAGES;
+    const uint32_t phase = (uint32_t)(way->tile / FIG_LATENT_WIDE_STAGES & 1) ^ 1;
+#pragma unroll 1
+    for (int32_t i = 0; i < FIG_LATENT_WIDE_CHUNKS; i++) {
+        const int32_t chunk = fig_latent_ring_turn(stage, i);
+        const uint64_t *full = &ring.state->full[stage][chunk];
+        fig_latent_ring_wait(&ring.state->empty[stage][chunk], phase);
+        if (lane == 0)
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
+                             fig_fragment_shared(full)),
+                         "r"((uint32_t)FIG_LATENT_WIDE_CHUNK_BYTES)
+                         : "memory");
+        __syncwarp();
+        if (lane < way->boxes)
+            fig_latent_feed_send(p,
+                                 fig_latent_ring_chunk(ring, stage, chunk) +
+                                     (uint32_t)(lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
+                                 chunk * FIG_LATENT_WIDE_COLUMN, place, full, way->policy);
+    }
+    __syncwarp();
+    way->tile++;
+}
+
+/* ---- Notes */
+
+static __device__ __forceinline__ void fig_latent_feed_say(const fig_latent_ring &ring,
+                                                           const fig_latent_ring_note &note,
+                                                           fig_latent_feed_way *way) {
+    const int32_t at = way->note++ % FIG_LATENT_RING_NOTES;
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) {
+        int4 *to = (int4 *)&ring.state->notes[at];
+#pragma unroll
+        for (int32_t i = 0; i < (int32_t)(sizeof note / sizeof *to); i++)
+            to[i] = ((const int4 *)&note)[i];
+        fig_ring_arrive(fig_fragment_shared(&ring.state->noted[at]));
+    }
+    __syncwarp();
+}
+
+static __device__ __forceinline__ fig_latent_ring_note
+fig_latent_feed_note(const fig_attention_params &of, const fig_feed_piece &piece, int32_t token) {
+    fig_latent_ring_note note;
+    note.tiles = piece.tiles;
+    note.row = piece.start.row;
+    note.group = piece.start.group;
+    note.token = token;
+    note.first = piece.tokens.first;
+    note.end = piece.tokens.end;
+    note.length = piece.length;
+    note.partial = fig_feed_partial(of, piece);
+    note.all_first = piece.seen_by_all.first;
+    note.all_end = piece.seen_by_all.end;
+    note.unused[0] = note.unused[1] = 0;
+    return note;
+}
+
+/* ---- Merges */
+
+/* Returns the number of blocks that share the merge of a segment: those of its last pieces. The
+ * owner of the first piece takes part only if its stretch begins with that piece; otherwise it
+ * takes part in the merge of an earlier segment. */
+static __device__ __forceinline__ int32_t fig_latent_feed_parts(const fig_attention_params &of,
+                                                                uint32_t flags,
+                                                                const fig_split_piece &piece,
+                                                                int32_t begins) {
+    const int32_t pieces = piece.last - piece.first; /* without the first piece */
+    const int32_t vectors = of.q_heads / of.kv_heads * of.split.row_tokens;
+    const int32_t limit =
+        flags & FIG_ATTENTION_IN_ORDER ? (int32_t)FIG_MERGES_PARTS : (int32_t)FIG_LATENT_WIDE_PARTS;
+    if (flags & FIG_ATTENTION_APART) return 1;
+    return fig_size_min(fig_size_min(limit, vectors), begins ? pieces + 1 : pieces);
+}
+
+/* Describes the part that the worker takes in the merge of the segment to which the piece at
+ * `start` belongs. Returns a merge of 0 parts if it takes none. */
+static __device__ __forceinline__ fig_latent_ring_merge
+fig_latent_feed_merge(const fig_attention_params &of, uint32_t flags, const fig_feed_plan &plan,
+                      const fig_split_start &start) {
+    fig_latent_ring_merge merge = {0};
+    const fig_split_line line = fig_feed_line(of, plan);
+    const fig_feed_row row = fig_feed_row_of(plan, start.row);
+    const int32_t row_tiles = row.next_prefix - row.prefix;
+    fig_split_piece piece =
+        fig_split_piece_of_worker(&of.split, &line, plan.worker, row.prefix, row_tiles, &start);
+    if (piece.tile == 0 && piece.tile_end == row_tiles) return merge;
+    const int32_t segment = row.prefix * of.split.groups + start.group * row_tiles;
+    int32_t begins = fig_split_begin(&line, piece.first) == segment;
+    if (fig_feed_is_by_units(of)) {
+        const int32_t ends = fig_feed_ends(of, piece.row, piece.group);
+        piece.first = ends & (FIG_WORKER_LIMIT - 1);
+        piece.last = ends >> FIG_FEED_WORKER_BITS & (FIG_WORKER_LIMIT - 1);
+        begins = ends >> 2 * FIG_FEED_WORKER_BITS;
+    }
+    merge.part = flags & FIG_ATTENTION_APART ? 0 : piece.last - piece.number;
+    merge.parts = fig_latent_feed_parts(of, flags, piece, begins);
+    if (merge.part >= merge.parts) merge.parts = 0;
+    merge.row = piece.row;
+    merge.group = piece.group;
+    merge.first = piece.first;
+    merge.last = piece.last;
+    merge.partial = fig_split_partial(&of.split, &piece, piece.first);
+    return merge;
+}
+
+/* Writes the worker's merges. `first` and `last` are the starts of its first and its last piece;
+ * equal places: it has one piece. */
+static __device__ __forceinline__ void
+fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const fig_latent_ring &ring,
+                       const fig_feed_plan &plan, const fig_split_start &last) {
+    const fig_split_start first = plan.start;
+    const int32_t is_one = first.row == last.row && first.group == last.group;
+    fig_latent_ring_merge merges[FIG_LATENT_RING_MERGES] = {{0}, {0}};
+    if (first.count > 0) merges[0] = fig_latent_feed_merge(of, flags, plan, first);
+    if (flags & FIG_ATTENTION_APART && !is_one)
+        merges[1] = fig_latent_feed_merge(of, flags, plan, last);
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) {
+        ring.state->merges[0] = merges[0];
+        ring.state->merges[1] = merges[1];
+    }
+    __syncwarp();
+}
+
+/* ---- A worker */
+
+/* Loads one piece. */
+static __device__ __forceinline__ void
+fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_params &of,
+                      const fig_latent_ring &ring, const fig_feed_plan &plan,
+                      const fig_feed_piece &piece, fig_latent_feed_way *way) {
+    const int32_t tile = FIG_LATENT_WIDE_TILE, fresh = piece.length - p.split.row_tokens;
+    int32_t token = piece.start.tile * tile;
+    if (p.split.window > 0) token += fig_feed_origin(of, piece.length - plan.advanced);
+    fig_latent_feed_say(ring, fig_latent_feed_note(of, piece, token), way);
+    fig_feed_place place = fig_latent_feed_place(of, piece, *way, token);
+#pragma unroll 1
+    for (int32_t i = 0; i < piece.tiles; i++, token += tile) {
+        const fig_feed_place next = fig_latent_feed_place(of, piece, *way, token + tile);
+        if (token + tile > fresh) fig_feed_wait(&way->has_waited);
+        fig_latent_feed_tile(p, ring, place, way);
+        place = next;
+    }
+}
+
+/* Loads all tiles of the worker. One warp calls this function. */
+static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attention_params &p,
+                                                       const fig_latent_ring &ring) {
+    const fig_attention_params of = fig_latent_feed_walk(p);
+    fig_latent_feed_way way = {0};
+    way.box = fig_latent_wide_box(p.page_size);
+    way.boxes = FIG_LATENT_WIDE_TILE / way.box;
+    way.policy = fig_latent_feed_policy(p.split.groups);
+    if (!fig_latent_feed_is_early(p)) fig_feed_wait(&way.has_waited);
+    const fig_feed_plan plan = fig_feed_read_plan(of);
+    fig_split_start start = plan.start, last = start;
+#pragma unroll 1
+    while (start.count > 0) {
+        const fig_feed_piece piece = fig_feed_piece_of(of, plan, start);
+        last = start;
+        fig_latent_feed_piece(p, of, ring, plan, piece, &way);
+        fig_feed_pass(of, plan, piece, &start);
+    }
+    fig_feed_wait(&way.has_waited);
+    fig_latent_feed_merges(of, p.flags, ring, plan, last);
+    const fig_latent_ring_note end = {0};
+    fig_latent_feed_say(ring, end, &way);
+}
+
+/* Writes the output of those rows of length 0 that belong to the worker: zeros and an LSE of -inf,
+ * with or without sinks. Such rows are not on the line, so the row number decides which worker
+ * writes them. One warp calls this function. */
+static __device__ __forceinline__ void
+fig_latent_feed_idle_rows(const fig_latent_attention_params &p) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    fig_block_wait();
+    const int32_t *lengths = (const int32_t *)(p.plan + p.lengths_offset);
+    const int32_t rows = ((const fig_plan_head *)p.plan)->rows;
+#pragma unroll 1
+    for (int32_t row = (int32_t)blockIdx.x; row < rows; row += p.split.workers) {
+        if (lengths[row] > 0) continue;
+        const fig_plan_queries queries =
+            fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, row);
+#pragma unroll 1
+        for (int32_t n = 0; n < queries.count * p.q_heads; n++) {
+            const int64_t at = (int64_t)queries.first + n / p.q_heads;
+            const int32_t head = n % p.q_heads;
+            uint16_t *out = (uint16_t *)p.out + at * p.out_strides.row + head * p.out_strides.head;
+            for (int32_t dim = lane; dim < FIG_LATENT_DIM; dim += FIG_BLOCK_WARP)
+                out[dim] = 0;
+            if (lane == 0 && p.lse != NULL) p.lse[at * p.lse_stride + head] = -INFINITY;
+        }
+    }
+}
+
+#endif
+#endif
