@@ -153,7 +153,7 @@ def appended(cache, was, latent, counts, places=None, weight=None, **angles):
 def turned(q, counts, places=None, **angles):
     """Returns q as latent_decode rotates it, in q's dtype."""
     at = [max(seen - 1, 0) for _, _, seen in each_query(counts)] if places is None else places
-    ends = cases.rope(numpy(q[..., 512:]), at, **angles)
+    ends = cases.rope(numpy(q[..., 512:]), numpy(at) if torch.is_tensor(at) else at, **angles)
     return torch.cat((q[..., :512], torch.from_numpy(ends).to(q)), -1)
 
 

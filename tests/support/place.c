@@ -73,6 +73,11 @@ const char *fig_place_name(void) {
     return is_plain() ? "cuda.plain" : "cuda.hopper";
 }
 
+double fig_place_weight_error(fig_dtype dtype, fig_dtype kv_dtype) {
+    if (kv_dtype != dtype || strcmp(fig_place_name(), "cuda.hopper") != 0) return 0;
+    return dtype == FIG_BF16 ? 0x1p-8 : dtype == FIG_F16 ? 0x1p-11 : 0;
+}
+
 /* Static, since it must outlive the engines that were opened with it. */
 static const fig_test_options plain_kernels = {.size = sizeof plain_kernels, .plain_kernels = 1};
 

@@ -32,6 +32,9 @@ void fig_place_host_program(const char *why);
  * no memory of a real GPU. Pairs may be nested. */
 void fig_place_hold_host(void);
 void fig_place_release_host(void);
+/* Returns the greatest relative error of a weight of attention that warpgroups multiply by V: they
+ * round weights to the dtype of q if the cache has that dtype and 16 bits. 0 on other devices. */
+double fig_place_weight_error(fig_dtype dtype, fig_dtype kv_dtype);
 /* Returns the machine to lower for: NULL for the host, or a machine like the GPU. */
 const fig_traits *fig_place_traits(void);
 
