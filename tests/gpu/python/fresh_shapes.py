@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 SHAPES = {  # q heads, kv heads, head_dim
     "gemma-2-9b and gemma-3-12b": (16, 8, 256),
     "gemma-2-2b and gemma-3-4b": (8, 4, 256),
@@ -48,7 +48,7 @@ def expect(numbers, rows, seen):
     out, as float64."""
     import numpy as np
 
-    sys.path.insert(0, os.path.join(HERE, "../jax"))
+    sys.path.insert(0, os.path.join(HERE, "../../jax"))
     import cases
 
     q, k, v, table, lengths, out = seen

@@ -28,7 +28,7 @@ import time
 from types import SimpleNamespace
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
+sys.path.insert(0, os.path.join(HERE, "../../../tools/jax"))
 
 import figraph.jax as fj
 import jax

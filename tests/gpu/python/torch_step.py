@@ -14,7 +14,7 @@ import sys
 import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../python"))
+sys.path.insert(0, os.path.join(HERE, "../../python"))
 sys.argv[1:] = ["cuda"]
 import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402

@@ -16,7 +16,7 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../jax"))
+sys.path.insert(0, os.path.join(HERE, "../../jax"))
 LAYERS, ROWS, TOKENS = 4, 3, 64
 LEAST = "--xla_gpu_graph_min_graph_size="
 WAYS = {  # name: (flags, how XLA launches, reason)

@@ -17,7 +17,7 @@ import types
 
 import torch
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "tools"))
 import binding  # noqa: E402
 
@@ -239,7 +239,7 @@ def check_bind_is_refused_until_the_graph_is_gone(fig, decoder, graph):
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "../../build/libfigraph.so")
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "../../../build/libfigraph.so")
     torch.manual_seed(1)
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     # torch and the engine share it, so that their work is in one order

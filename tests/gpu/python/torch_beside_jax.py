@@ -13,7 +13,7 @@ import resource
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../tools/jax"))
+sys.path.insert(0, os.path.join(HERE, "../../../tools/jax"))
 
 import jax
 import jax.numpy as jnp
