@@ -374,7 +374,7 @@ static void check_vector(const fig_latent_case *c, int32_t row, int32_t query, i
     for (int32_t i = 0; i < FIG_LATENT_DIM; i++) {
         const double got = truth_load(p->out, dtype, fig_latent_case_out(c, row, query, head) + i);
         const double m = want.magnitude[i], error = fabs(got - want.out[i]);
-        const double rounded = fig_place_weight_error(dtype, f->kv_dtype);
+        const double rounded = fig_place_weight_error(dtype, (fig_dtype)f->kv_dtype);
         double tolerance = dtype == FIG_F32 ? 2e-5 * m : truth_ulp(dtype, m) + rounded * m;
         if (f->lengths[row] == 0) tolerance = 0;
         fig_worst_note("latent_attention", dtype, error, tolerance);
