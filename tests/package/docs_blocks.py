@@ -6,7 +6,8 @@
 The blocks run in order, the tutorial's first, in one folder that at first holds build/, include/
 and a config.json. The language of a block decides how it runs:
 
-    sh        run by sh -e; after the comment <!-- on a GPU -->, only if FIG_DEVICE is cuda
+    sh        run by sh -e; after the comment <!-- on a GPU -->, only if FIG_DEVICE is cuda; after
+              <!-- on a CPU or two GPUs -->, not if there is one GPU
     console   each line after "$ " is run, and its output must equal the lines that follow it
     c         with a main: compiled as its page shows, linked and run; without a main: compiled
               after the includes and macros of the page's or the tutorial's program
@@ -18,6 +19,7 @@ make targets that the page names.
 Invariant: the last line is "N passed, N failed".
 """
 
+import glob
 import os
 import re
 import shutil
@@ -224,6 +226,14 @@ def serving_loop_is_guarded(runner):
     runner.count("serve.c without its file", None if code and "tutorial.fig" in said else said)
 
 
+def runs_here(comment):
+    """Tells whether a block with this comment runs on this machine."""
+    if comment not in ("on a GPU", "on a CPU or two GPUs"):
+        return True
+    on_gpu = os.environ.get("FIG_DEVICE") == "cuda"
+    return on_gpu if comment == "on a GPU" else not on_gpu or len(glob.glob("/dev/nvidia[0-9]")) > 1
+
+
 def main():
     build, *pages = sys.argv[1:]
     pages = pages or ["README.md"] + sorted(
@@ -233,7 +243,6 @@ def main():
     # The tutorial's blocks run first, since other pages use the program and the file that they
     # make.
     pages.sort(key=lambda page: page != "docs/tutorial.md")
-    on_gpu = os.environ.get("FIG_DEVICE") == "cuda"
     folder = tempfile.mkdtemp()
     try:
         runner = Runner(build, folder)
@@ -242,7 +251,7 @@ def main():
             for language, comment, block in blocks(text):
                 if language not in LANGUAGES:
                     runner.count(page, f"a block of {language}, which nothing runs")
-                elif comment != "on a GPU" or on_gpu:
+                elif runs_here(comment):
                     getattr(runner, language, lambda *_: None)(block, page)
             faults = list(names(page, text))
             runner.count(f"{page}: names", "; ".join(faults))
