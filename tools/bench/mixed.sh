@@ -49,7 +49,8 @@ done
 "$figraph" capture --preset llama-3.1-8b --layers 8 --batch-limit 129 --kv-limit 16384 \
     --row-tokens 4096 --query-limit 4224 -o "$scratch/mixed.fig" > /dev/null
 timed() { # ROWS KV
-    "$figraph" bench replay "$scratch/mixed.fig" --rows "$1" --kv "$2" --steps 300 --json > "$scratch/json" \
+    "$figraph" bench replay "$scratch/mixed.fig" --rows "$1" --kv "$2" --steps 300 --json \
+        > "$scratch/json" \
         2> "$scratch/log" || { echo "FAILED  $2"; cat "$scratch/log"; failed=1; return; }
     python3 - "$2" "$scratch/json" << 'END_OF_PYTHON'
 import json, sys
