@@ -2,10 +2,10 @@
  * and merges for the warpgroups that multiply.
  *
  * One warp walks along the worker's stretch. It waits only for free chunks, so the first tiles of
- * the next piece arrive while the last ones of this piece are multiplied. At the end it describes
- * the worker's part of a merge, since only then the divisions that this takes delay nothing. A box
- * is placed outside the cache's map, and so reads as zeros, if no query of the piece sees its
- * tokens. Workers are in order: block n is worker n.
+ * the next piece arrive while the last ones of this piece are multiplied. It describes the worker's
+ * part of a merge at the end, when the divisions for it delay nothing. A box is placed outside the
+ * cache's map, and so reads as zeros, if no query of the piece sees its tokens. Workers are in
+ * order: block n is worker n.
  *
  * Invariant: if the launch allows early reads, tokens that the step appends are read only after the
  * wait for the previous launch. */

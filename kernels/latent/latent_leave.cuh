@@ -1,8 +1,8 @@
 /* latent_leave.cuh: writes the results of pieces over a latent cache, and merges those of cut
  * segments.
  *
- * A thread of a warpgroup has two vectors, 8 apart, and of each 16 packs of four sums: dimensions
- * d, d + 1, d + 8 and d + 9. Packs lie in a partial in the order
+ * A thread of a warpgroup has two vectors, 8 apart. Of each vector it has 16 packs of four sums,
+ * those of dimensions d, d + 1, d + 8 and d + 9. Packs lie in a partial in the order
  *
  *     [half of V][16 dimensions][quarter of 8 dimensions]
  *
@@ -162,8 +162,8 @@ typedef struct fig_latent_leave_loaded {
     uint2 sums[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
 } fig_latent_leave_loaded;
 
-/* Ends the launch with an error if it waits in vain, by a store to no address. If a trap could end
- * it here, the assembler would give the products too few registers. */
+/* If it waits in vain, ends the launch with an error by a store to address 0. With a trap instead,
+ * the assembler would give the products too few registers. */
 static __device__ __forceinline__ void fig_latent_leave_end_if(int32_t is_vain) {
     asm volatile("{ .reg .pred p; .reg .b64 none; mov.b64 none, 0; setp.ne.b32 p, %0, 0;\n"
                  "@p st.global.u32 [none], 0; }" ::"r"(is_vain)
@@ -231,7 +231,7 @@ static __device__ __forceinline__ void fig_latent_leave_add(fig_latent_leave_pac
     pack->joined.w = fmaf(values.w, weight, pack->joined.w);
 }
 
-/* Adds one vector's pieces of a trip and puts zeros in the place of its values. */
+/* Adds one vector's pieces of a trip, and writes zeros over its values. */
 static __device__ __forceinline__ void
 fig_latent_leave_add_trip(const fig_partials_segment &segment,
                           const uint4 (&values)[FIG_LATENT_LEAVE_TRIP],
@@ -257,8 +257,8 @@ fig_latent_leave_add_trip(const fig_partials_segment &segment,
     }
 }
 
-/* Merges every step-th piece of the segment, from piece `from` on, and puts zeros in the place of
- * what it has read, but for the sums. */
+/* Merges every step-th piece of the segment, from piece `from` on, and writes zeros over what it
+ * has read, except over the sums. */
 static __device__ __forceinline__ void
 fig_latent_leave_join(const fig_attention_params &of, const fig_partials_segment &segment,
                       const fig_latent_leave_abreast &vectors, int32_t pack, int32_t from,
@@ -293,7 +293,7 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }
 
-/* Merges a single vector: the two warpgroups take every second of its pieces each. */
+/* Merges a single vector. Each of the two warpgroups takes every second piece of it. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_lone(const fig_attention_params &of, const fig_partials_place &place,
@@ -315,7 +315,7 @@ fig_latent_leave_lone(const fig_attention_params &of, const fig_partials_place &
     fig_latent_leave_write<DTYPE>(of, place, number, pack, results[0]);
 }
 
-/* Merges the vectors of `range`. The two warpgroups take every second vector each. */
+/* Merges the vectors of `range`. Each of the two warpgroups takes every second vector. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_vectors(const fig_attention_params &of, const fig_partials_place &place,

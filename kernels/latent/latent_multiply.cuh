@@ -13,9 +13,9 @@
  * warpgroups take the same references in the order of the tiles. They add up the weights of their
  * own tiles, and exchange these sums at the end of a piece.
  *
- * Invariant: the same products are in flight on all ways to a place in the code, or the assembler
- * would wait after each of them. Tokens that no query of the piece sees are zeros when V is
- * multiplied. */
+ * Invariant: the same products are in flight on every path to a place in the code. Otherwise the
+ * assembler would add a wait after each product. Tokens that no query of the piece sees are zeros
+ * when V is multiplied. */
 #ifndef FIG_KERNELS_LATENT_MULTIPLY_CUH
 #define FIG_KERNELS_LATENT_MULTIPLY_CUH
 
@@ -44,9 +44,9 @@ typedef struct fig_latent_multiply_work {
     float greatest[2], weights[2];
     /* tokens [low, high) that each of the two vectors sees, counted from the piece's first one */
     int32_t low[2], high[2];
-    int32_t seen_first, seen_end; /* tokens that some vector sees; so are those that all see: */
-    int32_t all_first, all_end;
-    int32_t begin, end; /* tiles of the piece, counted over the worker's pieces */
+    int32_t seen_first, seen_end; /* tokens that some vector sees */
+    int32_t all_first, all_end;   /* tokens that all vectors see */
+    int32_t begin, end;           /* tiles of the piece, counted over the worker's pieces */
 } fig_latent_multiply_work;
 
 /* ---- The ring */
@@ -56,15 +56,17 @@ static __device__ __forceinline__ int32_t fig_latent_multiply_same(int32_t x) {
     return __shfl_sync(0xffffffffu, x, 0);
 }
 
-/* Keeps uses of the logits behind this place, which is behind the wait for their product. One
- * statement a register: as one for all of them, it made the assembler serialise the products. */
+/* Keeps uses of the logits behind this place, which is behind the wait for their product. There is
+ * one statement for each register, because a single statement for all of them made the assembler
+ * serialise the products. */
 static __device__ __forceinline__ void fig_latent_multiply_pin(fig_latent_multiply_work *work) {
 #pragma unroll
     for (int32_t i = 0; i < 32; i++)
         asm volatile("" : "+f"(work->logits[i])::"memory");
 }
 
-/* Releases the warpgroup's chunks of a tile and, if another one owns the tile, its last chunk. */
+/* Releases the warpgroup's chunks of a tile. If the other warpgroup owns the tile, also releases
+ * its last chunk. */
 static __device__ __forceinline__ void fig_latent_multiply_release(const fig_latent_ring &ring,
                                                                    int32_t group, int32_t tile,
                                                                    int32_t is_own) {
@@ -78,8 +80,8 @@ static __device__ __forceinline__ void fig_latent_multiply_release(const fig_lat
         fig_ring_arrive(fig_fragment_shared(&ring.state->empty[stage][FIG_LATENT_RING_LAST]));
 }
 
-/* Overwrites tokens of the warpgroup's half of V that no vector sees with zeros: their weights are
- * 0, but any bytes may lie there. All threads of the warpgroup call this function. */
+/* Writes zeros over those tokens of the warpgroup's half of V that no vector sees. Their weights
+ * are 0, but their bytes may be NaN. All threads of the warpgroup call this function. */
 static __device__ __forceinline__ void
 fig_latent_multiply_clear(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                           const fig_latent_multiply_work &work, int32_t tile) {
@@ -108,8 +110,8 @@ fig_latent_multiply_clear(const fig_latent_ring &ring, const fig_latent_multiply
 
 /* ---- Products */
 
-/* Issues the product q k^T of a tile, chunk by chunk as they arrive. RELEASES 1: the product of the
- * preceding tile, which the other warpgroup owns, with V is in flight. The tile is released as soon
+/* Issues the product q k^T of a tile, chunk by chunk as they arrive. RELEASES 1: the product with V
+ * of the preceding tile, which the other warpgroup owns, is in flight. The tile is released as soon
  * as that product is over. */
 template <int32_t DTYPE, int32_t RELEASES>
 static __device__ __forceinline__ void
@@ -333,7 +335,7 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
         for (int32_t i = 0; i < LOADS; i++)
             loaded[i] = *(const uint4 *)(q + i * SHARES * 8);
     }
-    /* A chunk takes two loads of a thread, which lie 64 bytes apart, and swizzled too. */
+    /* A chunk takes two loads of each thread. They lie 64 bytes apart, and are swizzled too. */
     const uint32_t to =
         fig_latent_ring_q(ring, 0) + (uint32_t)(vector * 128 + ((share ^ vector) & 7) * 16);
 #pragma unroll

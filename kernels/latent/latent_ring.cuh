@@ -7,8 +7,9 @@
  * RoPE until the owner of the tile has its logits, and from then on the weights for the other
  * warpgroup.
  *
- * Owns the layout and the barriers. Invariant: a chunk of V is released by the warpgroup whose V it
- * is, after the logits that need it; the last chunk by the warpgroup that does not own the tile. */
+ * Owns the layout and the barriers. Invariant: the warpgroup that a chunk of V belongs to releases
+ * it, after the logits that need it. The warpgroup that does not own the tile releases the last
+ * chunk. */
 #ifndef FIG_KERNELS_LATENT_RING_CUH
 #define FIG_KERNELS_LATENT_RING_CUH
 
@@ -32,7 +33,7 @@ enum {
 /* Named barriers. */
 enum { FIG_LATENT_RING_ALL = 1, FIG_LATENT_RING_OWN = 2 /* and 3, by the warpgroup */ };
 
-/* Describes a piece, or in the last note nothing but the end of the work. */
+/* Describes a piece. The last note only says that the work has ended. */
 typedef struct fig_latent_ring_note {
     int32_t tiles; /* 0: the end */
     int32_t row, group;
