@@ -4,7 +4,8 @@
 
 #include "ffi/invoke.h"
 
-/* The arrays of a call whose first dims count query tokens, and what says how many a row has. */
+/* The arrays of a call whose first dims count query tokens, and the arguments that say how many
+ * query tokens each row has. */
 typedef struct fig_invoke_heads {
     fig_array *q, *out, *lse;
     const fig_array *lengths;

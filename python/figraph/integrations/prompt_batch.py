@@ -98,8 +98,9 @@ class PromptBatch:
         return self._plans[key]
 
     def _place(self, page: int) -> tuple[Tensor, Tensor]:
-        """Returns the tokens as rows of one page each: the place in the page, from 1 on, or 0 for
-        none, and the number of the page. Layers share them."""
+        """Returns each token as a row with a length and a page. The page is the one that holds the
+        token's slot. The length is the slot's place in that page, counted from 1, or 0 if the
+        token has no slot. Layers share them."""
         if page not in self._places:
             slots = self._slots
             pages = slots.div(page, rounding_mode="floor")

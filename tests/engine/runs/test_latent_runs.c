@@ -1,5 +1,5 @@
-/* test_latent_runs.c: compares runs over latent caches with float64: paged and dense ones, of q's
- * dtype and of codes, with a plan of their own and under one that a separate call made.
+/* test_latent_runs.c: compares runs over latent caches with float64. The caches are paged or dense,
+ * and of q's dtype or of codes. The run makes its own plan, or a separate call makes it.
  *
  * A program appends and attends in one node, or attends over a cache that is filled. Invariant: the
  * first 512 values of q stay as they were, and the others are what attention read. */
@@ -166,7 +166,7 @@ static void close_run(latent_run *r) {
     fig_run_rig_close(&r->rig);
 }
 
-/* Draws rows, idle ones among them, and in a packed program query tokens that no row has. */
+/* Draws rows, some of them idle. A packed program may have more query tokens than its rows use. */
 static void draw(latent_run *r) {
     const latent_case *c = r->c;
     fig_random *random = &r->rig.random;

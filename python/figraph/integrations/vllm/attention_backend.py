@@ -1,11 +1,11 @@
 """attention_backend.py: the three classes of a vLLM attention backend, with attention by figraph.
 
-Each class is derived from the Triton backend's. It adds a path for rows of few queries, whose
-numbers only the GPU need know, and one for prompts and what vLLM mixes with them, whose numbers the
-host must know. Encoders and everything else that figraph does not support run in Triton's code,
-over the same packed pages, whose logical shape is [pages, kv_heads, tokens, 2 * head_size].
-Invariant: in a batch that figraph serves, the rows lie one behind the other, and idle rows come
-last.
+Each class is derived from the Triton backend's. It adds two paths. One is for rows with few
+queries; only the GPU needs to know how many. The other is for prompts and for batches that mix
+prompts with other rows; for these the host must know the numbers. Encoders and everything else that
+figraph does not support run in Triton's code, over the same packed pages, whose logical shape is
+[pages, kv_heads, tokens, 2 * head_size]. Invariant: in a batch that figraph serves, the rows lie
+one behind the other, and idle rows come last.
 """
 
 from __future__ import annotations
@@ -99,9 +99,10 @@ class FigraphMetadataBuilder(TritonAttentionMetadataBuilder):
 
     def _batch(self, made: TritonAttentionMetadata,
                batch: CommonAttentionMetadata) -> paged_decode.Batch:
-        """Returns the rows as figraph takes them. Only where each row has one query does the host
-        know the numbers: adaptive verification moves drafts from row to row on the GPU, and a graph
-        that was captured with equal numbers serves batches with different ones."""
+        """Returns the rows as figraph takes them. The host knows the numbers of queries only if
+        each row has one. Otherwise adaptive verification may have moved drafts from row to row
+        on the GPU, or a graph that was captured with equal numbers serves a batch with different
+        ones."""
         given: dict[str, Any] = {}
         if batch.max_query_len > 1:
             given = dict(row_tokens=batch.max_query_len, tokens=batch.num_actual_tokens,
