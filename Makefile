@@ -94,7 +94,7 @@ BESIDE = -Wl,--push-state,--no-as-needed $(OUT)/libfigraph_kernels.so -Wl,--pop-
 # The objects of the program figraph that tests use or test.
 SUPPORT := $(call objects,tests/support/*.c tests/support/*/*.c examples/*_*.c \
     $(addprefix tools/figraph/,terminal/*.c inspect/*.c \
-    $(addprefix step/,check*.c schedule.c session.c standard.c synthetic.c truth*.c) \
+    $(addprefix step/,check*.c schedule.c session.c standard*.c synthetic.c truth*.c) \
     bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c)) $(FEW_IMAGE)
 GRID := $(filter-out %/test_grid.o %/test_ledger.o,$(call objects,tests/grid/*.c))
 FUZZ := $(call objects,tests/fuzz/fuzz*.c)

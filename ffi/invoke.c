@@ -28,7 +28,7 @@ void fig_invoke_add(fig_invoke *invoke, fig_slot slot, const fig_array *array) {
     if (!fig_array_is_present(array)) return;
     invoke->recipe.device = array->device;
     invoke->recipe.ordinal = array->ordinal;
-    invoke->recipe.slots |= 1u << slot;
+    invoke->recipe.slots |= UINT64_C(1) << slot;
     invoke->arrays[slot] = array;
 }
 
@@ -131,6 +131,11 @@ fig_status fig_invoke_lend(fig_invoke *invoke, const fig_array *scratch) {
 fig_status fig_invoke_lend_plan(fig_invoke *invoke, const fig_array *plan) {
     if (!fig_array_is_present(plan)) return FIG_OK;
     FIG_TRY(fig_array_check_dense(plan));
+    /* The split of attention with a score may differ from that of the other calls under a plan. */
+    if (invoke->recipe.score != 0)
+        return fig_fail(FIG_INVALID,
+                        "plan is given beside a score: a call with a score that is not a soft cap "
+                        "or ALiBi makes its own plan");
     invoke->plan = plan->data;
     invoke->plan_bytes = fig_array_bytes(plan);
     return FIG_OK;

@@ -65,6 +65,8 @@ typedef struct fig_invoke_attention {
     double soft_cap, sm_scale;
     int64_t deterministic; /* not 0: a row's bits depend only on its own length */
     fig_invoke_queries queries;
+    int64_t score; /* the number of a known score; 0: none */
+    fig_array score_arrays[FIG_SCORE_ARRAY_LIMIT];
 } fig_invoke_attention;
 
 typedef struct fig_invoke_append {

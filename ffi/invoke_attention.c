@@ -7,6 +7,7 @@
 
 #include "ffi/invoke_attention.h"
 #include "ffi/invoke_cache.h"
+#include "ffi/invoke_score.h"
 #include "planner/spec.h"
 #include "planner/status.h"
 
@@ -86,6 +87,7 @@ fig_status fig_invoke_attention_describe(fig_invoke *invoke, fig_invoke_attentio
     FIG_TRY(fig_invoke_cache_take(invoke, &cache));
     FIG_TRY(fig_invoke_attention_take_per_head(invoke, FIG_SLOT_SINKS, &a->sinks));
     FIG_TRY(fig_invoke_attention_take_per_head(invoke, FIG_SLOT_ALIBI, &a->alibi));
+    FIG_TRY(fig_invoke_score_take(invoke, a));
     fig_invoke_add(invoke, FIG_SLOT_OUT, &a->out);
     fig_invoke_add(invoke, FIG_SLOT_LSE, &a->lse);
     return FIG_OK;

@@ -5,7 +5,9 @@
 #include "ffi/recipe.h"
 
 #include <inttypes.h>
+#include <string.h>
 
+#include "ffi/known_scores.h"
 #include "kernels/latent/latent.h"
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -16,6 +18,10 @@ typedef struct slots {
 
 /* The limit of heads times tokens in a batch, as in planner/spec.c. */
 static const int64_t head_token_limit = INT64_C(1) << 34;
+
+const char *const fig_recipe_score_arrays[FIG_SCORE_ARRAY_LIMIT] = {
+    "score_array0", "score_array1", "score_array2", "score_array3",
+    "score_array4", "score_array5", "score_array6", "score_array7"};
 
 int32_t fig_recipe_tokens(const fig_recipe *recipe) {
     return recipe->row_tokens > 1 ? recipe->row_tokens : 1;
@@ -84,11 +90,23 @@ static fig_spec spec_of(const fig_recipe *recipe) {
     return spec;
 }
 
+/* Returns the info of an array of a score. A score that is not known has no arrays. */
+static fig_tensor_info score_info_of(const fig_recipe *r, fig_slot slot) {
+    const uint32_t number = slot - FIG_SLOT_SCORE_ARRAY;
+    const fig_score *score;
+    if (fig_known_scores_find(r->score, &score) != FIG_OK) return (fig_tensor_info){0};
+    return (fig_tensor_info){.name = fig_recipe_score_arrays[number],
+                             .dtype = score->arrays[number].dtype,
+                             .dims = {r->score_counts[number]}};
+}
+
 static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
     const int32_t page = r->page_size != 0 ? r->page_size : r->kv_limit;
     const int64_t out_width = r->width != 0 ? r->width : r->q_heads;
     const int64_t in_width = r->kind == FIG_RECIPE_GATED ? 2 * r->width : r->width;
     const int64_t out_dim = fig_recipe_is_latent(r) ? FIG_LATENT_DIM : r->head_dim;
+    if (slot >= FIG_SLOT_SCORE_ARRAY && slot <= FIG_SLOT_SCORE_ARRAY_LAST)
+        return score_info_of(r, slot);
     switch (slot) {
     case FIG_SLOT_IN: return (fig_tensor_info){.name = "input", .dims = {-1, in_width}};
     case FIG_SLOT_RESIDUAL: return (fig_tensor_info){.name = "residual", .dims = {-1, r->width}};
@@ -141,6 +159,8 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
         return (fig_tensor_info){.name = "k_out", .dims = {-1, r->kv_heads, r->head_dim}};
     case FIG_SLOT_LSE:
         return (fig_tensor_info){.name = "lse", .dtype = FIG_F32, .dims = {-1, r->q_heads}};
+    case FIG_SLOT_SCORE_ARRAY:
+    case FIG_SLOT_SCORE_ARRAY_LAST:
     case FIG_SLOT_COUNT: break;
     }
     return (fig_tensor_info){0};
@@ -207,26 +227,30 @@ static void record_append(fig_program *program, const slots *t) {
                                        .v = t->of[FIG_SLOT_V], .cache = cache_of(t)));
 }
 
-static void record_attention(fig_program *program, const fig_recipe *recipe, const slots *t) {
-    fig_attention(program,
-                  FIG_OPTIONS(fig_attention_op, .q = t->of[FIG_SLOT_Q], .out = t->of[FIG_SLOT_OUT],
-                              .lse = t->of[FIG_SLOT_LSE], .sinks = t->of[FIG_SLOT_SINKS],
-                              .alibi = t->of[FIG_SLOT_ALIBI], .cache = cache_of(t),
-                              .window = recipe->window, .soft_cap = recipe->soft_cap,
-                              .sm_scale = recipe->sm_scale));
+static void record_attention(fig_program *program, const fig_recipe *recipe, const slots *t,
+                             const fig_score *score) {
+    fig_attention_op *op =
+        FIG_OPTIONS(fig_attention_op, .q = t->of[FIG_SLOT_Q], .out = t->of[FIG_SLOT_OUT],
+                    .lse = t->of[FIG_SLOT_LSE], .sinks = t->of[FIG_SLOT_SINKS],
+                    .alibi = t->of[FIG_SLOT_ALIBI], .cache = cache_of(t), .window = recipe->window,
+                    .soft_cap = recipe->soft_cap, .sm_scale = recipe->sm_scale, .score = score);
+    memcpy(op->score_arrays, t->of + FIG_SLOT_SCORE_ARRAY, sizeof op->score_arrays);
+    fig_attention(program, op);
 }
 
-static void record_decode(fig_program *program, const fig_recipe *recipe, const slots *t) {
+static void record_decode(fig_program *program, const fig_recipe *recipe, const slots *t,
+                          const fig_score *score) {
     const int is_plain = recipe->rope.rotary_dim == 0;
-    fig_decode_attention(
-        program,
+    fig_decode_attention_op *op =
         FIG_OPTIONS(fig_decode_attention_op, .q = t->of[FIG_SLOT_Q], .k = t->of[FIG_SLOT_K],
                     .v = t->of[FIG_SLOT_V], .out = t->of[FIG_SLOT_OUT], .lse = t->of[FIG_SLOT_LSE],
                     .positions = t->of[FIG_SLOT_POSITIONS], .cos_sin = t->of[FIG_SLOT_COS_SIN],
                     .sinks = t->of[FIG_SLOT_SINKS], .alibi = t->of[FIG_SLOT_ALIBI],
                     .rope = is_plain ? NULL : &recipe->rope, .plain = is_plain,
                     .cache = cache_of(t), .window = recipe->window, .soft_cap = recipe->soft_cap,
-                    .sm_scale = recipe->sm_scale));
+                    .sm_scale = recipe->sm_scale, .score = score);
+    memcpy(op->score_arrays, t->of + FIG_SLOT_SCORE_ARRAY, sizeof op->score_arrays);
+    fig_decode_attention(program, op);
 }
 
 static void record_norm(fig_program *program, const fig_recipe *recipe, const slots *t) {
@@ -261,7 +285,7 @@ static void record_latent_decode(fig_program *program, const fig_recipe *recipe,
                     .norm_epsilon = recipe->epsilon, .sm_scale = recipe->sm_scale));
 }
 
-static void record(fig_program *program, const fig_recipe *recipe) {
+static void record(fig_program *program, const fig_recipe *recipe, const fig_score *score) {
     slots tensors;
     record_tensors(program, recipe, &tensors);
     if (fig_recipe_has(recipe, FIG_SLOT_LENGTHS)) {
@@ -274,8 +298,8 @@ static void record(fig_program *program, const fig_recipe *recipe) {
     case FIG_RECIPE_GATED: record_gated(program, recipe, &tensors); return;
     case FIG_RECIPE_ROPE: record_rope(program, recipe, &tensors); return;
     case FIG_RECIPE_APPEND: record_append(program, &tensors); return;
-    case FIG_RECIPE_ATTENTION: record_attention(program, recipe, &tensors); return;
-    case FIG_RECIPE_DECODE: record_decode(program, recipe, &tensors); return;
+    case FIG_RECIPE_ATTENTION: record_attention(program, recipe, &tensors, score); return;
+    case FIG_RECIPE_DECODE: record_decode(program, recipe, &tensors, score); return;
     case FIG_RECIPE_NORM: record_norm(program, recipe, &tensors); return;
     case FIG_RECIPE_LATENT: record_latent(program, recipe, &tensors); return;
     case FIG_RECIPE_LATENT_DECODE: record_latent_decode(program, recipe, &tensors); return;
@@ -285,10 +309,12 @@ static void record(fig_program *program, const fig_recipe *recipe) {
 
 fig_status fig_recipe_make(const fig_recipe *recipe, fig_graphs **graphs) {
     const fig_spec spec = spec_of(recipe);
+    const fig_score *score = NULL;
     fig_program *program;
     *graphs = NULL;
+    if (recipe->score != 0) FIG_TRY(fig_known_scores_find(recipe->score, &score));
     FIG_TRY(fig_program_create(&program, &spec));
-    record(program, recipe);
+    record(program, recipe, score);
     fig_status status = fig_program_finish(program);
     if (status == FIG_OK)
         status = fig_graphs_lower(graphs, program,

@@ -50,6 +50,8 @@ typedef enum fig_slot {
     FIG_SLOT_OUT,
     FIG_SLOT_K_OUT, /* rope's k_out; its q_out is FIG_SLOT_OUT */
     FIG_SLOT_LSE,
+    FIG_SLOT_SCORE_ARRAY, /* the first of the arrays that a score may have */
+    FIG_SLOT_SCORE_ARRAY_LAST = FIG_SLOT_SCORE_ARRAY + FIG_SCORE_ARRAY_LIMIT - 1,
     FIG_SLOT_COUNT
 } fig_slot;
 
@@ -57,10 +59,12 @@ typedef struct fig_recipe {
     uint32_t kind; /* fig_recipe_kind */
     fig_device device;
     int32_t ordinal;
-    uint32_t slots; /* bit s: the call has an array for fig_slot s */
     fig_dtype dtype, kv_dtype, index_dtype;
     fig_activation activation;
-    int64_t width; /* gated and norm: the width of out */
+    uint32_t reserved; /* 0 */
+    uint64_t slots;    /* bit s: the call has an array for fig_slot s */
+    int64_t score;     /* attention and decode: the number of a known score; 0: none */
+    int64_t width;     /* gated and norm: the width of out */
     /* rope: the largest number of offsets; a run's number follows from the array's bytes */
     int64_t segments;
     int64_t positions; /* rope: number of positions in cos_sin */
@@ -75,12 +79,16 @@ typedef struct fig_recipe {
     int32_t row_tokens;
     int32_t deterministic; /* 1: a row's bits depend only on its own length */
     float soft_cap, sm_scale;
-    float epsilon, weight_offset; /* norm; epsilon: latent_decode, too */
-    fig_rope_spec rope;           /* decode: rotary_dim 0: q and k are not rotated */
-    uint8_t content[32];          /* program: its content id */
+    float epsilon, weight_offset;                /* norm; epsilon: latent_decode, too */
+    int32_t score_counts[FIG_SCORE_ARRAY_LIMIT]; /* the elements of the score's arrays */
+    fig_rope_spec rope;                          /* decode: rotary_dim 0: q and k are not rotated */
+    uint8_t content[32];                         /* program: its content id */
 } fig_recipe;
-static_assert(sizeof(fig_recipe) == 32 + 24 + 56 + sizeof(fig_rope_spec) + 32,
+static_assert(sizeof(fig_recipe) == 32 + 40 + 56 + 32 + sizeof(fig_rope_spec) + 32,
               "no byte without a field");
+
+/* The names by which calls give the arrays of a score. */
+extern const char *const fig_recipe_score_arrays[FIG_SCORE_ARRAY_LIMIT];
 
 /* Returns the number of query tokens of a row, at least 1. */
 int32_t fig_recipe_tokens(const fig_recipe *recipe);

@@ -2,9 +2,11 @@
  *
  * They compute sizes, load files and read counters, and touch no device. Invariant: if a caller
  * gives no traits, the sizes are sufficient on every chip that the library knows by name. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ffi/known_scores.h"
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
 #include "graphs/record/program.h"
@@ -72,21 +74,51 @@ static fig_status describe(fig_ffi_attention *a, fig_recipe *recipe) {
     return fig_recipe_round_tokens(&a->kv_length, 1, &recipe->kv_limit);
 }
 
+/* Adds the score of a call to its recipe. No size depends on the arrays. */
+static fig_status add_score(int64_t number, fig_recipe *recipe) {
+    const fig_score *score;
+    FIG_TRY(fig_known_scores_find(number, &score));
+    if (recipe->kind != FIG_RECIPE_ATTENTION)
+        return fig_fail(FIG_INVALID,
+                        "score is %" PRId64 ", but the call is not attention with K "
+                        "and V of each head",
+                        number);
+    recipe->score = number;
+    for (uint32_t i = 0; i < score->array_count; i++) {
+        recipe->slots |= UINT64_C(1) << (FIG_SLOT_SCORE_ARRAY + i);
+        recipe->score_counts[i] = score->arrays[i].count > 0 ? score->arrays[i].count : 1;
+    }
+    return FIG_OK;
+}
+
+static fig_status add_recipe(const fig_recipe *recipe, const fig_ffi_attention *a,
+                             fig_ffi_scratch *most) {
+    fig_graphs *graphs;
+    FIG_TRY(fig_recipe_make(recipe, &graphs));
+    const fig_status status = a->traits != NULL
+                                  ? add_scratch(graphs, a->traits, a->rows, a->kv_length, most)
+                                  : add_all_scratch(graphs, a->rows, a->kv_length, most);
+    fig_graphs_destroy(graphs);
+    return status;
+}
+
+/* With a score, the sizes also suffice for the call without it: a score that is a soft cap or ALiBi
+ * becomes such a call. */
 fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention, fig_ffi_scratch *scratch) {
     fig_ffi_scratch ours = {.size = sizeof ours};
     fig_ffi_attention a;
-    fig_graphs *graphs;
     fig_recipe recipe;
     FIG_TRY(fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch"));
     FIG_TRY(fig_status_take_options(&a, sizeof a, attention, "fig_ffi_attention"));
     FIG_TRY(describe(&a, &recipe));
-    FIG_TRY(fig_recipe_make(&recipe, &graphs));
-    const fig_status status = a.traits != NULL
-                                  ? add_scratch(graphs, a.traits, a.rows, a.kv_length, &ours)
-                                  : add_all_scratch(graphs, a.rows, a.kv_length, &ours);
-    fig_graphs_destroy(graphs);
-    FIG_TRY(status);
+    FIG_TRY(add_recipe(&recipe, &a, &ours));
+    if (a.score != 0) FIG_TRY(add_score(a.score, &recipe));
+    if (a.score != 0) FIG_TRY(add_recipe(&recipe, &a, &ours));
     return fig_status_give(scratch, &ours, sizeof ours, "fig_ffi_scratch");
+}
+
+fig_status fig_ffi_add_score(const char *text, int64_t *number) {
+    return fig_known_scores_add(text, number);
 }
 
 fig_status fig_ffi_load(const char *path, char *content_id) {

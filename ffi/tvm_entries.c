@@ -162,14 +162,14 @@ static void read_pages(fig_tvm_call *call, attention_call *a) {
     fig_tvm_call_array(call, "lengths", &a->attention.lengths);
 }
 
-static void read_layout(fig_tvm_call *call, attention_call *a) {
-    a->attention.layout = fig_tvm_call_integer(call, "kv_layout_code");
-    a->attention.window_left = fig_tvm_call_integer(call, "window_left");
+static void read_layout(fig_tvm_call *call, fig_invoke_attention *a) {
+    a->layout = fig_tvm_call_integer(call, "kv_layout_code");
+    a->window_left = fig_tvm_call_integer(call, "window_left");
 }
 
-static void read_scales(fig_tvm_call *call, attention_call *a) {
-    a->attention.soft_cap = fig_tvm_call_real(call, "logits_soft_cap");
-    a->attention.sm_scale = fig_tvm_call_real(call, "sm_scale");
+static void read_scales(fig_tvm_call *call, fig_invoke_attention *a) {
+    a->soft_cap = fig_tvm_call_real(call, "logits_soft_cap");
+    a->sm_scale = fig_tvm_call_real(call, "sm_scale");
 }
 
 /* Reads tmp, out and maybe_lse. */
@@ -197,6 +197,12 @@ static void read_queries(fig_tvm_call *call, fig_invoke_queries *queries) {
     queries->row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
 }
 
+static void read_score(fig_tvm_call *call, fig_invoke_attention *a) {
+    a->score = fig_tvm_call_integer_or(call, "score", 0);
+    for (int i = 0; i < FIG_SCORE_ARRAY_LIMIT; i++)
+        fig_tvm_call_option(call, fig_recipe_score_arrays[i], &a->score_arrays[i]);
+}
+
 static fig_status attend(fig_tvm_call *call, attention_call *a) {
     fig_invoke invoke = {0};
     FIG_TRY(call->status);
@@ -209,9 +215,9 @@ static fig_status single(fig_tvm_call *call) {
     attention_call a = {0};
     read_caches(call, &a);
     read_outs(call, &a);
-    read_layout(call, &a);
+    read_layout(call, &a.attention);
     fig_tvm_call_option(call, "maybe_alibi_slopes", &a.attention.alibi);
-    read_scales(call, &a);
+    read_scales(call, &a.attention);
     skip_rope(call);
     if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 2);
     return attend(call, &a);
@@ -222,8 +228,8 @@ static fig_status single_jax(fig_tvm_call *call) {
     read_outs_jax(call, &a);
     read_caches(call, &a);
     fig_tvm_call_option(call, "alibi", &a.attention.alibi);
-    read_layout(call, &a);
-    read_scales(call, &a);
+    read_layout(call, &a.attention);
+    read_scales(call, &a.attention);
     skip_rope(call);
     if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 2);
     return attend(call, &a);
@@ -234,9 +240,9 @@ static fig_status batch(fig_tvm_call *call) {
     read_caches(call, &a);
     read_pages(call, &a);
     read_outs(call, &a);
-    read_layout(call, &a);
+    read_layout(call, &a.attention);
     fig_tvm_call_option(call, "maybe_alibi_slopes", &a.attention.alibi);
-    read_scales(call, &a);
+    read_scales(call, &a.attention);
     if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 3);
     return attend(call, &a);
 }
@@ -247,8 +253,8 @@ static fig_status batch_jax(fig_tvm_call *call) {
     read_caches(call, &a);
     read_pages(call, &a);
     fig_tvm_call_option(call, "alibi", &a.attention.alibi);
-    read_layout(call, &a);
-    read_scales(call, &a);
+    read_layout(call, &a.attention);
+    read_scales(call, &a.attention);
     if (call->status == FIG_OK) call->status = fig_array_check_rank(&a.attention.q, 3);
     return attend(call, &a);
 }
@@ -260,9 +266,9 @@ static fig_status rows(fig_tvm_call *call) {
     read_pages(call, &a);
     fig_tvm_call_array(call, "query_start_loc", &a.attention.queries.start_loc);
     read_outs(call, &a);
-    read_layout(call, &a);
+    read_layout(call, &a.attention);
     fig_tvm_call_option(call, "maybe_alibi_slopes", &a.attention.alibi);
-    read_scales(call, &a);
+    read_scales(call, &a.attention);
     a.attention.queries.row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
     return attend(call, &a);
 }
@@ -274,8 +280,8 @@ static fig_status rows_jax(fig_tvm_call *call) {
     read_pages(call, &a);
     fig_tvm_call_array(call, "query_start_loc", &a.attention.queries.start_loc);
     fig_tvm_call_option(call, "alibi", &a.attention.alibi);
-    read_layout(call, &a);
-    read_scales(call, &a);
+    read_layout(call, &a.attention);
+    read_scales(call, &a.attention);
     a.attention.queries.row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
     return attend(call, &a);
 }
@@ -388,10 +394,9 @@ static void read_options(fig_tvm_call *call, fig_invoke_attention *a, lent *by) 
 }
 
 static void read_logits(fig_tvm_call *call, fig_invoke_attention *a) {
-    a->layout = fig_tvm_call_integer(call, "kv_layout_code");
-    a->window_left = fig_tvm_call_integer(call, "window_left");
-    a->soft_cap = fig_tvm_call_real(call, "logits_soft_cap");
-    a->sm_scale = fig_tvm_call_real(call, "sm_scale");
+    read_layout(call, a);
+    read_scales(call, a);
+    a->deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
 }
 
 static fig_status attention(fig_tvm_call *call) {
@@ -404,8 +409,8 @@ static fig_status attention(fig_tvm_call *call) {
     fig_tvm_call_option(call, "lengths", &a.lengths);
     read_options(call, &a, &by);
     read_logits(call, &a);
-    a.deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
     read_queries(call, &a.queries);
+    read_score(call, &a);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_attention_describe(&invoke, &a));
     return run_with(call, &invoke, &by);
@@ -424,10 +429,10 @@ static fig_status decode(fig_tvm_call *call) {
     read_options(call, &d.attention, &by);
     read_decode_angles(call, &d);
     read_logits(call, &d.attention);
-    d.attention.deterministic = fig_tvm_call_integer_or(call, "deterministic", 0);
     fig_tvm_call_option(call, "positions", &d.positions);
     fig_tvm_call_option(call, "cos_sin_cache", &d.cos_sin);
     read_queries(call, &d.attention.queries);
+    read_score(call, &d.attention);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_decode_describe(&invoke, &d));
     return run_with(call, &invoke, &by);
@@ -501,6 +506,9 @@ static fig_status latent_decode(fig_tvm_call *call) {
 #define LATENTS "cache, lengths, page_table, plan, sinks, "
 #define LATENT_OUTS "out, scratch, maybe_lse"
 #define ROW_TOKENS "[, row_tokens]"
+#define SCORE_ARRAYS                                                                               \
+    "score_array0, score_array1, score_array2, score_array3, score_array4, score_array5, "         \
+    "score_array6, score_array7"
 #define ENTRIES(X)                                                                                 \
     X(silu_and_mul, "out, input, enable_pdl", gated(&call, FIG_SILU))                              \
     X(gelu_and_mul, "out, input, enable_pdl", gated(&call, FIG_GELU))                              \
@@ -535,11 +543,12 @@ static fig_status latent_decode(fig_tvm_call *call) {
       plan(&call))                                                                                 \
     X(attention,                                                                                   \
       "q, k_cache, v_cache, lengths, " OPTIONS LOGITS                                              \
-      "[, deterministic, query_start_loc, row_tokens]",                                            \
+      "[, deterministic, query_start_loc, row_tokens, score, " SCORE_ARRAYS "]",                   \
       attention(&call))                                                                            \
     X(decode_attention,                                                                            \
       "q, k, v, k_cache, v_cache, lengths, " OPTIONS ALL_ANGLES LOGITS                             \
-      "[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens]",                  \
+      "[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens, "                  \
+      "score, " SCORE_ARRAYS "]",                                                                  \
       decode(&call))                                                                               \
     X(latent_attention,                                                                            \
       "q, " LATENTS LATENT_OUTS                                                                    \
@@ -547,8 +556,7 @@ static fig_status latent_decode(fig_tvm_call *call) {
       latent_attention(&call))                                                                     \
     X(latent_decode,                                                                               \
       "q, latent, " LATENTS "norm, " LATENT_OUTS ALL_ANGLES ", norm_epsilon, window_left, "        \
-      "sm_scale[, deterministic, positions, cos_sin_cache, query_start_loc, "                      \
-      "row_tokens]",                                                                               \
+      "sm_scale[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens]",          \
       latent_decode(&call))
 
 /* Takes the call by value, because reading its arguments changes it. */

@@ -209,6 +209,13 @@ static void read_options(fig_xla_call *call, fig_invoke_attention *a, borrowed *
     fig_xla_call_option(call, "v_scale", &a->v_scale);
 }
 
+/* Reads a score and its arrays, which come last. */
+static void read_score(fig_xla_call *call, fig_invoke_attention *a) {
+    for (int i = 0; i < FIG_SCORE_ARRAY_LIMIT; i++)
+        fig_xla_call_option(call, fig_recipe_score_arrays[i], &a->score_arrays[i]);
+    a->score = fig_xla_call_integer(call, "score", 0);
+}
+
 static fig_status attention(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_attention a = {0};
@@ -219,6 +226,7 @@ static fig_status attention(fig_xla_call *call) {
     fig_xla_call_option(call, "lengths", &a.lengths);
     read_options(call, &a, &b);
     read_queries(call, &a.queries);
+    read_score(call, &a);
     fig_xla_call_result(call, "out", &a.out);
     read_scratch(call, &b);
     fig_xla_call_optional_result(call, "lse", &a.lse);
@@ -243,6 +251,7 @@ static fig_status decode_attention(fig_xla_call *call) {
     fig_xla_call_option(call, "positions", &d.positions);
     fig_xla_call_option(call, "cos_sin", &d.cos_sin);
     read_queries(call, &a->queries);
+    read_score(call, a);
     fig_xla_call_result(call, "out", &a->out);
     fig_xla_call_alias(call, "q_out", &a->q);
     fig_xla_call_alias(call, "k_out", &d.k);

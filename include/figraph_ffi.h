@@ -94,6 +94,8 @@ typedef struct fig_ffi_attention {
     /* 512: the cache is latent, as in fig_spec, and FIG_E4M3 are its codes. 0: each KV head has its
      * own K and V. */
     int32_t latent_dim;
+    /* The number of a score, from fig_ffi_add_score(). 0: none. */
+    int64_t score;
 } fig_ffi_attention;
 
 /* Memory that a call needs in addition to its tensors. */
@@ -112,6 +114,12 @@ typedef struct fig_ffi_scratch {
  * FIG_TOO_LARGE: the sentence names the field, its value and the limit. */
 FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
                                         fig_ffi_scratch *scratch);
+
+/* Makes a score known, for as long as the process lives, and sets *number to the number by which
+ * calls name it. The number is above 0, and each process computes the same one for scores with the
+ * same normal form. FIG_INVALID: the text is no score, see figraph_scores.h. FIG_TOO_LARGE: 256
+ * scores are known. */
+FIG_API fig_status fig_ffi_add_score(const char *text, int64_t *number);
 
 /* Loads a .fig file and writes its content id to content_id, [65]: 64 digits and a NUL. The target
  * figraph.program names a file by the first 16 of these digits, read as one signed 64-bit number. A

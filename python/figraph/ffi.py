@@ -39,10 +39,11 @@ def targets() -> Iterator[tuple[str, int, int]]:
 def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim: int, rows: int,
                kv_length: int, page_size: int = 0, window: int = 0, row_tokens: int = 1,
                deterministic: bool = False, packed: bool = False,
-               latent_dim: int = 0) -> tuple[int, int]:
+               latent_dim: int = 0, score: int = 0) -> tuple[int, int]:
     """Returns the bytes of a plan and of its scratch that suffice on every chip the library
     knows. q_heads is 0 if the call only appends. packed: rows have at most row_tokens query tokens
-    each, as query_start_loc says. latent_dim: 512 for a latent cache."""
+    each, as query_start_loc says. latent_dim: 512 for a latent cache. score: from
+    score_number."""
     asked = options(
         abi.fig_ffi_attention,
         dtype=number_of(DTYPES, "dtype", dtype),
@@ -58,10 +59,19 @@ def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim:
         deterministic=int(deterministic),
         packed=int(packed),
         latent_dim=latent_dim,
+        score=score,
     )
     told = abi.options(abi.fig_ffi_scratch)
     must(library.fig_ffi_read_scratch(asked, told))
     return told.plan_bytes, told.best_bytes
+
+
+@functools.lru_cache(maxsize=1024)
+def score_number(text: str) -> int:
+    """Makes a score known to the operators; returns the number by which calls name it."""
+    number = ctypes.c_int64()
+    must(library.fig_ffi_add_score(text.encode(), number))
+    return number.value
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,6 +11,7 @@ import math
 from typing import Any, NamedTuple, Optional, Sequence
 
 from . import ffi
+from .scores import arrays_of
 
 ACTIVATIONS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 NARROW_NAMES = {  # the names of 8-bit caches in this library, in torch and JAX, and in vLLM
@@ -389,6 +390,26 @@ def lent_plan(plan: Array) -> None:
     shaped("plan.plan", plan, None)
 
 
+def scored(text: str, arrays: Sequence[Array], logits: Logits, alibi: Optional[Array]) -> int:
+    """Checks a score and its arrays. Returns the number by which calls name the score."""
+    if alibi is not None:
+        raise ValueError("alibi is given beside a score: write slope[head] * (kv_pos - q_pos) into "
+                         "the score")
+    if logits.soft_cap != 0:
+        raise ValueError(f"logits.soft_cap is {logits.soft_cap} beside a score: write "
+                         "cap * tanh(x / cap) into the score")
+    known = arrays_of(text)
+    if len(arrays) != len(known):
+        raise ValueError(f"score_arrays has {len(arrays)} arrays, the score {len(known)}")
+    for of, array in zip(known, arrays):
+        typed(of.name, array, [of.dtype])
+        shaped(of.name, array, None)
+        if array.shape[0] < max(of.count, 1):
+            raise ValueError(f"{of.name} is {list(array.shape)}, it must have at least "
+                             f"{max(of.count, 1)} elements, as the score says")
+    return ffi.score_number(text)
+
+
 def planned(plan: Plan, needs: tuple[int, int], form: Form) -> None:
     """Checks that a plan and its scratch have the size that this attention needs."""
     if form.tokens is not None and plan.plan.ndim == 1 and plan.plan.shape[0] != needs[0]:
@@ -401,8 +422,8 @@ def planned(plan: Plan, needs: tuple[int, int], form: Form) -> None:
         shaped(name, array, count)
 
 
-def scratch_bytes(dtype: Any, q_heads: Any, form: Form, window: int,
-                  deterministic: bool = False) -> tuple[int, int]:
+def scratch_bytes(dtype: Any, q_heads: Any, form: Form, window: int, deterministic: bool = False,
+                  score: int = 0) -> tuple[int, int]:
     """Returns the bytes of a plan and of its scratch. Raises if no kernel serves these heads. The
     numbers may be symbolic integers with a known value. q_heads is 0 if the call only appends. A
     plan of packed rows has one more byte for each query token, so its size tells for which q it
@@ -411,5 +432,5 @@ def scratch_bytes(dtype: Any, q_heads: Any, form: Form, window: int,
                                    int(form.kv_heads), int(form.head_dim), int(form.rows),
                                    int(form.kv_length), int(form.page_size), int(window),
                                    int(form.row_tokens), bool(deterministic), form.is_packed,
-                                   form.latent_dim)
+                                   form.latent_dim, score)
     return plan + (form.tokens or 0), scratch

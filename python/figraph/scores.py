@@ -20,15 +20,17 @@ select(kv_pos < 4, score, -inf)
 """
 
 import ctypes
+import functools
 import inspect
 import math
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, Optional, Union
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Optional, Union
 
 from .native import abi, encoded, library, must, text
 
 inf = math.inf
+DTYPES = {abi.FIG_F32: "float32", abi.FIG_BF16: "bfloat16", abi.FIG_I32: "int32"}
 TERMS = ("score", "q_pos", "kv_pos", "kv_length", "head", "kv_head", "row")
 SHORT = {"q": "q_pos", "kv": "kv_pos"}
 
@@ -304,8 +306,17 @@ def traced(function: Callable[..., Any], weights: str) -> str:
     return f"weights {weights}; {written(part_of(result))}"
 
 
+class Named(NamedTuple):
+    """An array that a score names. count 0: as many elements as its tensor has."""
+
+    name: str
+    dtype: str
+    count: int
+
+
 class Score:
-    """A variant of attention as an expression, in its normal form."""
+    """A variant of attention as an expression, in its normal form. text is the normal form, and
+    arrays are the arrays that it names, in order."""
 
     def __init__(self, of: Union[str, Callable[..., Any]], weights: str = "softmax") -> None:
         handle = ctypes.POINTER(abi.fig_score)()
@@ -313,9 +324,14 @@ class Score:
         must(library.fig_score_parse(handle, encoded("a score", given)))
         self.handle = handle
         self.end = weakref.finalize(self, library.fig_score_destroy, handle)
+        self.text = text(library.fig_score_text(handle))
+        parts = abi.options(abi.fig_score_parts)
+        must(library.fig_score_read(handle, parts))
+        self.arrays = tuple(Named(text(one.name), DTYPES[one.dtype], one.count)
+                            for one in parts.arrays[: parts.array_count])
 
     def __str__(self) -> str:
-        return text(library.fig_score_text(self.handle))
+        return self.text
 
     def __repr__(self) -> str:
         return f"figraph.score({str(self)!r})"
@@ -336,3 +352,22 @@ def score(of: Union[str, Callable[..., Any]], *, weights: str = "softmax") -> Sc
         raise ValueError(f"weights is {weights!r} beside a text: write \"weights {weights};\" "
                          "into the text")
     return Score(of, weights)
+
+
+@functools.lru_cache(maxsize=1024)
+def arrays_of(normal: str) -> tuple[Named, ...]:
+    """Returns the arrays that a text names, in order."""
+    return Score(normal).arrays
+
+
+def picked(of: Score, arrays: Optional[Mapping[str, Any]]) -> list[Any]:
+    """Returns the values of a score's arrays, in the score's order."""
+    given = {} if arrays is None else dict(arrays)
+    for one in of.arrays:
+        if one.name not in given:
+            raise ValueError(f"score_arrays lacks {one.name}, an array of the score {of.text}")
+    names = [one.name for one in of.arrays]
+    for name in given:
+        if name not in names:
+            raise ValueError(f"score_arrays has {name}, which is no array of the score {of.text}")
+    return [given[name] for name in names]

@@ -38,8 +38,8 @@
     X(rope, 13 to 14)                                                                              \
     X(append_kv, 11 to 13)                                                                         \
     X(plan, 11 to 17)                                                                              \
-    X(attention, 17 to 20)                                                                         \
-    X(decode_attention, 27 to 32)                                                                  \
+    X(attention, 17 to 29)                                                                         \
+    X(decode_attention, 27 to 41)                                                                  \
     X(latent_attention, 11 to 14)                                                                  \
     X(latent_decode, 22 to 27)
 #define DECLARE(name, count) FIG_API fig_tvm_function __tvm_ffi_##name;

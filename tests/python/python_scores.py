@@ -111,7 +111,12 @@ def a_captured_step_computes_the_score():
 
 def no_entry_point_drops_a_score():
     """Each public function has a parameter named score, or none that would take one silently."""
-    takes, checks = {"capture", "capture_for", "score"}, {
+    takes = {
+        "capture", "capture_for", "score",
+        "attention", "decode_attention",  # of torch and JAX
+        "scratch_of", "scratch_bytes", "needs_of",  # sizes for their scores
+    }
+    checks = {
         "capture", "capture_for", "plan", "spec",  # unknown fields of a spec are refused
         "tokamax_attention",  # refuses each argument that it does not know
         "put", "options", "check_rope",  # set fields of C structs by name

@@ -6,6 +6,7 @@ and lengths count this step's token.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
 import jax
@@ -15,8 +16,13 @@ from jax.custom_batching import custom_vmap
 from .. import ffi, operands
 from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, LatentCache, Logits, Plan, Rope,
                         Starts, placed, sound_logits)
+from ..scores import Score, picked
+from ..scores import score as make_score
 from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of,
                       number_of_kind, or_absent, real, shaped, starts_of, typed, whole)
+
+
+Variant = Union[str, Score, Callable[..., Any]]
 
 
 class Attended(NamedTuple):
@@ -114,10 +120,12 @@ def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tup
 
 
 def needs_of(dtype: Any, q_heads: int, form: Form, window: int, plan: Optional[Plan] = None,
-           deterministic: bool = False) -> tuple[int, int]:
+             deterministic: bool = False, score: int = 0) -> tuple[int, int]:
     """Returns the bytes of a plan and of its scratch. Raises if no kernel serves these heads, or if
-    the given plan is for another shape."""
-    needs = operands.scratch_bytes(dtype, q_heads, form, window, deterministic)
+    the given plan is for another shape. score: its number; 0: none. A score may run under a plan
+    only if it runs as attention without a score."""
+    needs = operands.scratch_bytes(dtype, q_heads, form, window, deterministic,
+                                   score if plan is None else 0)
     if plan is not None:
         operands.planned(Plan(*map(jnp.asarray, plan)), needs, form)
     return needs
@@ -258,9 +266,32 @@ class _Asked(NamedTuple):
     lse: jax.ShapeDtypeStruct
 
 
+class _Scored(NamedTuple):
+    """A score in its normal form, with its arrays in order; text None: none."""
+
+    text: Optional[str]
+    arrays: list[Array]
+
+
+def _score_of(of: Optional[Variant], arrays: Optional[Mapping[str, Array]]) -> _Scored:
+    if of is None:
+        if arrays is not None:
+            raise ValueError("score_arrays is given, but score is not")
+        return _Scored(None, [])
+    made = of if isinstance(of, Score) else make_score(of)
+    return _Scored(made.text, [jnp.asarray(x) for x in picked(made, arrays)])
+
+
+def _last(starts: Starts, scored: _Scored) -> list[Array]:
+    """Returns the last arguments of a target: query_start_loc, and the arrays of a score."""
+    if not scored.arrays:
+        return given_of(starts)
+    return [or_absent(starts.query_start_loc, 1), *scored.arrays]
+
+
 def _ask(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan], logits: Logits,
          alibi: Optional[Array], sinks: Optional[Array], layout: str, with_lse: bool,
-         deterministic: bool, starts: Starts) -> _Asked:
+         deterministic: bool, starts: Starts, scored: _Scored) -> _Asked:
     q, lengths = jnp.asarray(q), jnp.asarray(lengths)
     form = _form_of_rows("q", q, cache, lengths, layout, starts)
     _per_head("alibi", alibi, q)
@@ -268,8 +299,12 @@ def _ask(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan], logits: L
     attributes = _logits(logits, form.head_dim, layout)
     attributes["deterministic"] = int(deterministic)
     attributes.update(packed_of(form))
+    number = 0
+    if scored.text is not None:
+        number = operands.scored(scored.text, scored.arrays, logits, alibi)
+        attributes["score"] = number
     _, scratch = needs_of(q.dtype, q.shape[-2], form, attributes["window_left"] + 1, plan,
-                        deterministic)
+                          deterministic, number)
     lse = jax.ShapeDtypeStruct(q.shape[:-1] if with_lse else (0, 0), jnp.float32)
     return _Asked(q, form, lengths, attributes, bytes_of(scratch), lse)
 
@@ -278,7 +313,8 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
               logits: Logits = Logits(), alibi: Optional[Array] = None,
               sinks: Optional[Array] = None, layout: str = "nhd", with_lse: bool = False,
               deterministic: bool = False, query_start_loc: Optional[Array] = None,
-              row_tokens: int = 0) -> Attended:
+              row_tokens: int = 0, score: Optional[Variant] = None,
+              score_arrays: Optional[Mapping[str, Array]] = None) -> Attended:
     """Returns the attention of q, [rows, heads, head_dim] or [rows, tokens, heads, head_dim], over
     the first lengths[row] tokens of each row's cache. alibi and sinks are float32 [heads].
 
@@ -287,10 +323,16 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
     query_start_loc[r + 1], the last ones of its sequence. query_start_loc[0] is 0. row_tokens is
     the most that a row may have, by default 8; a smaller number is faster. A row with more, or with
     a negative number, counts as one without tokens. What lies behind the last token in out and lse
-    is unspecified."""
-    starts = starts_of(query_start_loc, row_tokens)
+    is unspecified.
+
+    score is a variant of attention: a figraph.score, or the text or function that would make one.
+    score_arrays has an array for each array that it names. A score that is a soft cap, ALiBi or
+    both runs as attention with these options; every other score runs on plain cores, and makes its
+    own plan. Before a process runs an exported function, it must make the function's scores known:
+    figraph.ffi.score_number(figraph.score(...).text)."""
+    starts, scored = starts_of(query_start_loc, row_tokens), _score_of(score, score_arrays)
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
-                 starts)
+                 starts, scored)
 
     def attend(q: Array, cache: Cache, lengths: Array, plan: Optional[Plan],
                alibi: Optional[Array], sinks: Optional[Array], *given: Array) -> Any:
@@ -301,7 +343,8 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
         ))
 
     mapped = alone("attention", attend)
-    out, lent, lse = mapped(asked.q, cache, asked.lengths, plan, alibi, sinks, *given_of(starts))
+    out, lent, lse = mapped(asked.q, cache, asked.lengths, plan, alibi, sinks,
+                            *_last(starts, scored))
     next_plan = None if plan is None else plan._replace(scratch=lent)
     return Attended(out, next_plan, lse if with_lse else None)
 
@@ -331,17 +374,19 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
                      logits: Logits = Logits(), alibi: Optional[Array] = None,
                      sinks: Optional[Array] = None, layout: str = "nhd", with_lse: bool = False,
                      deterministic: bool = False, query_start_loc: Optional[Array] = None,
-                     row_tokens: int = 0) -> Decoded:
+                     row_tokens: int = 0, score: Optional[Variant] = None,
+                     score_arrays: Optional[Mapping[str, Array]] = None) -> Decoded:
     """Does apply_rope at lengths - 1, append_kv and attention in one call. With rope=None it does
     not rotate q and k. positions, int32 or int64 with one number for each token, replace lengths -
     1. cos_sin_cache, float32 [positions, rotary_dim], holds the cosines of each position and then
-    its sines; of `rope`, only interleaved and rotary_dim then count. query_start_loc and row_tokens
-    are as in attention."""
-    starts = starts_of(query_start_loc, row_tokens)
+    its sines; of `rope`, only interleaved and rotary_dim then count. query_start_loc, row_tokens,
+    score and score_arrays are as in attention."""
+    starts, scored = starts_of(query_start_loc, row_tokens), _score_of(score, score_arrays)
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
-                 starts)
+                 starts, scored)
     form, (angles, places) = asked.form, _turns(rope, asked, positions, cos_sin_cache)
-    if given_of(starts):  # behind the positions and the table, which have their places in the list
+    last = _last(starts, scored)
+    if last:  # behind the positions and the table, which have their places in the list
         places += (2 - len(places)) * [or_absent(None, 1)]
     for name, array in (("k", k), ("v", v)):
         shaped(name, typed(name, array, [str(asked.q.dtype)]), *asked.q.shape[:-2], form.kv_heads,
@@ -361,7 +406,7 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
 
     mapped = alone("decode_attention", decode)
     out, k_cache, v_cache, lent, lse = mapped(asked.q, k, v, cache, asked.lengths, plan, alibi,
-                                              sinks, *places, *given_of(starts))
+                                              sinks, *places, *last)
     next_plan = None if plan is None else plan._replace(scratch=lent)
     grown = cache._replace(k=k_cache, v=v_cache)
     return Decoded(out, grown, next_plan, lse if with_lse else None)

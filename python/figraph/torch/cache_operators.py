@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from .. import operands
+from .. import ffi, operands
 from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Rope, Starts, dtype_name
+from ..scores import arrays_of
 from ..specs import DTYPES
 from .calls import call
 from .operators import ANGLES, side_by_side, without_gaps
@@ -26,6 +27,8 @@ READ, GROWN = CACHE.format("", ""), CACHE.format("(c!)", "(d!)")
 ATTENTION = ("Tensor? plan, Tensor(e!)? scratch, Tensor? alibi, Tensor? sinks, int window, "
              "float soft_cap, float sm_scale, bool deterministic")
 TURNS = f"{ANGLES}, bool plain, Tensor? positions, Tensor? cos_sin_cache"
+SCORE = "str score, Tensor[] score_arrays"
+SCORED = 2  # arguments of SCORE
 INT32_MAX = 2**31 - 1
 
 
@@ -207,13 +210,21 @@ class Turns(NamedTuple):
     cos_sin: Optional[Tensor]
 
 
+class Scored(NamedTuple):
+    """The arguments of the schema part SCORE."""
+
+    text: str  # in the normal form
+    arrays: list[Tensor]
+
+
 class Attention(NamedTuple):
-    """A call of attention or decode_attention."""
+    """A call of attention or decode_attention, with or without a score."""
 
     given: tuple[Tensor, ...]  # q, or q, k and v
     held: Held
     asked: Asked
     turns: Optional[Turns]
+    scored: Optional[Scored] = None
 
     def first(self) -> Tensor:
         """See results.Call."""
@@ -229,13 +240,31 @@ class Attention(NamedTuple):
         form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi,
                                  asked.sinks, held.kind(), held.starts())
         _close(("q", q), ("cache.k", held.k), ("cache.v", held.v))
-        operands.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
+        logits = Logits(asked.sm_scale, asked.soft_cap, asked.window)
+        operands.sound_logits(logits)
+        number = self._check_score(logits)
+        # A score may run under a plan only if it runs as attention without a score.
         needs = operands.scratch_bytes(q.dtype, q.shape[-2], form, asked.window,
-                                       asked.deterministic)
+                                       asked.deterministic, 0 if asked.plan is not None else number)
         lent(asked.plan, asked.scratch, needs, form)
         if self.turns is not None:
             self._check_turns(self.turns, form)
         return Checked(form, needs[1])
+
+    def _check_score(self, logits: Logits) -> int:
+        """Checks the score. Returns its number, or 0 if there is none."""
+        if self.scored is None:
+            return 0
+        number = operands.scored(*self.scored, logits, self.asked.alibi)
+        for of, array in zip(arrays_of(self.scored.text), self.scored.arrays):
+            without_gaps(of.name, array)
+        return number
+
+    def _score(self) -> tuple[Any, ...]:
+        """Returns the last arguments of the functions of tools/jax/TARGETS.md."""
+        if self.scored is None:
+            return ()
+        return ffi.score_number(self.scored.text), *self.scored.arrays
 
     def _check_turns(self, turns: Turns, form: Form) -> None:
         q, k, v = self.given
@@ -259,15 +288,24 @@ class Attention(NamedTuple):
         logits = (held.layout, asked.window - 1, asked.soft_cap, asked.sm_scale,
                   asked.deterministic)
         if turns is None:
-            call("attention", *self.given, *arguments, *logits, *_queries(held, form))
+            call("attention", *self.given, *arguments, *logits, *_queries(held, form),
+                 *self._score())
             return
         rope = turns.rope._replace(rotary_dim=0) if turns.plain else turns.rope
         call("decode_attention", *self.given, *arguments, *rope, *logits, turns.positions,
-             turns.cos_sin, *_queries(held, form))
+             turns.cos_sin, *_queries(held, form), *self._score())
 
 
 def _attention_call(q: Tensor, *rest: Any) -> Attention:
     return Attention((q,), Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), None)
+
+
+def _scored_call(*given: Any) -> Attention:
+    return _attention_call(*given[:-SCORED])._replace(scored=Scored(*given[-SCORED:]))
+
+
+def _scored_decode_call(*given: Any) -> Attention:
+    return _decode_call(*given[:-SCORED])._replace(scored=Scored(*given[-SCORED:]))
 
 
 def _decode_call(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Attention:
@@ -279,3 +317,7 @@ def _decode_call(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Attention:
 define_both("attention", f"Tensor q, {READ}, {ATTENTION}", _attention_call)
 define_both("decode_attention",
             f"Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {TURNS}", _decode_call)
+define_both("scored_attention", f"Tensor q, {READ}, {ATTENTION}, {SCORE}", _scored_call)
+define_both("scored_decode_attention",
+            f"Tensor(a!) q, Tensor(b!) k, Tensor v, {GROWN}, {ATTENTION}, {TURNS}, {SCORE}",
+            _scored_decode_call)

@@ -38,6 +38,11 @@ def _tensors(schema: str) -> tuple[tuple[int, str], ...]:
                  if kind.startswith("Tensor"))
 
 
+def _each(argument: Any) -> Iterable[Optional[Tensor]]:
+    """Yields the tensors of an argument that is one tensor or a list."""
+    return argument if isinstance(argument, (list, tuple)) else (argument,)
+
+
 def refuse_elsewhere(named: Iterable[tuple[str, Optional[Tensor]]]) -> None:
     """Raises if a tensor is not on the device of the first one."""
     device = first = None
@@ -57,7 +62,7 @@ def define(schema: str, run: Callable[..., Any], fake: Callable[..., Any]) -> No
 
     def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
         def checked(*arguments: Any) -> Any:
-            named = [(name, arguments[n]) for n, name in tensors]
+            named = [(name, one) for n, name in tensors for one in _each(arguments[n])]
             if torch.is_grad_enabled():
                 refuse_gradients(operator, named)
             refuse_elsewhere(named)

@@ -12,7 +12,7 @@ enum {
     FIG_FAKE_NODE_LIMIT = 512,
     FIG_FAKE_EDGE_LIMIT = 4096,
     FIG_FAKE_OBJECT_LIMIT = 64,
-    FIG_FAKE_PARAMS_LIMIT = 2048,
+    FIG_FAKE_PARAMS_LIMIT = 4096,
     FIG_FAKE_DEVICE = 40, /* the handle of the first device, which differs from every ordinal */
     /* the NUMA node of the GPU; no real machine has this node, so it is not chosen by chance */
     FIG_FAKE_NODE = 777,

@@ -1,9 +1,9 @@
 #!/bin/sh
 # test_capture_score.sh: tests figraph capture --score, and what other commands do with its file.
 #
-# inspect and diff must print the score. Commands that compare with the standard step have no
-# reference for scores and must refuse the file by name. Invariant: the last line is "N passed, N
-# failed". shellcheck source=tests/support/cli.sh
+# inspect and diff must print the score; replay and serve must run the file and compare it with
+# float64. Invariant: the last line is "N passed, N failed".
+# shellcheck source=tests/support/cli.sh
 . "$(dirname "$0")/../../support/cli.sh"
 
 fig=$scratch/score.fig
@@ -27,15 +27,41 @@ ends 0
 run diff "$fig" "$scratch/other.fig"
 ends 1
 prints 't1 = slope'
-run replay "$fig" --steps 2
-refused 'has the score f32 slope[16];'
+run replay "$fig" --steps 12 --device host --check --json
+ends 0
+json 'j["passed"] is True' 'j["compared"] > 0'
+# The arrays are the same for the same seed.
+run replay "$fig" --steps 2 --device host --seed 7 --check
+ends 0
 
 # A soft cap becomes the field of attention, and the file is one that older libraries read.
 run capture --preset tutorial --score '30 * tanh(score / 30)' -o "$scratch/cap.fig" --json
 ends 0
 json 'j["node_count"] == 2'
-run replay "$scratch/cap.fig" --steps 2
-refused 'node 1 has a soft_cap of 30, its spec one of 0'
+run replay "$scratch/cap.fig" --steps 12 --device host --check --json
+ends 0
+json 'j["passed"] is True'
+
+# Every kind of array and of weights; rows with several tokens, whose outputs serve compares too.
+for score in 'f32 slope[16]; score + slope[head] * (kv_pos - q_pos)' \
+    'f32 slope[16]; 20 * tanh((score + slope[head] * (kv_pos - q_pos)) / 20)' \
+    'bf16 bias[700]; f32 heat; score / heat + bias[kv_pos] + bias[row * 8 + kv_head - 1]' \
+    'weights sigmoid; score - log2(kv_length) * 0.6931472' \
+    'i32 document[512]; select(document[kv_pos] == document[q_pos], score, -inf)'; do
+    run capture --preset tutorial --row-tokens 8 --query-limit 80 --score "$score" -o "$fig"
+    ends 0
+    run replay "$fig" --steps 12 --device host --check --json
+    ends 0
+    json 'j["passed"] is True' 'j["compared"] > 0'
+    run serve "$fig" --requests 3 --fast --device host --check --json
+    ends 0
+    json 'j["passed"] is True' 'j["compared"] > 0'
+done
+run capture --preset tutorial --score "$text" -o "$fig"
+ends 0
+run serve "$fig" --requests 3 --fast --device host --check --json
+ends 0
+json 'j["passed"] is True'
 
 rm -f "$scratch/none.fig"
 run capture --preset tutorial --score "$apart" -o "$scratch/none.fig"

@@ -20,8 +20,10 @@
 #include "tests/support/driver/cuda_bench.h"
 #include "tests/support/fault.h"
 #include "tests/support/place.h"
-#include "tools/figraph/terminal/report.h"
+#include "tools/figraph/step/standard.h"
+#include "tools/figraph/step/standard_score.h"
 #include "tools/figraph/step/truth.h"
+#include "tools/figraph/terminal/report.h"
 
 enum { HEAD_DIM = 64, KV_HEADS = 2, ROWS = 3, STEPS = 6, WAIT_US = 60000000 };
 
@@ -43,13 +45,25 @@ typedef struct bench {
     fig_check check;
 } bench;
 
-static fig_graphs *make_graphs(const fig_spec *spec) {
+/* text: the score of the attention; NULL: none */
+static void record(fig_program *program, const char *text) {
+    fig_score *score = NULL;
+    if (text == NULL) {
+        fig_program_decode_step(program);
+        return;
+    }
+    if (fig_score_parse(&score, text) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_decode_step_score(program, score);
+    fig_score_destroy(score);
+}
+
+static fig_graphs *make_scored(const fig_spec *spec, const char *text) {
     fig_program *program;
     fig_graphs *graphs;
     fig_traits traits = {.size = sizeof traits};
     assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
     assert_int_equal(fig_program_create(&program, spec), FIG_OK);
-    fig_program_decode_step(program);
+    record(program, text);
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
     const fig_lower_options options = {.size = sizeof options, .traits = &traits};
     if (fig_graphs_lower(&graphs, program, &options) != FIG_OK) fail_msg("%s", fig_message());
@@ -57,14 +71,22 @@ static fig_graphs *make_graphs(const fig_spec *spec) {
     return graphs;
 }
 
-static void open_bench(bench *b, const fig_spec *spec, fig_device device) {
-    *b = (bench){.graphs = make_graphs(spec)};
+static fig_graphs *make_graphs(const fig_spec *spec) {
+    return make_scored(spec, NULL);
+}
+
+static void open_graphs(bench *b, fig_graphs *graphs, fig_device device) {
+    *b = (bench){.graphs = graphs};
     const fig_session_options options = {
         .graphs = b->graphs,
         .device = device,
         .schedule = {.graphs = b->graphs, .rows = ROWS, .steps = STEPS, .seed = 1}};
     assert_int_equal(fig_session_open(&b->session, &options), FIG_EXIT_FINE);
     assert_int_equal(fig_schedule_init(&b->schedule, &options.schedule), FIG_EXIT_FINE);
+}
+
+static void open_bench(bench *b, const fig_spec *spec, fig_device device) {
+    open_graphs(b, make_graphs(spec), device);
 }
 
 static void close_bench(bench *b) {
@@ -220,6 +242,89 @@ static void where_rope_writes_a_head_that_stayed_is_a_fault(void **state) {
     }
 }
 
+/* ---- Scores -------------------------------------------------------------------------------- */
+
+/* The first is a node of its own; the second becomes attention's alibi and soft_cap. */
+static const char *const scores[] = {
+    "f32 slope[4]; f32 cap; score * cap + slope[head] * (kv_pos - q_pos)",
+    "f32 slope[4]; 20 * tanh((score + slope[head] * (kv_pos - q_pos)) / 20)"};
+
+static void a_score_is_checked_with_its_arrays(void **state) {
+    (void)state;
+    static const float wrong[4] = {1, -1, 1, -1};
+    for (int i = 0; i < 2; i++) {
+        for (int is_wrong = 0; is_wrong < 2; is_wrong++) {
+            bench b;
+            open_graphs(&b, make_scored(&plain, scores[i]), FIG_DEVICE_HOST);
+            step_until_last(&b);
+            assert_int_equal(check(&b), FIG_EXIT_FINE);
+            if (is_wrong) put(&b, fig_session_array(&b.session, "slope"), 0, sizeof wrong, wrong);
+            step(&b);
+            assert_int_equal(check(&b), is_wrong ? FIG_EXIT_FAILED : FIG_EXIT_FINE);
+            close_bench(&b);
+        }
+    }
+}
+
+/* A program whose layers have the scores of two texts; NULL: none. */
+static fig_graphs *make_layers(const char *const texts[2]) {
+    fig_program *program;
+    fig_graphs *graphs, *standard = make_graphs(&plain);
+    fig_tensor_info info = {.size = sizeof info};
+    fig_score *score[2] = {NULL, NULL};
+    assert_int_equal(fig_program_create(&program, &plain), FIG_OK);
+    for (int32_t i = 0; fig_graphs_tensor(standard, i, &info) == FIG_OK; i++)
+        fig_program_tensor(program, &info);
+    for (int32_t i = 0; i < 2; i++) {
+        char name[16];
+        fig_decode_attention_op op = {.size = sizeof op};
+        const struct {
+            const char *stem;
+            fig_tensor *at;
+        } operands[] = {{"q", &op.q},
+                        {"k", &op.k},
+                        {"v", &op.v},
+                        {"out", &op.out},
+                        {"k_cache", &op.cache.k},
+                        {"v_cache", &op.cache.v}};
+        fig_program_layer(program, i);
+        for (size_t t = 0; t < sizeof operands / sizeof *operands; t++) {
+            snprintf(name, sizeof name, "%s.%d", operands[t].stem, (int)i);
+            *operands[t].at = fig_program_find(program, name);
+        }
+        op.cache.page_table = fig_program_find(program, "page_table");
+        if (texts[i] != NULL) assert_int_equal(fig_score_parse(&score[i], texts[i]), FIG_OK);
+        op.score = score[i];
+        fig_decode_attention(program, &op);
+        fig_score_destroy(score[i]);
+    }
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    const fig_bucket bucket = {4, 64};
+    const fig_lower_options options = {
+        .size = sizeof options, .buckets = &bucket, .bucket_count = 1};
+    if (fig_graphs_lower(&graphs, program, &options) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_destroy(program);
+    fig_graphs_destroy(standard);
+    return graphs;
+}
+
+static void layers_with_different_scores_are_refused(void **state) {
+    (void)state;
+    static const char *const pairs[][2] = {{"score * 2.0", "score * 3.0"},
+                                           {"score * 2.0", NULL},
+                                           {NULL, "30 * tanh(score / 30)"},
+                                           {"20 * tanh(score / 20)", "30 * tanh(score / 30)"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        fig_score *score;
+        fig_graphs *graphs = make_layers(pairs[i]);
+        assert_int_equal(fig_standard_score(graphs, "replay", &score), FIG_EXIT_BAD);
+        fig_score_destroy(score);
+        assert_int_equal(fig_standard_check(graphs, "replay", &score), FIG_EXIT_BAD);
+        assert_null(score);
+        fig_graphs_destroy(graphs);
+    }
+}
+
 /* ---- Failing allocations ------------------------------------------------------------------- */
 
 /* Returns the number of messages that were printed on stderr since the last call, and empties the
@@ -237,10 +342,7 @@ static int take_sentences(FILE *said) {
 
 /* Fails every allocation of a schedule and a session in turn. Each failure gives an error with one
  * message, or no error if the allocation was not necessary. */
-static void memory_that_ends_is_told_in_one_sentence(void **state) {
-    (void)state;
-    const fig_spec spec = plain;
-    fig_graphs *graphs = make_graphs(&spec);
+static void fail_each_allocation(fig_graphs *graphs) {
     FILE *said = tmpfile();
     const int own = dup(STDERR_FILENO);
     assert_non_null(said);
@@ -270,6 +372,13 @@ static void memory_that_ends_is_told_in_one_sentence(void **state) {
     fig_graphs_destroy(graphs);
     assert_true(failures * FIG_FAULT_STRIDE > 20);
     assert_int_equal(wrong, 0);
+}
+
+static void memory_that_ends_is_told_in_one_sentence(void **state) {
+    (void)state;
+    fail_each_allocation(make_graphs(&plain));
+    for (int i = 0; i < 2; i++)
+        fail_each_allocation(make_scored(&plain, scores[i]));
 }
 
 /* If memory runs out while the schedule lists the buckets, it must not take the last one that it
@@ -305,6 +414,8 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_head_that_turned_beside_others_that_did_not_is_a_fault),
         FIG_CUDA_BENCH_TEST(what_is_appended_is_turned_all_the_same_and_to_the_unit),
         cmocka_unit_test(where_rope_writes_a_head_that_stayed_is_a_fault),
+        cmocka_unit_test(a_score_is_checked_with_its_arrays),
+        cmocka_unit_test(layers_with_different_scores_are_refused),
         cmocka_unit_test(memory_that_ends_is_told_in_one_sentence),
         cmocka_unit_test(a_schedule_is_the_same_or_there_is_none),
     };

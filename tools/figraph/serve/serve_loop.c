@@ -32,6 +32,7 @@
 
 #include "tools/figraph/serve/serve_batch.h"
 #include "tools/figraph/serve/serve_outs.h"
+#include "tools/figraph/serve/serve_score.h"
 #include "tools/figraph/step/standard.h"
 #include "tools/figraph/step/synthetic.h"
 #include "tools/figraph/terminal/report.h"
@@ -59,6 +60,7 @@ typedef struct serve_loop {
     const fig_serve_options *options;
     fig_graphs_info info;
     fig_engine *engine;
+    fig_serve_score score;
     fig_serve_batch batch;
     fig_serve_outs outs;          /* with a budget and --check */
     int32_t prompt_tokens;        /* of the step that is planned */
@@ -118,8 +120,9 @@ static int open_engine(serve_loop *loop) {
      * percentiles. */
     if (fig_engine_prepare(loop->engine, 0) != FIG_OK) return fig_report_status("serve");
     loop->result->device = fig_engine_device(loop->engine);
-    return checks_outs(loop) ? fig_serve_outs_open(&loop->outs, loop->engine, options->graphs)
-                             : FIG_EXIT_FINE;
+    const int code = fig_serve_score_open(&loop->score, loop->engine);
+    if (code != FIG_EXIT_FINE || !checks_outs(loop)) return code;
+    return fig_serve_outs_open(&loop->outs, loop->engine, options->graphs, &loop->score);
 }
 
 static int open_loop(serve_loop *loop) {
@@ -152,6 +155,7 @@ static int open_loop(serve_loop *loop) {
 
 static void close_loop(serve_loop *loop) {
     fig_engine_close(loop->engine);
+    fig_serve_score_close(&loop->score);
     fig_serve_batch_finish(&loop->batch);
     fig_serve_outs_close(&loop->outs);
     for (int32_t i = 0; i < AHEAD; i++)
@@ -447,7 +451,8 @@ int fig_serve_run(const fig_serve_options *options, fig_serve_result *result) {
     *result = (fig_serve_result){.stats = {.size = sizeof result->stats}};
     assert(options->horizon >= 1);
     fig_graphs_read_info(options->graphs, &loop.info);
-    int code = options->has_sums ? FIG_EXIT_FINE : fig_standard_check(options->graphs, "serve");
+    int code = options->has_sums ? FIG_EXIT_FINE
+                                 : fig_standard_check(options->graphs, "serve", &loop.score.score);
     if (code == FIG_EXIT_FINE) code = open_loop(&loop);
     if (code == FIG_EXIT_FINE) {
         loop.began_ns = fig_report_now_ns();

@@ -69,13 +69,15 @@ static int begins(const fig_tensor_info *tensor, const char *stem) {
     return strncmp(tensor->name, stem, strlen(stem)) == 0;
 }
 
-int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs) {
+int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs,
+                        const fig_serve_score *score) {
     fig_graphs_info info = {.size = sizeof info};
     fig_tensor_info tensor = {.size = sizeof tensor};
     fig_graphs_read_info(graphs, &info);
     *outs = (fig_serve_outs){.engine = engine,
                              .graphs = graphs,
                              .spec = info.spec,
+                             .score = score,
                              .width = info.spec->kv_heads * info.spec->head_dim};
     int code = allocate(outs);
     for (int64_t i = 0; code == FIG_EXIT_FINE && i < info.spec->query_limit * outs->width; i++)
@@ -139,6 +141,13 @@ static int32_t see_all(fig_serve_outs *outs, const fig_serve_batch *batch) {
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
+static int report(const fig_tensor_info *tensor, int32_t query, int32_t head, int32_t element,
+                  double seen, double want, double tolerance) {
+    return fig_report_failure("serve: %s: query token %d, head %d, element %d is %.9g and "
+                              "must be %.9g, tolerance %.3g",
+                              tensor->name, query, head, element, seen, want, tolerance);
+}
+
 static int compare(const fig_serve_outs *outs, const fig_tensor_info *tensor, const double *due,
                    int32_t queries) {
     const fig_spec *spec = outs->spec;
@@ -151,9 +160,7 @@ static int compare(const fig_serve_outs *outs, const fig_tensor_info *tensor, co
                 truth_load(outs->got, tensor->dtype, (int64_t)query * spec->q_heads * dim + i);
             const double tolerance = truth_ulp(tensor->dtype, want) + single_tolerance;
             if (fabs(seen - want) <= tolerance) continue;
-            return fig_report_failure("serve: %s: query token %d, head %d, element %d is %.9g and "
-                                      "must be %.9g, tolerance %.3g",
-                                      tensor->name, query, i / dim, i % dim, seen, want, tolerance);
+            return report(tensor, query, i / dim, i % dim, seen, want, tolerance);
         }
     }
     return FIG_EXIT_FINE;
@@ -161,6 +168,52 @@ static int compare(const fig_serve_outs *outs, const fig_tensor_info *tensor, co
 
 static int has_window(const fig_spec *spec, int32_t layer) {
     return spec->window > 0 && (int)(spec->window_layers[layer / 64] >> (layer % 64) & 1);
+}
+
+/* Compares a query head with attention under the score. */
+static int compare_head(const fig_serve_outs *outs, const fig_tensor_info *tensor,
+                        const fig_serve_seen *seen, int32_t query) {
+    const int32_t head = seen->place.head, dim = seen->head_dim;
+    double due[TRUTH_HEAD_DIM_LIMIT], slack[TRUTH_HEAD_DIM_LIMIT];
+    fig_serve_score_attend(outs->score, seen, due, slack);
+    for (int32_t i = 0; i < dim; i++) {
+        const int64_t at = ((int64_t)query * outs->spec->q_heads + head) * dim + i;
+        const double got = truth_load(outs->got, tensor->dtype, at);
+        const double tolerance = truth_ulp(tensor->dtype, due[i]) + single_tolerance + slack[i];
+        if (fabs(got - due[i]) <= tolerance || (isnan(got) && isnan(due[i]))) continue;
+        return report(tensor, query, head, i, got, due[i], tolerance);
+    }
+    return FIG_EXIT_FINE;
+}
+
+static int compare_row(const fig_serve_outs *outs, const fig_tensor_info *tensor,
+                       const fig_serve_batch *batch, int32_t row, int32_t query, int32_t window) {
+    const fig_spec *spec = outs->spec;
+    fig_serve_seen seen = {.place = {.kv_length = batch->lengths[row], .row = row},
+                           .sinks = spec->sinks,
+                           .width = outs->width,
+                           .head_dim = spec->head_dim};
+    int code = FIG_EXIT_FINE;
+    seen.tokens = outs->tokens + (size_t)batch->sequences[row] * (size_t)spec->kv_limit;
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < batch->queries[row] * spec->q_heads; i++) {
+        seen.place.q_pos = batch->cached[row] + i / spec->q_heads;
+        seen.place.head = i % spec->q_heads;
+        seen.place.kv_head = seen.place.head / (spec->q_heads / spec->kv_heads);
+        seen.values = outs->values + seen.place.kv_head * spec->head_dim;
+        seen.first = window > 0 && seen.place.q_pos >= window ? seen.place.q_pos - window + 1 : 0;
+        code = compare_head(outs, tensor, &seen, query + i / spec->q_heads);
+    }
+    return code;
+}
+
+static int compare_scored(const fig_serve_outs *outs, const fig_tensor_info *tensor,
+                          const fig_serve_batch *batch, int32_t window) {
+    int32_t query = 0, code = FIG_EXIT_FINE;
+    for (int32_t row = 0; code == FIG_EXIT_FINE && row < batch->rows; row++) {
+        code = compare_row(outs, tensor, batch, row, query, window);
+        query += batch->queries[row];
+    }
+    return code;
 }
 
 int fig_serve_outs_check(fig_serve_outs *outs, const fig_serve_batch *batch) {
@@ -176,7 +229,10 @@ int fig_serve_outs_check(fig_serve_outs *outs, const fig_serve_batch *batch) {
                                    (uint64_t)(queries * row) * fig_synthetic_bytes(tensor.dtype)};
         if (fig_engine_read(outs->engine, &span, outs->got) != FIG_OK)
             return fig_report_status("serve");
-        const int code = compare(outs, &tensor, outs->due[windowed], queries);
+        const int code =
+            outs->score->score != NULL
+                ? compare_scored(outs, &tensor, batch, windowed ? outs->spec->window : 0)
+                : compare(outs, &tensor, outs->due[windowed], queries);
         if (code != FIG_EXIT_FINE) return code;
         outs->compared += queries * row;
     }

@@ -4,22 +4,26 @@
  * these tokens. Each query token of a step has a V of its own, chosen so that every type holds it
  * exactly. A model of the caches in float64 then gives each output in a few operations: it keeps
  * sums of V for each sequence, over all tokens and over the window. A token that is missed, read
- * twice, or read from another sequence's page changes a mean by more than its rounding. Invariant:
- * the model knows only what the loop told the engine: lengths, queries and sequences. */
+ * twice, or read from another sequence's page changes a mean by more than its rounding. If
+ * attention has a score, each token has a weight of its own, and the model adds all tokens up for
+ * each query head. Invariant: the model knows only what the loop told the engine: lengths, queries
+ * and sequences. */
 #ifndef FIG_TOOLS_SERVE_OUTS_H
 #define FIG_TOOLS_SERVE_OUTS_H
 
 #include <figraph.h>
 
 #include "tools/figraph/serve/serve_batch.h"
+#include "tools/figraph/serve/serve_score.h"
 
 typedef struct fig_serve_outs { /* starts zeroed */
     fig_engine *engine;
     const fig_graphs *graphs;
     const fig_spec *spec;
-    int32_t width;     /* elements of V of a token */
-    double *values;    /* [query_limit][width] V of each query token of a step */
-    int32_t *tokens;   /* [sequences][kv_limit] the query token that wrote each token */
+    const fig_serve_score *score; /* its score is NULL: attention has none */
+    int32_t width;                /* elements of V of a token */
+    double *values;               /* [query_limit][width] V of each query token of a step */
+    int32_t *tokens;              /* [sequences][kv_limit] the query token that wrote each token */
     double *sums[2];   /* [sequences][width] of V: of all tokens, and of those in the window */
     double *due[2];    /* [query_limit][width] the same, for each query token, as means */
     uint8_t *got;      /* [query_limit] rows of an output */
@@ -29,7 +33,8 @@ typedef struct fig_serve_outs { /* starts zeroed */
 
 /* Writes V and the scales of the caches; all other inputs stay zeros. Returns FIG_EXIT_*. close
  * also accepts a zeroed struct. */
-int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs);
+int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs,
+                        const fig_serve_score *score);
 void fig_serve_outs_close(fig_serve_outs *outs);
 /* Call it after a launch, before the batch advances. Waits for the step, and compares. With
  * FIG_EXIT_FAILED the message names the tensor, the row and both values. */

@@ -3,7 +3,7 @@
  * Each operation is checked on the inputs that it really had: rotated q and the cache are read back
  * from the device, so an error belongs to that operation. If attention does RoPE itself, it may
  * leave q and k unrotated; the check then rotates them in float64. Invariant: every element of
- * every output of the step's rows is compared, and a NaN is never within tolerance. */
+ * every output of the step's rows is compared, and a NaN is right only where a score makes one. */
 #ifndef FIG_TOOLS_CHECK_H
 #define FIG_TOOLS_CHECK_H
 

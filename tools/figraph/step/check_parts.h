@@ -13,6 +13,7 @@ typedef struct fig_check_comparison {
     const void *got;          /* [count] */
     const double *due;        /* [count] the expected values */
     const double *magnitude;  /* [count]; NULL: the magnitude of `due` */
+    const double *slack;      /* [count] is added to the tolerance; NULL: 0 */
     int32_t count;
 } fig_check_comparison;
 /* Compares, and reports the first element that is off. Returns FIG_EXIT_*. */

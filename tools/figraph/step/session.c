@@ -20,11 +20,12 @@ typedef enum filling {
     FILL_EACH_STEP,
     FILL_ONCE,
     FILL_SCALES_ONCE,
+    FILL_ARRAY_ONCE,
     FILL_BY_PAGE /* each page once, when a sequence gets it */
 } filling;
 
 static const struct kind {
-    const char *stem; /* "q" of "q.7" */
+    const char *stem; /* "q" of "q.7"; NULL: a score gives the name */
     filling filled;
 } kinds[FIG_SESSION_KIND_COUNT] = {
     [FIG_SESSION_GATE_UP] = {"gate_up", FILL_EACH_STEP},
@@ -42,6 +43,7 @@ static const struct kind {
     [FIG_SESSION_SINKS] = {"sinks", FILL_ONCE},
     [FIG_SESSION_LATENT] = {"latent", FILL_EACH_STEP},
     [FIG_SESSION_LATENT_NORM] = {"latent_norm", FILL_ONCE},
+    [FIG_SESSION_ARRAY] = {NULL, FILL_ARRAY_ONCE},
     [FIG_SESSION_PAGE_TABLE] = {"page_table", FILL_NEVER},
     [FIG_SESSION_WINDOW_TABLE] = {"page_table.window", FILL_NEVER},
 };
@@ -52,7 +54,8 @@ static void read_name(fig_session_tensor *tensor, int32_t layers) {
     const long layer = dot != NULL ? strtol(dot + 1, NULL, 10) : 0;
     for (int i = 0; i < FIG_SESSION_KIND_COUNT; i++) {
         char whole[96];
-        const int of_layer = i < FIG_SESSION_PAGE_TABLE;
+        const int of_layer = i < FIG_SESSION_ARRAY;
+        if (kinds[i].stem == NULL) continue;
         snprintf(whole, sizeof whole, of_layer ? "%s.%ld" : "%s", kinds[i].stem, layer);
         if (strcmp(whole, name) != 0) continue;
         tensor->kind = (fig_session_kind)i;
@@ -60,7 +63,7 @@ static void read_name(fig_session_tensor *tensor, int32_t layers) {
         assert(layer >= 0 && layer < layers);
         return;
     }
-    assert(0 && "a tensor of the standard step");
+    tensor->kind = FIG_SESSION_ARRAY; /* the step is a standard one, so no other name is left */
 }
 
 static size_t row_bytes_of(const fig_tensor_info *info) {
@@ -74,6 +77,13 @@ fig_session_tensor *fig_session_find(const fig_session *session, int32_t layer,
                                      fig_session_kind kind) {
     int32_t index = session->places[layer * FIG_SESSION_KIND_COUNT + (int32_t)kind];
     return index < 0 ? NULL : &session->tensors[index];
+}
+
+const fig_session_tensor *fig_session_array(const fig_session *session, const char *name) {
+    const fig_session_tensor *tensor = session->tensors;
+    while (tensor->kind != FIG_SESSION_ARRAY || strcmp(tensor->info.name, name) != 0)
+        tensor++;
+    return tensor;
 }
 
 /* Lists the tensors that can be bound and finds each one's place in the standard step. */
@@ -228,6 +238,8 @@ static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t f
     if (kinds[tensor->kind].filled == FILL_SCALES_ONCE) {
         assert(tensor->info.dtype == FIG_F32);
         fig_synthetic_scales(&session->synthetic, (float *)(void *)mirror, elements);
+    } else if (kinds[tensor->kind].filled == FILL_ARRAY_ONCE) {
+        fig_synthetic_array(&session->synthetic, tensor->info.dtype, mirror, elements);
     } else {
         fig_synthetic_fill(&session->synthetic, tensor->info.dtype, mirror, elements);
     }
@@ -237,13 +249,14 @@ static int fill_rows(fig_session *session, fig_session_tensor *tensor, int64_t f
     return write_rows(session, tensor, first, count);
 }
 
-/* Fills the tensors that do not change between steps: weights of norms, sinks and scales of
- * caches. */
+/* Fills the tensors that do not change between steps: weights of norms, sinks, scales of caches and
+ * arrays of a score. */
 static int fill_once(fig_session *session) {
     for (int32_t i = 0; i < session->tensor_count; i++) {
         fig_session_tensor *tensor = &session->tensors[i];
         filling filled = kinds[tensor->kind].filled;
-        if (filled != FILL_ONCE && filled != FILL_SCALES_ONCE) continue;
+        if (filled != FILL_ONCE && filled != FILL_SCALES_ONCE && filled != FILL_ARRAY_ONCE)
+            continue;
         int code = fill_rows(session, tensor, 0, tensor->count);
         if (code != FIG_EXIT_FINE) return code;
     }
@@ -254,7 +267,7 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
     *session = (fig_session){.graphs = options->graphs, .info = {.size = sizeof session->info}};
     fig_graphs_read_info(session->graphs, &session->info);
     fig_synthetic_seed(&session->synthetic, options->schedule.seed);
-    int code = fig_standard_check(session->graphs, "replay");
+    int code = fig_standard_check(session->graphs, "replay", &session->score);
     if (code == FIG_EXIT_FINE) code = read_tensors(session);
     if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
     if (code != FIG_EXIT_FINE) return code;
@@ -277,6 +290,7 @@ int fig_session_prepare(fig_session *session, const fig_step *step) {
 
 void fig_session_close(fig_session *session) {
     fig_engine_close(session->engine);
+    fig_score_destroy(session->score);
     for (int32_t i = 0; session->tensors != NULL && i < session->tensor_count; i++)
         free(session->tensors[i].mirror);
     free(session->tensors);

@@ -7,6 +7,7 @@
 #define FIG_TOOLS_SESSION_H
 
 #include <figraph_archive.h>
+#include <figraph_scores.h>
 
 #include "tools/figraph/step/schedule.h"
 
@@ -26,6 +27,7 @@ typedef enum fig_session_kind {
     FIG_SESSION_SINKS,
     FIG_SESSION_LATENT,
     FIG_SESSION_LATENT_NORM,
+    FIG_SESSION_ARRAY,      /* of the step's score; all layers read it */
     FIG_SESSION_PAGE_TABLE, /* this kind and all below belong to no layer */
     FIG_SESSION_WINDOW_TABLE,
     FIG_SESSION_KIND_COUNT
@@ -43,6 +45,7 @@ typedef struct fig_session_tensor {
 typedef struct fig_session {
     const fig_graphs *graphs;
     fig_graphs_info info;
+    fig_score *score; /* of every layer's attention; NULL: none */
     fig_engine *engine;
     fig_session_tensor *tensors; /* [tensor_count] */
     int32_t tensor_count;
@@ -72,6 +75,9 @@ void fig_session_close(fig_session *session);
 /* Finds a tensor of a layer; NULL: the step does not have it. */
 fig_session_tensor *fig_session_find(const fig_session *session, int32_t layer,
                                      fig_session_kind kind);
+
+/* Finds the tensor of an array of the score. */
+const fig_session_tensor *fig_session_array(const fig_session *session, const char *name);
 
 /* Returns the number of the tensor's rows in the schedule's current step. */
 int32_t fig_session_rows(const fig_schedule *schedule, const fig_session_tensor *tensor);

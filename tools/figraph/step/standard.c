@@ -1,26 +1,32 @@
 /* standard.c: checks whether a program is the standard step of its spec.
  *
- * Records the step again and compares it tensor by tensor, so that later code may rely on every
- * extent and type. Whether the nodes compute the right numbers is left to check.c. */
+ * Records the step again, with the score that standard_score.c finds in it, and compares it tensor
+ * by tensor, so that later code may rely on every extent and type. Whether the nodes compute the
+ * right numbers is left to check.c. */
 #include "tools/figraph/step/standard.h"
 
-#include <figraph_inspect.h>
+#include <figraph_scores.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/figraph/step/standard_score.h"
 #include "tools/figraph/terminal/report.h"
 
 static const char reason[] = "only the program's author knows what to bind to it";
 
 /* Makes the standard step of a spec, lowered for one bucket; the tensors are the same for any
  * bucket. */
-static fig_status make_standard(const fig_spec *spec, fig_graphs **graphs) {
+static fig_status make_standard(const fig_spec *spec, const fig_score *score, fig_graphs **graphs) {
     const fig_bucket bucket = {spec->batch_limit, spec->kv_limit};
     fig_program *program;
     *graphs = NULL;
     fig_status status = fig_program_create(&program, spec);
     if (status != FIG_OK) return status;
-    fig_program_decode_step(program);
+    if (score == NULL) {
+        fig_program_decode_step(program);
+    } else {
+        fig_program_decode_step_score(program, score);
+    }
     status = fig_program_finish(program);
     if (status == FIG_OK)
         status = fig_graphs_lower(
@@ -112,44 +118,17 @@ static int compare(const fig_graphs *given, const fig_graphs *standard, const ch
                              fig_report_count(nodes, info.node_count, "node"), due.node_count);
 }
 
-/* Refuses a launch of attention whose logits are not those of the spec. */
-static int check_launch(const fig_inspection *told, uint32_t launch, const char *command) {
-    fig_inspect_field fields[FIG_INSPECT_FIELD_LIMIT];
-    const int32_t count = fig_inspection_launch_fields(told, launch, fields);
-    const int node = (int)told->launches[launch].node;
-    for (int32_t i = 0; i < count; i++) {
-        if (fields[i].kind == FIG_INSPECT_SCORE)
-            return fig_report_refuse("%s: node %d has the score %s, and %s has no reference for "
-                                     "scores",
-                                     command, node, fields[i].word, command);
-        /* `capture --score` records a cap that the spec lacks, and the float64 reference computes
-         * the spec's. A node without the spec's cap runs, and --check finds its numbers wrong. */
-        if (strcmp(fields[i].name, "soft_cap") == 0 && fields[i].real != 0.0 &&
-            fields[i].real != told->spec->soft_cap)
-            return fig_report_refuse("%s: node %d has a soft_cap of %g, its spec one of %g",
-                                     command, node, (double)fields[i].real,
-                                     (double)told->spec->soft_cap);
-    }
-    return FIG_EXIT_FINE;
-}
-
-static int compare_logits(const fig_graphs *graphs, const char *command) {
-    const fig_inspection *told;
-    int code = FIG_EXIT_FINE;
-    if (fig_inspection_open(&told, graphs, 1) != FIG_OK) return fig_report_status(command);
-    for (uint32_t l = 0; l < told->launch_count && code == FIG_EXIT_FINE; l++)
-        code = check_launch(told, l, command);
-    fig_inspection_close(told);
-    return code;
-}
-
-int fig_standard_check(const fig_graphs *graphs, const char *command) {
+int fig_standard_check(const fig_graphs *graphs, const char *command, fig_score **score) {
     fig_graphs_info info = {.size = sizeof info};
-    fig_graphs *standard;
+    fig_graphs *standard = NULL;
     fig_graphs_read_info(graphs, &info);
-    if (make_standard(info.spec, &standard) != FIG_OK) return fig_report_status(command);
-    int code = compare_logits(graphs, command);
+    int code = fig_standard_score(graphs, command, score);
+    if (code == FIG_EXIT_FINE && make_standard(info.spec, *score, &standard) != FIG_OK)
+        code = fig_report_status(command);
     if (code == FIG_EXIT_FINE) code = compare(graphs, standard, command);
     fig_graphs_destroy(standard);
+    if (code == FIG_EXIT_FINE) return code;
+    fig_score_destroy(*score);
+    *score = NULL;
     return code;
 }

@@ -77,6 +77,26 @@ void fig_synthetic_scales(fig_synthetic *synthetic, float *scales, size_t count)
     }
 }
 
+void fig_synthetic_array(fig_synthetic *synthetic, fig_dtype dtype, void *elements, size_t count) {
+    enum { LOW = 119, OCTAVES = 8, ONE = 127 };
+    uint8_t *to = elements;
+    assert(dtype == FIG_F32 || dtype == FIG_BF16 || dtype == FIG_I32);
+    for (size_t i = 0; i < count; i++) {
+        const int32_t whole = 1 + fig_synthetic_below(synthetic, 16);
+        uint32_t element = (uint32_t)fig_synthetic_below(synthetic, 1 << 23);
+        if (count == 1) {
+            element |= (uint32_t)ONE << 23;
+        } else {
+            element |= (uint32_t)(LOW + fig_synthetic_below(synthetic, OCTAVES)) << 23;
+            element |= (uint32_t)fig_synthetic_below(synthetic, 2) << 31;
+        }
+        const uint16_t half = (uint16_t)(element >> 16);
+        if (dtype == FIG_I32) memcpy(to + i * sizeof whole, &whole, sizeof whole);
+        if (dtype == FIG_F32) memcpy(to + i * sizeof element, &element, sizeof element);
+        if (dtype == FIG_BF16) memcpy(to + i * sizeof half, &half, sizeof half);
+    }
+}
+
 size_t fig_synthetic_bytes(fig_dtype dtype) {
     switch (dtype) {
     case FIG_E4M3:

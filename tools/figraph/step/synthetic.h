@@ -19,6 +19,10 @@ void fig_synthetic_permutation(fig_synthetic *synthetic, int32_t *values, int32_
 void fig_synthetic_fill(fig_synthetic *synthetic, fig_dtype dtype, void *elements, size_t count);
 /* Fills scales with numbers between 1/256 and 1/64. */
 void fig_synthetic_scales(fig_synthetic *synthetic, float *scales, size_t count);
+/* Fills the array of a score: i32 with numbers from 1 to 16, other dtypes with numbers of both
+ * signs and a magnitude from 1/256 to 1, so that slopes, biases and masks leave weights of many
+ * sizes. A float that is the only element is from 1 to 2, because a score may divide by it. */
+void fig_synthetic_array(fig_synthetic *synthetic, fig_dtype dtype, void *elements, size_t count);
 
 /* Returns the bytes of one element. */
 size_t fig_synthetic_bytes(fig_dtype dtype);

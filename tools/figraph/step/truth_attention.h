@@ -10,6 +10,7 @@
 /* A query and a token, for a score. */
 typedef struct truth_score_place {
     int32_t q_pos, kv_pos, kv_length, head, kv_head, row;
+    const void *context; /* what the score reads beside; NULL: nothing */
 } truth_score_place;
 
 /* One query head at the last of `length` tokens of a sequence. If a row has several queries, each
@@ -28,15 +29,19 @@ typedef struct truth_attention_args {
     const double *sink;      /* this head's sink; NULL: none */
     /* Makes the score from a logit; NULL: none */
     double (*score)(const truth_score_place *place, double logit);
-    int32_t is_sigmoid; /* 1: weights are sigmoid(score), without a sum and a sink */
+    const void *score_context;   /* of the place */
+    int32_t is_sigmoid;          /* 1: weights are sigmoid(score), without a sum and a sink */
     int32_t step_row, kv_length; /* of the place; the row may have later queries */
 } truth_attention_args;
 
 /* With p the softmax's weights, out is the sum of p * v and magnitude is the sum of p * |v|. The
  * tolerance is relative to magnitude: if the signs of v cancel, out is small but its error is not.
- * lse is base 2. */
+ * slack is how much out may change because a kernel rounds its logits to f32 before a score reads
+ * them: a score may magnify this error, or compare with a number that lies within it. Without a
+ * score it is 0. lse is base 2. */
 typedef struct truth_attention_result {
     double out[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT]; /* [head_dim] */
+    double slack[TRUTH_HEAD_DIM_LIMIT];                                /* [head_dim] */
     double lse;
 } truth_attention_result;
 void truth_attention(const truth_attention_args *args, truth_attention_result *result);

@@ -1,0 +1,165 @@
+"""python_jax_scores.py: compares figraph.jax's attention with scores with float64, on the CPU.
+
+Run where jax and figraph can be imported.
+"""
+
+import functools
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax"), HERE]
+import cases  # noqa: E402
+import figraph  # noqa: E402
+import figraph.jax as fj  # noqa: E402
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import score_cases  # noqa: E402
+from cases import close  # noqa: E402
+from figraph import ffi  # noqa: E402
+from score_cases import VARIANTS  # noqa: E402
+from sentences import refused, run  # noqa: E402
+
+ROWS, TOKENS, Q, KV, DIM = 3, 24, 8, 4, 64
+LENGTHS, SEEN = np.asarray([24, 1, 25], np.int32), [24, 1, 0]
+numbers = np.random.default_rng(9)
+OWN = next(one for one in VARIANTS if not one.is_plain and "slope" in one.arrays)
+
+
+def normal(*shape):
+    return jnp.asarray(numbers.standard_normal(shape), jnp.float32)
+
+
+def dense():
+    return fj.Cache(normal(ROWS, TOKENS, KV, DIM), normal(ROWS, TOKENS, KV, DIM))
+
+
+def paged():
+    table = np.random.default_rng(2).permutation(3 * ROWS).astype(np.int32).reshape(ROWS, 3)
+    return fj.Cache(normal(3 * ROWS, 8, KV, DIM), normal(3 * ROWS, 8, KV, DIM), table)
+
+
+def tokens_of(cache, row):
+    """Returns the keys and values of a row in order."""
+    if cache.page_table is None:
+        return [np.asarray(x[row]) for x in cache[:2]]
+    return [np.asarray(x[cache.page_table[row]]).reshape(-1, KV, DIM) for x in cache[:2]]
+
+
+def given(of, **more):
+    """Returns the arguments that a variant adds to a call."""
+    return dict(score=of.of, score_arrays=dict(of.arrays), **more)
+
+
+def right(out, lse, q, cache, of, counts=(1,) * ROWS):
+    number = 0
+    for row, count in enumerate(counts):
+        keys, values = tokens_of(cache, row)
+        for back in range(count - 1, -1, -1):
+            seen = max(SEEN[row] - back, 0)
+            wanted = score_cases.attention(q[number], keys[:seen], values[:seen], of, SEEN[row],
+                                           row)
+            close(out[number], wanted[0], 1e-4)
+            close(lse[number], wanted[1], 1e-4)
+            number += 1
+
+
+def attention_is_right_with_every_score():
+    q = normal(ROWS, Q, DIM)
+    for cache in (dense(), paged()):
+        for of in VARIANTS:
+            out, plan, lse = fj.attention(q, cache, LENGTHS, with_lse=True, **given(of))
+            right(out, lse, q, cache, of)
+            assert plan is None
+
+
+def a_decode_step_is_right_with_every_score():
+    starts = np.asarray([0, 3, 3, 3], np.int32)
+    for cache in (dense(), paged()):
+        for of in VARIANTS:
+            q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
+            turned = cases.rope(q, LENGTHS - 1)
+            for more in ({}, dict(positions=LENGTHS - 1)):
+                out, grown, _, lse = fj.decode_attention(q, k, v, cache, LENGTHS, with_lse=True,
+                                                         **more, **given(of))
+                right(out, lse, turned, grown, of)
+            out, grown, _, lse = fj.decode_attention(
+                q, k, v, cache, LENGTHS, with_lse=True, query_start_loc=starts, row_tokens=3,
+                **given(of))
+            right(out, lse, cases.rope(q, np.asarray([21, 22, 23])), grown, of, (3, 0, 0))
+
+
+def a_plain_score_has_the_runner_of_its_options():
+    q, cache = normal(ROWS, Q, DIM), dense()
+    slope = VARIANTS[1].arrays["slope"]
+    plan = fj.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache)
+    for lent in (None, plan):
+        for of, options in ((VARIANTS[0], dict(logits=fj.Logits(soft_cap=30.0))),
+                            (VARIANTS[1], dict(alibi=slope)), (VARIANTS[2], dict(alibi=slope))):
+            out = fj.attention(q, cache, LENGTHS, plan=lent, **options).out
+            missed = ffi.counts().missed
+            assert (out == fj.attention(q, cache, LENGTHS, plan=lent, **given(of)).out).all()
+            assert ffi.counts().missed == missed
+
+
+def one_jit_serves_all_values_of_an_array():
+    q, cache, made = normal(ROWS, Q, DIM), dense(), figraph.score(OWN.of)
+
+    @jax.jit
+    def step(q, cache, slope):
+        return fj.attention(q, cache, LENGTHS, score=made, score_arrays={"slope": slope},
+                            with_lse=True)
+
+    for factor in (1, 2):
+        of = OWN._replace(arrays={"slope": OWN.arrays["slope"] * np.float32(factor)})
+        out, _, lse = step(q, cache, of.arrays["slope"])
+        right(out, lse, q, cache, of)
+    assert step._cache_size() == 1
+
+
+def mistakes_are_told_by_name():
+    q, cache, slope = normal(ROWS, Q, DIM), dense(), normal(Q)
+    plan = fj.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache)
+    text = "score + slope[head] * 2.0"
+    for words, more in (
+        ("plan is given beside a score", dict(plan=plan, score="score * 2.0")),
+        ("alibi is given beside a score", dict(score="score * 2.0", alibi=slope)),
+        ("logits.soft_cap is 3.0 beside a score",
+         dict(score="score * 2.0", logits=fj.Logits(soft_cap=3.0))),
+        ("score: column 8", dict(score="score +")),
+        ("a score is 7, it must be", dict(score=7)),
+        ("score_arrays is given, but score is not", dict(score_arrays={"slope": slope})),
+        ("score_arrays lacks slope", dict(score=text)),
+        ("score_arrays has bias", dict(score=text, score_arrays={"slope": slope, "bias": slope})),
+        ("slope is float16, it must be float32",
+         dict(score=text, score_arrays={"slope": slope.astype(jnp.float16)})),
+        ("slope is [8], it must have at least 9",
+         dict(score="f32 slope[9]; " + text, score_arrays={"slope": slope})),
+        ("slope is [8, 1]", dict(score=text, score_arrays={"slope": slope[:, None]})),
+    ):
+        refused(words, lambda: fj.attention(q, cache, LENGTHS, **more))  # noqa: B023
+
+
+def whatever_takes_no_score_refuses_it_by_name():
+    takes = {"attention", "decode_attention", "tokamax_attention"}
+    entries = [getattr(fj, name) for name in fj.__all__ if name not in takes]
+    query, keys = normal(ROWS, 1, Q, DIM), normal(ROWS, TOKENS, KV, DIM)
+    entries += [fj.State.attend, fj.State.empty,
+                functools.partial(fj.tokamax_attention, query, keys, keys)]
+    for of in VARIANTS:
+        for variant in (of.of, figraph.score(of.of)):
+            for entry in entries:
+                refused("score", lambda: entry(score=variant),  # noqa: B023
+                        (TypeError, ValueError, NotImplementedError))
+
+
+if __name__ == "__main__":
+    run([
+        attention_is_right_with_every_score,
+        a_decode_step_is_right_with_every_score,
+        a_plain_score_has_the_runner_of_its_options,
+        one_jit_serves_all_values_of_an_array,
+        mistakes_are_told_by_name,
+        whatever_takes_no_score_refuses_it_by_name,
+    ])
