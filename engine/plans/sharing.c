@@ -1,8 +1,8 @@
 /* sharing.c: finds groups, and notes which sequences lend entries of the page table.
  *
  * Only one row of a group lends its entries, but all of its rows count as lenders, so that a caller
- * need not know which one it is. Invariant: fig_sharing_find() uses the copy of the table only while
- * the copy may exist; a copy that was made anew has another version. */
+ * need not know which one it is. Invariant: the groups of a step come from the copy that the table
+ * has now, never from an older one. */
 #include "engine/plans/sharing.h"
 
 #include <inttypes.h>
@@ -62,9 +62,9 @@ const char *fig_sharing_refuse(const fig_sharing *sharing) {
 
 const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_shape *shape,
                                         const fig_plan_step *step) {
-    if (step->lengths == NULL || fig_sharing_refuse(sharing) != NULL) return NULL;
+    if (step->lengths == NULL || sharing->off != NULL) return NULL;
     fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
-    if (mirror->order.entries == NULL) return NULL;
+    if (mirror->order.entries == NULL) return NULL; /* so it is wherever a copy is refused */
     if (mirror->version != sharing->version) fig_prefixes_forget(&sharing->prefixes);
     sharing->version = mirror->version;
     const fig_prefixes_costs costs = fig_prefix_groups_costs(&sharing->strips, mirror->page_tokens);

@@ -223,6 +223,27 @@ static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
     }
 }
 
+/* What a sequence lent to a step that was launched, it may change while another step waits. */
+static void a_step_that_was_launched_holds_no_entries(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    fig_chunk_step others = {.rows = ROWS - 1};
+    for (int32_t row = 0; row < others.rows; row++) {
+        others.sequences[row] = row + 1;
+        others.counts[row] = 1;
+        others.lengths[row] = step.lengths[row + 1];
+    }
+    expect(stage(&step));
+    expect(fig_engine_launch(c.engine));
+    expect(stage(&others));
+    assert_int_equal(stats().shared_steps, 2);
+    expect(set_others(0, 0, 1));
+    assert_int_equal(set_others(1, 0, 1), FIG_ORDER);
+    expect(fig_engine_launch(c.engine));
+    expect(fig_engine_wait(c.engine, WAIT_US));
+    fig_chunk_case_close(&c);
+}
+
 static void an_older_step_that_waits_keeps_its_entries(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);
@@ -269,6 +290,7 @@ int main(void) {
         cmocka_unit_test(a_table_whose_address_was_given_is_not_known),
         cmocka_unit_test(a_table_bound_anew_has_no_groups_of_the_old_one),
         cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),
+        cmocka_unit_test(a_step_that_was_launched_holds_no_entries),
         cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
         cmocka_unit_test(a_table_that_a_staged_step_shares_is_not_written),
     };
