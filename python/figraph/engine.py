@@ -152,7 +152,7 @@ class Engine(Unique):
     slots: the number of steps that may be in flight. busy_us: the microseconds that stage() may
     wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
     ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: rows that
-    begin with the same pages read them once, where `sharing` is None.
+    begin with the same pages read them once, if `sharing` is None.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:
