@@ -19,6 +19,10 @@ fig_status fig_engine_read_traits(const fig_engine *engine, fig_traits *traits) 
     return fig_status_give(traits, &ours, sizeof ours, "fig_traits");
 }
 
+const char *fig_engine_sharing(const fig_engine *engine) {
+    return fig_sharing_refuse(&engine->sharing);
+}
+
 fig_status fig_engine_bind_thread(const fig_engine *engine) {
     return engine->api->bind_thread(engine->dev);
 }
@@ -86,6 +90,19 @@ static fig_status find_span(fig_engine *engine, const fig_span *span, const void
     return FIG_OK;
 }
 
+/* Refuses to change entries of a page table through which a staged step reads pages for other rows
+ * too: entries may go to the device before that step does. */
+static fig_status refuse_lent(const char *call) {
+    return fig_fail(FIG_ORDER,
+                    "%s: a staged step reads pages of several rows through these entries; launch "
+                    "it or take it back first",
+                    call);
+}
+
+static int is_waiting(const fig_engine *engine) {
+    return engine->launched < engine->staged;
+}
+
 /* Copies bytes into a tensor. This function and read_bytes() first write the page table entries
  * that wait for a plan, so that the copy comes after those entries. */
 static fig_status write_bytes(fig_engine *engine, const fig_span *span, const void *from) {
@@ -93,8 +110,11 @@ static fig_status write_bytes(fig_engine *engine, const fig_span *span, const vo
     uint8_t *address;
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, span, "fig_span"));
     FIG_TRY(find_span(engine, &ours, from, &address));
-    FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
     const uint32_t tensor = find_bound(engine, ours.name);
+    fig_engine_catch_up(engine);
+    if (is_waiting(engine) && fig_sharing_lends(&engine->sharing, tensor, engine->running))
+        return refuse_lent("write");
+    FIG_TRY(fig_page_tables_flush(&engine->tables, engine->running));
     fig_table_mirrors *mirrors = &engine->tables.mirrors;
     if (engine->bindings.tensors[tensor - 1].tables)
         FIG_TRY(fig_table_mirrors_prepare(mirrors, tensor));
@@ -128,6 +148,8 @@ static fig_status set_pages(fig_engine *engine, const fig_pages *pages) {
     uint64_t ahead_bytes;
     fig_engine_catch_up(engine);
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, pages, "fig_pages"));
+    if (is_waiting(engine) && fig_sharing_is_changed(&engine->sharing, &ours, engine->running))
+        return refuse_lent("pages");
     FIG_TRY(fig_page_tables_set(&engine->tables, &ours, engine->running, &ahead_bytes));
     fig_stats_add(&engine->counters.page_bytes, (int64_t)ahead_bytes);
     fig_engine_count_owned(engine);

@@ -16,6 +16,7 @@
 #include "engine/seam/thread_check.h"
 #include "engine/plans/page_tables.h"
 #include "engine/plans/ring.h"
+#include "engine/plans/sharing.h"
 #include "engine/seam/stats.h"
 #include "graphs/step.h"
 #include "planner/status.h"
@@ -40,6 +41,7 @@ typedef struct fig_engine_plan {
     fig_dev_exec *exec; /* launches the plan's steps */
     /* the plan serves launches first to end - 1, counted from 0 since fig_engine_open() */
     int64_t first, end;
+    fig_sharing_counts shared;
 } fig_engine_plan;
 
 /* Enough entries for all plans that have launches left: one plan for each slot of the ring, and the
@@ -51,6 +53,7 @@ typedef struct fig_engine_counters {
     int64_t staged, launched, taken_back, busy, reused_splits, uploaded_bytes, page_bytes;
     int64_t prepares, patched_launches, owned_bytes;
     int64_t last_bucket; /* counted from 1; 0 before the first step is staged */
+    int64_t shared_steps, shared_groups, shared_read, shared_saved;
     fig_histogram host, period;
 } fig_engine_counters;
 
@@ -71,6 +74,7 @@ struct fig_engine {
     fig_binding_table bindings;
     fig_execs execs;
     fig_page_tables tables;
+    fig_sharing sharing;
     fig_plan_held held;
     fig_step_stamps stamps;
     int32_t busy_us, check_plans;

@@ -33,6 +33,8 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
         return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
                         options->numa_node, FIG_NUMA_NODE_LIMIT);
+    if (options->share != 0 && options->share != -1)
+        return fig_fail(FIG_INVALID, "engine: share is %" PRId32 ", it is 0 or -1", options->share);
     return FIG_OK;
 }
 
@@ -84,7 +86,7 @@ static fig_status open_memory(fig_engine *engine, uint32_t slot_count) {
     return FIG_OK;
 }
 
-static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
+static fig_status open_execs(fig_engine *engine, const fig_engine_options *options) {
     uint8_t *device = engine->pinned.device;
     size_t words_bytes = (size_t)(engine->ring.slots - (uint8_t *)engine->pinned.host);
     fig_exec_places places = {
@@ -96,7 +98,7 @@ static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
         .slot_count = engine->ring.slot_count,
         .slot_bytes = engine->ring.slot_bytes,
     };
-    FIG_TRY(fig_meeting_open(engine, ranks, &places.met));
+    FIG_TRY(fig_meeting_open(engine, options->ranks, &places.met));
     const fig_binding_table on = {
         .graphs = engine->graphs, .api = engine->api, .dev = engine->dev, .stream = engine->stream};
     FIG_TRY(fig_binding_init(&engine->bindings, &on, engine->workspace.device));
@@ -104,6 +106,7 @@ static fig_status open_execs(fig_engine *engine, struct fig_ranks *ranks) {
     const size_t slots_bytes = (size_t)engine->ring.slot_count * engine->ring.slot_bytes;
     FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,
                                  engine->ring.slots + slots_bytes));
+    FIG_TRY(fig_sharing_init(&engine->sharing, &engine->tables.mirrors, options->share));
     const fig_plan_held_limits limits = fig_graphs_held_limits(engine->graphs);
     return fig_plan_held_init(&engine->held, &limits);
 }
@@ -126,7 +129,7 @@ static fig_status open_stamps(fig_engine *engine) {
 }
 
 /* Opens the parts in this order: fork check, device, kernel images, stream, memory, references,
- * stamps, ranks, bindings, execs, page tables. */
+ * stamps, ranks, bindings, execs, page tables, sharing. */
 static fig_status open_parts(fig_engine *engine, const fig_engine_options *options) {
     FIG_TRY(fig_fork_check_open(&engine->fork));
     FIG_TRY(choose_device(engine, options));
@@ -135,7 +138,7 @@ static fig_status open_parts(fig_engine *engine, const fig_engine_options *optio
     FIG_TRY(open_memory(engine, (uint32_t)options->slots));
     FIG_TRY(open_references(engine));
     FIG_TRY(open_stamps(engine));
-    return open_execs(engine, options->ranks);
+    return open_execs(engine, options);
 }
 
 static void close_memory(fig_engine *engine) {
@@ -172,6 +175,7 @@ static void dismantle(fig_engine *engine) {
     }
     fig_graph_refs_drop(engine->refs);
     fig_plan_held_finish(&engine->held);
+    fig_sharing_finish(&engine->sharing);
     fig_page_tables_finish(&engine->tables);
     fig_fork_check_close(&engine->fork);
     if (!outlived) fig_archive_admitted_finish(&engine->admitted);

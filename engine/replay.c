@@ -54,6 +54,16 @@ static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fi
                   step->lengths != NULL && !(sections & FIG_PLAN_HAS_SPLITS));
 }
 
+/* Counts the groups of a plan; `sign` is -1 if it was taken back. */
+static void count_shared(fig_engine *engine, const fig_sharing_counts *shared, int64_t sign) {
+    fig_engine_counters *counters = &engine->counters;
+    if (shared->groups == 0) return;
+    fig_stats_add(&counters->shared_steps, sign);
+    fig_stats_add(&counters->shared_groups, sign * shared->groups);
+    fig_stats_add(&counters->shared_read, sign * shared->read);
+    fig_stats_add(&counters->shared_saved, sign * shared->saved);
+}
+
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
     const fig_plan_shape *shape = &engine->graphs->buckets[index].plan;
     uint8_t *slot;
@@ -64,10 +74,17 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
     if (status == FIG_BUSY) fig_stats_add(&engine->counters.busy, 1);
     FIG_TRY(status);
 
-    *fig_engine_plan_of(engine, engine->ring.next) =
-        (fig_engine_plan){(uint32_t)index, engine->execs.of[shape->exec].exec, engine->staged,
-                          engine->staged + step->horizon};
-    write_slot(engine, shape, step, slot);
+    fig_plan_step shared = *step;
+    const fig_sharing_plans plans = {engine->ring.next, engine->running};
+    shared.groups = fig_sharing_find(&engine->sharing, shape, step);
+    const fig_engine_plan plan = {.bucket = (uint32_t)index,
+                                  .exec = engine->execs.of[shape->exec].exec,
+                                  .first = engine->staged,
+                                  .end = engine->staged + step->horizon,
+                                  .shared = fig_sharing_note(&engine->sharing, &shared, &plans)};
+    *fig_engine_plan_of(engine, engine->ring.next) = plan;
+    write_slot(engine, shape, &shared, slot);
+    count_shared(engine, &plan.shared, 1);
     engine->staged += step->horizon;
     fig_stats_set(&engine->counters.staged, engine->staged);
     fig_stats_set(&engine->counters.last_bucket, index + 1);
@@ -152,6 +169,7 @@ static fig_status take_back(fig_engine *engine) {
     plan->end = left;
     if (slot != NULL) {
         note_unpublished(engine, slot);
+        count_shared(engine, &plan->shared, -1);
         if (engine->drop_due == 0) engine->drop_due = FIG_FETCH_FORGET;
     } else {
         fig_engine_pass(engine, 0);
@@ -248,6 +266,10 @@ fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *sta
         .page_bytes = fig_stats_get(&counters->page_bytes),
         .prepares = fig_stats_get(&counters->prepares),
         .patched_launches = fig_stats_get(&engine->execs.patched_launches),
+        .shared_steps = fig_stats_get(&counters->shared_steps),
+        .shared_groups = fig_stats_get(&counters->shared_groups),
+        .shared_read = fig_stats_get(&counters->shared_read),
+        .shared_saved = fig_stats_get(&counters->shared_saved),
         .exec_count = (int32_t)fig_stats_get(&engine->execs.made),
         .last_bucket = (int32_t)fig_stats_get(&counters->last_bucket),
         .workspace_bytes = engine->workspace.bytes,

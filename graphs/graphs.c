@@ -399,6 +399,12 @@ uint32_t fig_graphs_page_limit(const fig_graphs *graphs) {
     return 64 + 2 * (uint32_t)fig_program_view_of(graphs->program)->spec.batch_limit;
 }
 
+int32_t fig_graphs_sharer(const fig_graphs *graphs) {
+    for (int32_t i = 0; i < graphs->common.classes.count; i++)
+        if (graphs->buckets[0].strips[i].shares) return i;
+    return -1;
+}
+
 fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs) {
     const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
     fig_plan_held_limits limits = {.row_limit = spec->batch_limit,
@@ -408,7 +414,10 @@ fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs) {
     limits.chunk_shapes = graphs->buckets[0].strips;
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {
         const uint32_t room = fig_plan_strips_room(&graphs->buckets[i].plan);
+        const int32_t shared = fig_plan_shared_limit(&graphs->buckets[i].plan);
         if (room > limits.strips_bytes) limits.strips_bytes = room;
+        if (fig_graphs_sharer(graphs) >= 0 && shared > limits.shared_limit)
+            limits.shared_limit = shared;
     }
     return limits;
 }

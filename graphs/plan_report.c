@@ -72,9 +72,7 @@ static void report_strips(const fig_bucket_shape *shape, const uint8_t *plan, co
     const fig_strips_head *head = (const void *)strips;
     const int32_t *ranges = fig_strips_ranges(strips);
     const fig_strips_item *items = fig_strips_items(strips, of->workers);
-    const fig_strips_limits limits = {.segments = shape->plan.row_limit,
-                                      .queries = shape->plan.query_limit,
-                                      .least = held->chunk_least};
+    const fig_strips_limits limits = fig_plan_strips_limits(&shape->plan, of, held->chunk_least);
     report->chunks = held->chunk_count;
     report->strip_workers = of->workers;
     report->strip_tile_tokens = of->tile_tokens;

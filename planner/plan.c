@@ -41,14 +41,28 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     shape->layout = layout;
 }
 
+/* A query token of a row in groups is in up to three of them, and in the row's own segment. The
+ * segments of groups and of these rows may have any number of query tokens. */
+fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
+                                         const fig_strips_shape *strips, int32_t least) {
+    fig_strips_limits limits = {
+        .segments = shape->row_limit, .queries = shape->query_limit, .least = least};
+    if (!strips->shares) return limits;
+    limits.least = 1;
+    limits.shared = fig_plan_shared_limit(shape);
+    limits.segments += fig_plan_group_limit(shape->row_limit);
+    limits.queries += FIG_STRIP_GROUPS_LEVEL_LIMIT * limits.shared;
+    return limits;
+}
+
 fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *strips,
                                int32_t least) {
-    const fig_strips_limits limits = {
-        .segments = shape->row_limit, .queries = shape->query_limit, .least = least};
     uint64_t bytes = shape->layout.bytes + (uint64_t)FIG_PLAN_STRIPS_HEAD;
     assert(shape->query_limit > 0 && least >= 1);
-    for (int32_t i = 0; i < shape->class_count; i++)
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        const fig_strips_limits limits = fig_plan_strips_limits(shape, &strips[i], least);
         bytes += (uint64_t)fig_strips_bound(&strips[i], &limits).plan_bytes;
+    }
     if (bytes > FIG_PLAN_BYTES_LIMIT)
         return fig_fail(FIG_TOO_LARGE,
                         "plan: %" PRIu64 " bytes for %" PRId32 " rows and %" PRId32
@@ -62,7 +76,27 @@ void fig_plan_held_finish(fig_plan_held *held) {
     free(held->starts[0]);
     free(held->chunks);
     free(held->strips);
+    free(held->work.rows);
+    free(held->work.segments);
+    free(held->work.members);
+    free(held->narrow);
     *held = (fig_plan_held){.exec = -1};
+}
+
+/* Makes room for the rows that share tokens, in segments of rows and groups. */
+static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const size_t rows = (size_t)limits->row_limit;
+    const size_t segments = rows + (size_t)fig_plan_group_limit(limits->row_limit);
+    const size_t members = (size_t)limits->shared_limit * FIG_STRIPS_SLOT_LIMIT;
+    held->work.rows = calloc(rows, sizeof *held->work.rows);
+    held->work.segments = calloc(segments, sizeof *held->work.segments);
+    held->work.members = calloc(members, sizeof *held->work.members);
+    held->narrow = calloc(rows, sizeof *held->narrow);
+    if (held->work.rows != NULL && held->work.segments != NULL && held->work.members != NULL &&
+        held->narrow != NULL)
+        return FIG_OK;
+    fig_plan_held_finish(held);
+    return fig_fail(FIG_NOMEM, "plan: %zu rows that share pages", rows);
 }
 
 /* Makes room for the chunks of a step and their strips. */
@@ -75,7 +109,8 @@ static fig_status hold_chunks(fig_plan_held *held, const fig_plan_held_limits *l
            (size_t)limits->chunk_classes * sizeof *held->chunk_shapes);
     held->chunks = malloc(chunks);
     held->strips = aligned_alloc(16, strips);
-    if (held->chunks != NULL && held->strips != NULL) return FIG_OK;
+    if (held->chunks != NULL && held->strips != NULL)
+        return limits->shared_limit > 0 ? hold_groups(held, limits) : FIG_OK;
     fig_plan_held_finish(held);
     return fig_fail(FIG_NOMEM, "plan: %zu bytes", chunks + strips);
 }
@@ -132,13 +167,37 @@ static int settle_queries(const fig_plan_shape *shape, const fig_plan_step *step
     return changed != 0;
 }
 
+static int32_t group_count_of(const fig_plan_step *step) {
+    return step->groups != NULL ? step->groups->count : 0;
+}
+
+/* Returns 1 if strips of this class serve the rows that share tokens. */
+static int has_groups(const fig_plan_step *step, const fig_plan_held *held, int32_t split_class) {
+    return group_count_of(step) > 0 && held->chunk_shapes[split_class].shares;
+}
+
+/* Writes held->narrow: to the line of a class that shares, a row in a group is idle. */
+static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step,
+                          fig_plan_held *held) {
+    for (int32_t row = 0; row < step->rows; row++)
+        held->narrow[row] = queries_of(shape, step, row);
+    for (int32_t g = 0; g < group_count_of(step); g++) {
+        const fig_strip_group *group = &step->groups->of[g];
+        for (int32_t n = 0; n < group->rows; n++)
+            held->narrow[step->groups->order[group->first + n]] = 0;
+    }
+}
+
 /* Computes the step's prefix for every class. Returns 1 if a prefix changed. */
 static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
     const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries};
+    const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow};
     int changed = 0;
+    if (group_count_of(step) > 0) settle_narrow(shape, step, held);
     for (int32_t i = 0; i < shape->class_count; i++)
-        changed |= fig_split_prefix(&shape->splits[i], &rows, held->prefix[i]);
+        changed |= fig_split_prefix(&shape->splits[i], has_groups(step, held, i) ? &narrow : &rows,
+                                    held->prefix[i]);
     return changed;
 }
 
@@ -171,15 +230,50 @@ static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
     return changed;
 }
 
+/* Lists the step's groups; returns 1 if the step or the last plan has any. In almost every step
+ * some row in a group has grown, so nothing is compared. */
+static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
+    const int32_t count = group_count_of(step), before = held->group_count;
+    held->group_count = count;
+    if (count == 0) return before > 0;
+    const fig_strip_groups groups = {.rows = step->rows,
+                                     .count = count,
+                                     .starts = held->queries + 1,
+                                     .lengths = step->lengths,
+                                     .sequences = held->sequences,
+                                     .order = step->groups->order,
+                                     .groups = step->groups->of};
+    fig_strip_groups_list(&groups, &held->work);
+    return 1;
+}
+
+/* Drops the segments of rows that are on the line; returns the number of those that are left. */
+static int32_t keep_segments(const fig_plan_step *step, fig_plan_held *held) {
+    fig_strips_segment *segments = held->work.segments;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < step->rows + held->group_count; i++) {
+        const int is_chunk = segments[i].queries >= held->chunk_least && segments[i].end > 0;
+        if (segments[i].is_shared || is_chunk) segments[kept++] = segments[i];
+    }
+    return kept;
+}
+
 /* Writes the strips of all classes, as the section has them. */
-static void settle_strips(const fig_plan_shape *shape, fig_plan_held *held) {
+static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step,
+                          fig_plan_held *held) {
     uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
+    const int32_t segments = held->group_count > 0 ? keep_segments(step, held) : 0;
     memset(places, 0, FIG_PLAN_STRIPS_HEAD);
     for (int32_t i = 0; i < held->chunk_classes; i++) {
+        const fig_strips_shape *of = &held->chunk_shapes[i];
+        uint8_t *plan = held->strips + end;
+        const int is_shared = has_groups(step, held, i);
+        const fig_strips_segment *own = is_shared ? held->work.segments : held->chunks;
+        const int32_t count = is_shared ? segments : held->chunk_count;
+        fig_strips_sizes sizes = fig_strips_make(of, own, count, plan);
+        if (is_shared) sizes = fig_strips_share(&held->work.shared, plan);
         places[i] = end;
-        end += (uint32_t)fig_strips_make(&held->chunk_shapes[i], held->chunks, held->chunk_count,
-                                         held->strips + end)
-                   .plan_bytes;
+        end += (uint32_t)sizes.plan_bytes;
     }
     held->strips_bytes = end;
     assert(end <= fig_plan_strips_room(shape));
@@ -192,6 +286,7 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     uint32_t sections = step->positions != NULL ? FIG_PLAN_HAS_POSITIONS : 0;
     assert(step->rows >= 0 && step->rows <= shape->row_limit && step->horizon >= 1);
     assert(step->queries == NULL || shape->query_limit > 0);
+    assert(group_count_of(step) == 0 || held->narrow != NULL);
     held->exec = (int32_t)shape->exec;
     held->rows = step->rows;
     if (step->tokens != NULL) sections |= FIG_PLAN_HAS_TOKENS;
@@ -204,9 +299,10 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
         sections |= FIG_PLAN_HAS_SPLITS;
         settle_starts(shape, step, held);
     }
-    if (fig_plan_strips_room(shape) > 0 && (settle_chunks(step, held) | held_none)) {
+    if (fig_plan_strips_room(shape) > 0 &&
+        (settle_chunks(step, held) | settle_groups(step, held) | held_none)) {
         sections |= FIG_PLAN_HAS_STRIPS;
-        settle_strips(shape, held);
+        settle_strips(shape, step, held);
     }
     return sections | held->by_units;
 }

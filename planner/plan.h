@@ -17,7 +17,7 @@
 
 #include "include/figraph.h"
 #include "planner/split.h"
-#include "planner/strips.h"
+#include "planner/strip_groups.h"
 
 /* Bits of fig_plan_head.sections: the sections that a slot has. */
 enum {
@@ -89,6 +89,13 @@ typedef struct fig_plan_layout {
     uint32_t queries; /* [row_limit + 2] see fig_plan_queries; 0: the program is not packed */
 } fig_plan_layout;    /* the strips lie behind all that is listed, see fig_plan_strips_place() */
 
+/* Rows whose leading tokens are the same pages, so that strips read these once. */
+typedef struct fig_plan_groups {
+    int32_t count;
+    const fig_strip_group *of; /* [count] each behind those around it */
+    const int32_t *order;      /* the rows of groups */
+} fig_plan_groups;
+
 /* A step with every default filled in. */
 typedef struct fig_plan_step {
     int32_t rows;
@@ -103,6 +110,7 @@ typedef struct fig_plan_step {
     int32_t bucket;      /* number of a bucket, from 1; 0: the cheapest that fits */
     int32_t horizon;     /* at least 1 */
     int32_t row_tokens;  /* tokens by which a row grows from launch to launch */
+    const fig_plan_groups *groups; /* NULL: no rows share tokens */
 } fig_plan_step;
 
 /* The part of a bucket that plans depend on. Several buckets may share one copy in a kernel's
@@ -202,7 +210,8 @@ FIG_BOTH int32_t fig_plan_row_of_query(const uint8_t *plan, uint32_t offset, int
 /* ---- Strips of a packed program ----------------------------------------------------------------
  *
  * A row with more query tokens than the kernels for decode take is a chunk. It is on no line of a
- * split; strips.h cuts the chunks of a step, once for each class:
+ * split; strips.h cuts the chunks of a step, once for each class. If rows share tokens, the same
+ * holds for them in the class that shares (fig_strips_shape.shares):
  *
  *     [place of class 0, 1, 2, 3][plan of class 0, see strips.h][plan of class 1]..
  *
@@ -210,6 +219,22 @@ FIG_BOTH int32_t fig_plan_row_of_query(const uint8_t *plan, uint32_t offset, int
 
 enum { FIG_PLAN_STRIPS_HEAD = FIG_CLASS_LIMIT * 4 }; /* bytes */
 static_assert(FIG_PLAN_STRIPS_HEAD == 16, "a piece of the fetch");
+
+/* The query tokens of rows that share tokens: at most as many as the bucket has rows, or this many
+ * if those are fewer. Each has FIG_STRIPS_SLOT_LIMIT results, and their memory grows with all
+ * heads. */
+enum { FIG_PLAN_SHARED_LEAST = 256 };
+FIG_BOTH int32_t fig_plan_shared_limit(const fig_plan_shape *shape) {
+    const int32_t rows = shape->row_limit;
+    return fig_size_min(shape->query_limit,
+                        rows > FIG_PLAN_SHARED_LEAST ? rows : (int32_t)FIG_PLAN_SHARED_LEAST);
+}
+
+/* Returns the most groups of a step: a group has two rows or more, and groups that lie side by side
+ * have no row in common. */
+FIG_BOTH int32_t fig_plan_group_limit(int32_t row_limit) {
+    return FIG_STRIP_GROUPS_LEVEL_LIMIT * (row_limit / 2);
+}
 
 /* Returns the strips of a class. offset: that of the section in the plan. */
 FIG_BOTH const uint8_t *fig_plan_strips_of(const uint8_t *plan, uint32_t offset,
@@ -310,7 +335,7 @@ typedef struct fig_plan_held {
     int32_t *prefix[FIG_CLASS_LIMIT];         /* [row_limit + 1] */
     fig_split_start *starts[FIG_CLASS_LIMIT]; /* [FIG_WORKER_LIMIT] */
     uint32_t by_units; /* FIG_PLAN_BY_UNITS if one of these splits is cut by units, else 0 */
-    /* The chunks of the last plan, and their strips as the section has them. */
+    /* The chunks and groups of the last plan, and their strips as the section has them. */
     fig_strips_shape chunk_shapes[FIG_CLASS_LIMIT];
     int32_t chunk_classes;      /* 0: no row of the program may be a chunk */
     int32_t chunk_least;        /* query tokens of a chunk, at least */
@@ -318,6 +343,9 @@ typedef struct fig_plan_held {
     int32_t chunk_count;
     uint8_t *strips; /* [strips_bytes], aligned to 16 */
     uint32_t strips_bytes;
+    int32_t group_count;        /* of the last plan */
+    fig_strip_groups_work work; /* its arrays are NULL if no class shares */
+    int32_t *narrow;            /* [row_limit] query tokens of each row, 0 if it is in a group */
 } fig_plan_held;
 
 /* What a record must be able to hold. */
@@ -326,6 +354,7 @@ typedef struct fig_plan_held_limits {
     int32_t chunk_classes, chunk_least;
     const fig_strips_shape *chunk_shapes; /* [chunk_classes], the same in each bucket */
     uint32_t strips_bytes;                /* the largest fig_plan_strips_room() */
+    int32_t shared_limit; /* the largest fig_plan_shared_limit(); 0: no class shares */
 } fig_plan_held_limits;
 
 /* The largest plan. */
@@ -333,10 +362,15 @@ typedef struct fig_plan_held_limits {
 
 /* Fills in shape->layout from the other fields, without strips. */
 void fig_plan_lay_out(fig_plan_shape *shape);
-/* Adds room for the strips of all classes, [class_count], whose segments have at least `least`
- * query tokens. FIG_TOO_LARGE: the plan would be larger than FIG_PLAN_BYTES_LIMIT. */
+/* Adds room for the strips of all classes, [class_count], whose chunks have at least `least` query
+ * tokens. FIG_TOO_LARGE: the plan would be larger than FIG_PLAN_BYTES_LIMIT. */
 fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *strips,
                                int32_t least);
+
+/* Returns the limits of a step's strips in a class: of chunks with at least `least` query tokens
+ * and, if the class shares, of groups and the rows in them. */
+fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
+                                         const fig_strips_shape *strips, int32_t least);
 
 /* Makes a record that holds nothing. fig_plan_held_finish() also accepts a record of zeros. */
 fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *limits);
@@ -346,7 +380,7 @@ void fig_plan_held_finish(fig_plan_held *held);
  * updates `held` to the sections and splits that the device will hold afterwards. fig_plan_write()
  * writes those sections and the head, except its tag, pages and checksum, and returns the bytes
  * used. `slot` must be 16-byte aligned. Neither function reads it, because reading this memory may
- * be slow. Both take O(rows + workers), and O(items) more if the step has chunks. */
+ * be slow. Both take O(rows + workers), and O(items) more if the step has chunks or groups. */
 uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held); /* FIG_PLAN_HAS_* */
 uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint32_t sections,

@@ -112,7 +112,8 @@ typedef struct fig_strips_shape {
     int32_t tile_tokens; /* kv tokens of a tile */
     int32_t window;      /* tokens that a query of a causal segment sees; 0: all */
     int32_t workers;
-    int32_t whole; /* 1: no strip is cut, so a row's bits do not depend on other rows */
+    int32_t whole;  /* 1: no strip is cut, so a row's bits do not depend on other rows */
+    int32_t shares; /* 1: in steps of an engine, segments may be shared */
 } fig_strips_shape;
 
 /* The memory that a step needs. */

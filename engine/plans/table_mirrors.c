@@ -70,6 +70,7 @@ fig_status fig_table_mirrors_prepare(fig_table_mirrors *mirrors, uint32_t t) {
     fig_page_order *order = &mirrors->of[t - 1].order;
     assert(mirrors->bindings->tensors[t - 1].place.address != NULL);
     if (order->entries != NULL || fig_table_mirrors_refuse(mirrors, t) != NULL) return FIG_OK;
+    mirrors->of[t - 1].version++;
     return fig_page_order_init(order, &limits);
 }
 

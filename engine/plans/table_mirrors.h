@@ -15,6 +15,7 @@ typedef struct fig_table_mirror {
     fig_page_order order; /* entries is NULL if there is no copy, or no use of the table yet */
     int32_t page_tokens;  /* of the caches; 0: these differ, or no node reads the table */
     const char *lost;     /* why this memory can have no copy; NULL: it can */
+    uint64_t version;     /* number of copies made so far */
 } fig_table_mirror;
 
 typedef struct fig_table_mirrors {

@@ -1,19 +1,15 @@
 /* prompt_groups.c: puts the rows of a step in the order of their pages, once for each plan.
  *
- * Only rows whose queries fit half a strip take part: the strips of longer rows are as full without
- * others. Invariant: a row shares only whole pages in front of its queries. */
+ * planner/prefixes/prefix_groups.c has the costs. Invariant: a row shares only whole pages in front
+ * of its queries. */
 #include "engine/runs/prompt_groups.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/prefixes/prefixes.h"
+#include "planner/prefixes/prefix_groups.h"
 #include "planner/status.h"
-
-/* Costs are those of strips.c in sixteenths. To leave one result more of a vector, and to merge it,
- * costs PARTIAL: 45 ns where a full tile takes 1.9 us. */
-enum { FINE = 16, PARTIAL = 6 };
 
 /* Everything that the search needs. */
 typedef struct search {
@@ -21,24 +17,6 @@ typedef struct search {
     fig_prefixes prefixes;
     int32_t *queries, *lengths; /* [rows] */
 } search;
-
-static fig_prefixes_costs costs_of(const fig_prompts_options *options,
-                                   const fig_strips_shape *shape) {
-    const int32_t half = fig_strips_half(shape->ratio);
-    const fig_strips_cost lone = fig_strips_cost_of(shape, 1);
-    const fig_strips_cost full = fig_strips_cost_of(shape, 2 * half);
-    return (fig_prefixes_costs){.page_tokens = options->page_size,
-                                .query_limit = half,
-                                .tile_tokens = shape->tile_tokens,
-                                .tile = FINE * (int32_t)lone.tile,
-                                .strip_queries = 2 * half,
-                                .strip_tile_tokens = shape->tile_tokens,
-                                .strip_once = FINE * (int32_t)full.once,
-                                .strip_tile = FINE * (int32_t)full.tile,
-                                .lone_once = FINE * (int32_t)lone.once,
-                                .lone_tile = FINE * (int32_t)lone.tile,
-                                .partial = PARTIAL * shape->ratio};
-}
 
 static fig_status open_search(search *s, const fig_prompts_step *step) {
     const fig_page_order_limits limits = {step->rows, step->page_columns};
@@ -70,28 +48,9 @@ static void find(search *s, const fig_prompts_step *step, const fig_prefixes_cos
     fig_prefixes_find(&s->prefixes, &s->order, costs, &rows);
 }
 
-/* Takes groups as long as their query tokens are within the limit. A group comes before those
- * inside it, which go with it. */
-static void take(const search *s, const fig_prompts_options *options, fig_prompt_groups *groups) {
-    int32_t queries = 0, is_taken = 0;
-    for (int32_t g = 0; g < s->prefixes.group_count; g++) {
-        const fig_prefixes_group *found = &s->prefixes.groups[g];
-        if (found->level == 0) {
-            is_taken = found->queries <= options->shared_limit - queries;
-            if (is_taken) queries += found->queries;
-        }
-        if (!is_taken) continue;
-        groups->groups[groups->count++] =
-            (fig_strip_group){.first = found->first,
-                              .rows = found->rows,
-                              .from = found->from * options->page_size,
-                              .to = found->to * options->page_size};
-    }
-}
-
 fig_status fig_prompt_groups_find(const fig_prompts_options *options, const fig_strips_shape *shape,
                                   const fig_prompts_step *step, fig_prompt_groups *groups) {
-    const fig_prefixes_costs costs = costs_of(options, shape);
+    const fig_prefixes_costs costs = fig_prefix_groups_costs(shape, options->page_size);
     const size_t rows = (size_t)step->rows;
     search s = {.queries = NULL};
     *groups = (fig_prompt_groups){.groups = calloc(rows + 1, sizeof *groups->groups),
@@ -102,7 +61,7 @@ fig_status fig_prompt_groups_find(const fig_prompts_options *options, const fig_
     if (status == FIG_OK && rows > 0) status = open_search(&s, step);
     if (status == FIG_OK && rows > 0) {
         find(&s, step, &costs);
-        take(&s, options, groups);
+        groups->count = fig_prefix_groups_take(&s.prefixes, options->shared_limit, groups->groups);
         memcpy(groups->order, s.prefixes.members, rows * sizeof *groups->order);
     }
     close_search(&s);

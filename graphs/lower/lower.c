@@ -201,12 +201,23 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     return FIG_OK;
 }
 
+/* Returns the class in which rows may share tokens: the first one that can, because the costs of
+ * one class choose the groups; -1: none. On the host, every program that a GPU could serve does. */
+static int32_t class_that_shares(const fig_split_classes *classes, const fig_lower_target *target) {
+    const int32_t capability = target->traits.compute_capability;
+    if (target->deterministic || (capability != 0 && capability != FIG_GEOMETRY_CAPABILITY_OF_BULK))
+        return -1;
+    for (int32_t i = 0; i < classes->count; i++)
+        if (classes->of[i].shared_table != 0) return i;
+    return -1;
+}
+
 /* Fills in how the chunks of each class are cut, and makes room for their strips in the plan. The
  * strips are cut for all SMs whatever the bucket, so that one workspace and one record of what the
  * device holds serve every bucket. */
 static fig_status shape_strips(const fig_split_classes *classes, const fig_lower_target *target,
                                fig_bucket_shape *shape) {
-    const int32_t sms = target->traits.sm_count;
+    const int32_t sms = target->traits.sm_count, sharer = class_that_shares(classes, target);
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class *own = &classes->of[i];
         shape->strips[i] =
@@ -216,7 +227,8 @@ static fig_status shape_strips(const fig_split_classes *classes, const fig_lower
                                .tile_tokens = fig_wide_tile(own->head_dim),
                                .window = own->window,
                                .workers = sms < FIG_WORKER_LIMIT ? sms : FIG_WORKER_LIMIT,
-                               .whole = target->deterministic};
+                               .whole = target->deterministic,
+                               .shares = i == sharer};
     }
     return fig_plan_add_strips(&shape->plan, shape->strips, FIG_ROW_TOKENS_LIMIT + 1);
 }

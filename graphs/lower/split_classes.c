@@ -6,9 +6,11 @@
 #include "graphs/lower/split_classes.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent.h"
+#include "kernels/wide/wide.h"
 #include "planner/size.h"
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -43,6 +45,31 @@ static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split
     return needs;
 }
 
+/* Returns 1 if the node has the operand of that name. */
+static int has_operand(const fig_program_view *view, const fig_node *node, const char *name) {
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    for (uint32_t i = 0; i < kernel->operand_count; i++)
+        if (kernel->operands[i].name != NULL && strcmp(kernel->operands[i].name, name) == 0)
+            return fig_program_view_operand(view, node, i) != 0;
+    return 0;
+}
+
+/* Returns the page table through which rows may share tokens, see fig_split_class. On plain
+ * instructions a shared token would be multiplied as often as without groups, so nothing would be
+ * saved. */
+static uint32_t shared_table_of(const fig_program_view *view, const fig_node *node,
+                                const fig_split_class *needs) {
+    const fig_split_row *split = fig_kernel_table[node->op].split;
+    const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
+    const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
+    if (!fig_spec_has_chunks(&view->spec) || needs->window > 0) return 0;
+    if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
+    if (!fig_wide_has(needs->head_dim) || has_operand(view, node, "alibi") ||
+        has_operand(view, node, "k_scale") || has_operand(view, node, "v_scale"))
+        return 0;
+    return fig_program_view_operand(view, node, split->table);
+}
+
 /* Returns the needs of a single split node. */
 static fig_split_class needs_of(const fig_program_view *view, const fig_node *node) {
     const fig_split_row *split = fig_kernel_table[node->op].split;
@@ -57,6 +84,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     if (split->v_in_k) return latent_needs_of(cache, needs);
     needs.kv_heads = (int32_t)cache->dims[2];
     needs.may_be_short = !fig_kernel_table[node->op].has_score && may_be_short(q, cache, is_dense);
+    needs.shared_table = shared_table_of(view, node, &needs);
     return needs;
 }
 
@@ -103,6 +131,7 @@ fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classe
         most->head_dim = max_of(most->head_dim, needs.head_dim);
         most->value_bytes = max_of(most->value_bytes, needs.value_bytes);
         most->may_be_short &= needs.may_be_short;
+        if (most->shared_table != needs.shared_table) most->shared_table = 0;
     }
     return FIG_OK;
 }

@@ -20,6 +20,9 @@ typedef struct fig_split_class {
      * head has its own K and V */
     int32_t latent_bytes;
     int32_t may_be_short; /* 1: every node of the class has a kernel for short rows */
+    /* The page table of every node if rows may share tokens: a token's part in attention does not
+     * depend on the row, and the kernel for chunks runs on warpgroups. 0: they may not. */
+    uint32_t shared_table;
 } fig_split_class;
 
 typedef struct fig_split_classes {

@@ -151,7 +151,8 @@ class Engine(Unique):
     example torch's; it must stay open longer than the engine. Without it the engine opens its own.
     slots: the number of steps that may be in flight. busy_us: the microseconds that stage() may
     wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
-    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring.
+    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: rows that
+    begin with the same pages read them once, if `sharing` is None.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:
@@ -171,6 +172,7 @@ class Engine(Unique):
         ordinal: int = 0,
         numa_node: int = 0,
         check_plans: bool = False,
+        share: bool = True,
     ) -> None:
         self.graphs = graphs if isinstance(graphs, Graphs) else load(graphs)
         if device not in DEVICES:
@@ -184,6 +186,7 @@ class Engine(Unique):
             numa_node=numa_node,
             check_plans=check_plans,
             stream=stream_cell(stream),
+            share=0 if share else -1,
         )
         handle = ctypes.POINTER(abi.fig_engine)()
         must(library.fig_engine_open(handle, self.graphs.handle, asked))
@@ -486,6 +489,12 @@ class Engine(Unique):
         made = abi.options(abi.fig_engine_stats)
         must(library.fig_engine_read_stats(self.handle, made))
         return Stats.of_c(made)
+
+    @property
+    def sharing(self) -> Optional[str]:
+        """Why rows that begin with the same pages do not read them once; None if they do."""
+        reason = library.fig_engine_sharing(self.handle)
+        return None if reason is None else reason.decode()
 
     # ---- The caller's streams --------------------------------------------------------------------
 

@@ -53,6 +53,10 @@ class Stats:
     exec_bytes: int
     host: Histogram = dataclasses.field(repr=False)
     period: Histogram = dataclasses.field(repr=False)
+    shared_steps: int
+    shared_groups: int
+    shared_read: int
+    shared_saved: int
 
     @classmethod
     def of_c(cls, made: abi.fig_engine_stats) -> Stats:

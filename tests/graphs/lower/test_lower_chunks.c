@@ -253,14 +253,14 @@ typedef struct part {
 static void strips_have_a_workspace_of_their_own(void **state) {
     (void)state;
     fig_program *program = record(TOKENS);
-    const fig_strips_limits limits = {
-        .segments = ROWS, .queries = QUERIES, .least = FIG_ROW_TOKENS_LIMIT + 1};
     part parts[FIG_CLASS_LIMIT * 3];
     int32_t count = 0;
     ground g;
     ground_make(&g, program, "h200");
     const fig_workspace *w = &g.workspace;
     for (int32_t i = 0; i < g.shape.plan.class_count; i++) {
+        const fig_strips_limits limits =
+            fig_plan_strips_limits(&g.shape.plan, &g.shape.strips[i], FIG_ROW_TOKENS_LIMIT + 1);
         const fig_strips_sizes bound = fig_strips_bound(&g.shape.strips[i], &limits);
         const uint64_t vectors = (uint64_t)bound.partial_vectors;
         assert_true(w->strip_counters[i] < w->partials[0]);
@@ -285,6 +285,72 @@ static void strips_have_a_workspace_of_their_own(void **state) {
     ground_finish(&g);
     fig_program_destroy(program);
 }
+
+/* ---- Sharing --------------------------------------------------------------------------------- */
+
+/* Returns the class in which rows may share tokens; -1: none. */
+static int32_t sharer_of(const fig_program *program, const fig_lower_target *target) {
+    fig_bucket_shape shape = {.caps = {ROWS, 600}};
+    int32_t sharer = -1;
+    if (fig_lower_shape(fig_program_view_of(program), target, 3, &shape) != FIG_OK)
+        fail_msg("%s", fig_message());
+    for (int32_t i = 0; i < shape.plan.class_count; i++) {
+        if (!shape.strips[i].shares) continue;
+        assert_int_equal(sharer, -1);
+        assert_int_equal(shape.strips[i].window, 0);
+        sharer = i;
+    }
+    return sharer;
+}
+
+static void one_class_without_a_window_shares_where_it_gains(void **state) {
+    (void)state;
+    static const char *const chips[] = {"h200", "h100", "host", "a100"};
+    fig_program *program = record(TOKENS);
+    for (int32_t i = 0; i < 4; i++) {
+        fig_lower_target target = fig_sample_target(chips[i]);
+        assert_int_equal(sharer_of(program, &target) >= 0, i < 3);
+        target.deterministic = 1;
+        assert_int_equal(sharer_of(program, &target), -1);
+    }
+    fig_program_destroy(program);
+}
+
+/* Two nodes of a class; the second one reads through `table`. */
+static uint32_t shared_table_of(const char *table) {
+    const fig_spec spec = spec_of(TOKENS);
+    fig_program *program;
+    fig_split_classes classes;
+    if (fig_program_create(&program, &spec) != FIG_OK) fail_msg("%s", fig_message());
+    static const char *const names[] = {"a", "b"};
+    fig_tensor tables[2];
+    for (int32_t i = 0; i < 2; i++)
+        tables[i] = fig_program_tensor(
+            program, FIG_OPTIONS(fig_tensor_info, .name = names[i], .role = FIG_ROLE_STATE,
+                                 .dtype = FIG_I32, .rank = 2, .dims = {ROWS, 38}));
+    const fig_tensor q = rows_of(program, "q", 8, 64), out = rows_of(program, "out", 8, 64);
+    fig_cache cache = {.k = cache_of(program, "k", 2, 64),
+                       .v = cache_of(program, "v", 2, 64),
+                       .page_table = tables[0]};
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+    cache.page_table = tables[strcmp(table, names[1]) == 0];
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = out, .out = q, .cache = cache));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(fig_split_classes_find(fig_program_view_of(program), &classes), FIG_OK);
+    assert_int_equal(classes.count, 1);
+    if (classes.of[0].shared_table > 0)
+        assert_int_equal(classes.of[0].shared_table, fig_program_find(program, "a").id);
+    fig_program_destroy(program);
+    return classes.of[0].shared_table;
+}
+
+static void a_class_that_shares_has_one_page_table(void **state) {
+    (void)state;
+    assert_int_not_equal(shared_table_of("a"), 0);
+    assert_int_equal(shared_table_of("b"), 0);
+}
+
+/* ---- Without chunks -------------------------------------------------------------------------- */
 
 /* Rows of at most 8 query tokens need nothing of all this. */
 static void a_program_without_chunks_has_no_such_launch(void **state) {
@@ -325,6 +391,8 @@ int main(void) {
         cmocka_unit_test(no_block_of_attention_waits_for_another_beside_chunks),
         cmocka_unit_test(splits_take_no_more_than_a_draft),
         cmocka_unit_test(strips_have_a_workspace_of_their_own),
+        cmocka_unit_test(one_class_without_a_window_shares_where_it_gains),
+        cmocka_unit_test(a_class_that_shares_has_one_page_table),
         cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
         cmocka_unit_test(a_device_cannot_plan_chunks),
     };

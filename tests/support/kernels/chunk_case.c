@@ -162,7 +162,9 @@ static void open_engine(fig_chunk_case *c) {
     expect(fig_program_finish(program));
     expect(fig_graphs_lower(&c->graphs, program, &how));
     fig_program_destroy(program);
-    expect(fig_place_open(&c->engine, c->graphs));
+    fig_engine_options place = fig_place_options();
+    place.share = f->share;
+    expect(fig_engine_open(&c->engine, c->graphs, &place));
 }
 
 void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed) {

@@ -25,6 +25,7 @@ typedef struct fig_chunk_form {
     int32_t sinks, alibi, scales; /* scales: 0, 1 or kv_heads */
     int32_t deterministic;
     int32_t hnd;
+    int32_t share; /* that of fig_engine_options */
 } fig_chunk_form;
 
 typedef struct fig_chunk_step {

@@ -1,0 +1,139 @@
+/* sharing.c: finds groups, and notes which sequences lend entries of the page table.
+ *
+ * Only one row of a group lends its entries, but all of its rows count as lenders, so that a caller
+ * need not know which one it is. Invariant: the groups of a step come from the copy that the table
+ * has now, never from an older one. */
+#include "engine/plans/sharing.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/spec.h"
+#include "planner/status.h"
+
+/* Returns why no step of the graphs has groups; NULL: one may have. */
+static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
+    const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
+    if (share < 0) return "the option share turns it off";
+    if (!fig_spec_has_chunks(spec)) return "no row may have more than 8 query tokens";
+    if (graphs->target.deterministic) return "the graphs are deterministic";
+    if (fig_graphs_sharer(graphs) >= 0) return NULL;
+    for (int32_t i = 0; i < graphs->common.classes.count; i++)
+        if (graphs->common.classes.of[i].shared_table != 0)
+            return "the GPU has no kernel that would gain from it";
+    return "no attention can share tokens: each has a window, ALiBi, scales, no page table, or a "
+           "dtype or head_dim without a kernel that would gain from it";
+}
+
+fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirrors, int32_t share) {
+    const fig_graphs *graphs = mirrors->bindings->graphs;
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    const size_t rows = (size_t)view->spec.batch_limit;
+    *sharing = (fig_sharing){.mirrors = mirrors, .off = refuse_graphs(graphs, share)};
+    if (sharing->off != NULL) return FIG_OK;
+    const int32_t own = fig_graphs_sharer(graphs);
+    sharing->strips = graphs->buckets[0].strips[own];
+    sharing->table = graphs->common.classes.of[own].shared_table;
+    sharing->sequence_limit = (int32_t)view->tensors[sharing->table - 1].dims[0];
+    const size_t sequences = (size_t)sharing->sequence_limit;
+    sharing->groups = calloc(rows, sizeof *sharing->groups);
+    sharing->lent_in = calloc(sequences, sizeof *sharing->lent_in);
+    sharing->lent = calloc(sequences, sizeof *sharing->lent);
+    if (sharing->groups == NULL || sharing->lent_in == NULL || sharing->lent == NULL)
+        return fig_fail(FIG_NOMEM, "engine: %zu rows that share pages", rows);
+    return fig_prefixes_init(&sharing->prefixes, view->spec.batch_limit, sharing->sequence_limit);
+}
+
+void fig_sharing_finish(fig_sharing *sharing) {
+    fig_prefixes_finish(&sharing->prefixes);
+    free(sharing->groups);
+    free(sharing->lent_in);
+    free(sharing->lent);
+    *sharing = (fig_sharing){0};
+}
+
+const char *fig_sharing_refuse(const fig_sharing *sharing) {
+    if (sharing->off != NULL) return sharing->off;
+    return fig_table_mirrors_refuse(sharing->mirrors, sharing->table);
+}
+
+/* ---- Finding ------------------------------------------------------------------------------- */
+
+const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_shape *shape,
+                                        const fig_plan_step *step) {
+    if (step->lengths == NULL || sharing->off != NULL) return NULL;
+    fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
+    if (mirror->order.entries == NULL) return NULL; /* so it is wherever a copy is refused */
+    if (mirror->version != sharing->version) fig_prefixes_forget(&sharing->prefixes);
+    sharing->version = mirror->version;
+    const fig_prefixes_costs costs = fig_prefix_groups_costs(&sharing->strips, mirror->page_tokens);
+    const fig_prefixes_step rows = {.rows = step->rows,
+                                    .row_tokens = shape->row_tokens,
+                                    .lengths = step->lengths,
+                                    .sequences = step->sequences,
+                                    .queries = step->queries};
+    fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &rows);
+    const int32_t count =
+        fig_prefix_groups_take(&sharing->prefixes, fig_plan_shared_limit(shape), sharing->groups);
+    sharing->found = (fig_plan_groups){
+        .count = count, .of = sharing->groups, .order = sharing->prefixes.members};
+    return count > 0 ? &sharing->found : NULL;
+}
+
+/* Returns the query tokens of a group's rows. */
+static int64_t queries_of(const fig_sharing *sharing, const fig_strip_group *group) {
+    int64_t queries = 0;
+    for (int32_t n = 0; n < group->rows; n++)
+        queries += sharing->prefixes.queries[sharing->found.order[group->first + n]];
+    return queries;
+}
+
+/* Notes that a sequence lends its first `entries` entries in plan `number`. What it lends in a plan
+ * that still waits for its launch, `first` or a later one, stays noted. */
+static void lend(fig_sharing *sharing, int32_t sequence, int32_t entries,
+                 const fig_sharing_plans *plans) {
+    const int is_waiting =
+        plans->number > plans->first && sharing->lent_in[sequence] >= plans->first;
+    if (!is_waiting || sharing->lent[sequence] < entries) sharing->lent[sequence] = entries;
+    sharing->lent_in[sequence] = plans->number;
+}
+
+fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
+                                    const fig_sharing_plans *plans) {
+    fig_sharing_counts counts = {.groups = 0};
+    if (step->groups == NULL) return counts;
+    const int32_t strip = 2 * fig_strips_half(sharing->strips.ratio);
+    counts.groups = step->groups->count;
+    sharing->last = plans->number;
+    for (int32_t g = 0; g < counts.groups; g++) {
+        const fig_strip_group *group = &step->groups->of[g];
+        const int64_t strips = (queries_of(sharing, group) + strip - 1) / strip;
+        const int64_t tokens = group->to - group->from;
+        const int32_t entries = group->to / sharing->prefixes.costs.page_tokens;
+        counts.read += tokens * strips;
+        counts.saved += tokens * (group->rows - strips);
+        for (int32_t n = 0; n < group->rows; n++) {
+            const int32_t row = step->groups->order[group->first + n];
+            lend(sharing, step->sequences != NULL ? step->sequences[row] : row, entries, plans);
+        }
+    }
+    return counts;
+}
+
+/* ---- Entries that are lent ----------------------------------------------------------------- */
+
+int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, uint64_t first) {
+    const int32_t sequence = pages->sequence;
+    if (sharing->table == 0 || sequence < 0 || sequence >= sharing->sequence_limit) return 0;
+    if (sharing->lent_in[sequence] < first || pages->first < 0 || pages->pages == NULL) return 0;
+    const fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
+    const char *name =
+        fig_program_view_tensor_name(sharing->mirrors->bindings->program, sharing->table);
+    if (pages->table != NULL && strcmp(pages->table, name) != 0) return 0;
+    if (mirror->order.entries == NULL) return 1;
+    const int32_t *entries = fig_page_order_row(&mirror->order, sequence);
+    for (int32_t i = 0; i < pages->count && pages->first + i < sharing->lent[sequence]; i++)
+        if (pages->pages[i] != entries[pages->first + i]) return 1;
+    return 0;
+}

@@ -1,0 +1,44 @@
+/* prefix_groups.c: costs of strips in finer units, and groups in kv tokens.
+ *
+ * Invariant: a group comes before those inside it, so a group that is left out leaves them out. */
+#include "planner/prefixes/prefix_groups.h"
+
+/* Costs are those of strips.c in sixteenths. To leave one result more of a vector, and to merge it,
+ * costs PARTIAL: 45 ns where a full tile takes 1.9 us. */
+enum { FINE = 16, PARTIAL = 6 };
+
+fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens) {
+    const int32_t half = fig_strips_half(shape->ratio);
+    const fig_strips_cost lone = fig_strips_cost_of(shape, 1);
+    const fig_strips_cost full = fig_strips_cost_of(shape, 2 * half);
+    return (fig_prefixes_costs){.page_tokens = page_tokens,
+                                .query_limit = half,
+                                .tile_tokens = shape->tile_tokens,
+                                .tile = FINE * (int32_t)lone.tile,
+                                .strip_queries = 2 * half,
+                                .strip_tile_tokens = shape->tile_tokens,
+                                .strip_once = FINE * (int32_t)full.once,
+                                .strip_tile = FINE * (int32_t)full.tile,
+                                .lone_once = FINE * (int32_t)lone.once,
+                                .lone_tile = FINE * (int32_t)lone.tile,
+                                .partial = PARTIAL * shape->ratio};
+}
+
+int32_t fig_prefix_groups_take(const fig_prefixes *prefixes, int32_t limit,
+                               fig_strip_group *groups) {
+    const int32_t page_tokens = prefixes->costs.page_tokens;
+    int32_t queries = 0, count = 0, is_taken = 0;
+    for (int32_t g = 0; g < prefixes->group_count; g++) {
+        const fig_prefixes_group *found = &prefixes->groups[g];
+        if (found->level == 0) {
+            is_taken = found->queries <= limit - queries;
+            if (is_taken) queries += found->queries;
+        }
+        if (!is_taken) continue;
+        groups[count++] = (fig_strip_group){.first = found->first,
+                                            .rows = found->rows,
+                                            .from = found->from * page_tokens,
+                                            .to = found->to * page_tokens};
+    }
+    return count;
+}

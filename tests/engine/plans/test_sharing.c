@@ -1,0 +1,298 @@
+/* test_sharing.c: the engine tells whether its steps can share pages, counts what they share, and
+ * lets nobody change entries that a staged step reads for other rows.
+ *
+ * All sequences begin with the pages of sequence 0. Invariant: a step whose staging is refused
+ * nothing still has the results that float64 gives. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "tests/support/kernels/chunk_case.h"
+#include "tests/support/place.h"
+
+enum { ROWS = 6, SHARED = 40, OWN = 2, PAGE = 16, VECTORS = 8, WAIT_US = 120000000 };
+
+static fig_chunk_case c; /* too large for the stack */
+
+static const fig_chunk_form plain = {.dtype = FIG_BF16,
+                                     .kv_dtype = FIG_BF16,
+                                     .q_heads = 4,
+                                     .kv_heads = 1,
+                                     .head_dim = 64,
+                                     .page_size = PAGE,
+                                     .rows = ROWS,
+                                     .kv = 1000,
+                                     .row_tokens = 20,
+                                     .query_limit = 60};
+
+static void expect(fig_status status) {
+    if (status != FIG_OK) fail_msg("%s: %s", fig_status_name(status), fig_message());
+}
+
+static int32_t *entries_of(int32_t sequence) {
+    return c.table + (int64_t)sequence * c.columns;
+}
+
+static fig_status set(int32_t sequence, int32_t first, int32_t count) {
+    return fig_engine_set_pages(c.engine,
+                                FIG_OPTIONS(fig_pages, .sequence = sequence, .first = first,
+                                            .count = count, .pages = entries_of(sequence) + first));
+}
+
+static fig_chunk_step open_case(const fig_chunk_form *form) {
+    const int32_t contents[ROWS] = {0, 1, 2, 3, 4, 5};
+    fig_chunk_step step = {.rows = ROWS};
+    fig_chunk_case_open(&c, form, 3);
+    for (int32_t row = 0; row < ROWS; row++) {
+        memcpy(entries_of(row), c.table, SHARED * sizeof *c.table);
+        if (form->page_size > 0) expect(set(row, 0, SHARED));
+        step.sequences[row] = row;
+        step.counts[row] = 1;
+        step.lengths[row] = (SHARED + OWN) * PAGE - row;
+    }
+    fig_chunk_case_fill(&c, &step, contents, 1);
+    return step;
+}
+
+static fig_status stage(const fig_chunk_step *step) {
+    return fig_engine_stage(
+        c.engine, FIG_OPTIONS(fig_step, .rows = step->rows, .kv_lengths = step->lengths,
+                              .sequences = step->sequences, .query_counts = step->counts));
+}
+
+static void finish(const fig_chunk_step *step) {
+    expect(fig_engine_launch(c.engine));
+    expect(fig_engine_wait(c.engine, WAIT_US));
+    fig_chunk_case_check(&c, step, VECTORS);
+}
+
+static fig_engine_stats stats(void) {
+    fig_engine_stats stats = {.size = sizeof stats};
+    expect(fig_engine_read_stats(c.engine, &stats));
+    return stats;
+}
+
+/* ---- What it counts -------------------------------------------------------------------------- */
+
+static void what_is_shared_is_counted_until_it_is_taken_back(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    assert_null(fig_engine_sharing(c.engine));
+    expect(stage(&step));
+    fig_engine_stats seen = stats();
+    assert_int_equal(seen.shared_steps, 1);
+    assert_int_equal(seen.shared_groups, 1);
+    assert_int_equal(seen.shared_read, SHARED * PAGE);
+    assert_int_equal(seen.shared_saved, (ROWS - 1) * SHARED * PAGE);
+    expect(fig_engine_take_back(c.engine));
+    seen = stats();
+    assert_int_equal(seen.shared_steps + seen.shared_groups, 0);
+    assert_int_equal(seen.shared_read + seen.shared_saved, 0);
+    expect(stage(&step));
+    finish(&step);
+    assert_int_equal(stats().shared_steps, 1);
+    fig_chunk_case_close(&c);
+}
+
+/* ---- Where it cannot be ---------------------------------------------------------------------- */
+
+/* The engine says why, and its steps have no groups. */
+static void expect_none(const fig_chunk_step *step) {
+    assert_non_null(fig_engine_sharing(c.engine));
+    expect(stage(step));
+    assert_int_equal(stats().shared_steps, 0);
+    finish(step);
+}
+
+static void an_engine_that_cannot_share_says_so(void **state) {
+    (void)state;
+    const char *texts[8];
+    for (int32_t i = 0; i < 8; i++) {
+        fig_chunk_form form = plain;
+        form.share = i == 0 ? -1 : 0;
+        form.deterministic = i == 1;
+        form.row_tokens = i == 2 ? 8 : form.row_tokens;
+        form.window = i == 3 ? 50 : 0;
+        form.alibi = i == 4;
+        form.scales = i == 5;
+        if (i == 5) form.kv_dtype = FIG_E4M3;
+        form.head_dim = i == 6 ? 80 : 64;
+        form.page_size = i == 7 ? 0 : PAGE;
+        const fig_chunk_step step = open_case(&form);
+        texts[i] = fig_engine_sharing(c.engine);
+        expect_none(&step);
+        fig_chunk_case_close(&c);
+    }
+    for (int32_t i = 0; i < 3; i++)
+        for (int32_t j = i + 1; j < 8; j++)
+            assert_string_not_equal(texts[i], texts[j]);
+}
+
+static void an_option_beyond_its_limits_is_refused(void **state) {
+    (void)state;
+    static const int32_t values[] = {1, -2, INT32_MAX};
+    fig_engine_options options = fig_place_options();
+    fig_engine *engine;
+    open_case(&plain);
+    for (size_t i = 0; i < 3; i++) {
+        options.share = values[i];
+        assert_int_equal(fig_engine_open(&engine, c.graphs, &options), FIG_INVALID);
+        assert_non_null(strstr(fig_message(), "share"));
+    }
+    fig_chunk_case_close(&c);
+}
+
+static void a_table_of_the_caller_is_not_known(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    const size_t bytes = (size_t)c.pages * sizeof *c.table;
+    int32_t *own = fig_place_allocate(bytes);
+    assert_non_null(own);
+    memcpy(own, c.table, bytes);
+    expect(fig_engine_bind(
+        c.engine, FIG_OPTIONS(fig_binding, .name = "page_table", .address = own, .bytes = bytes)));
+    expect_none(&step);
+    fig_chunk_case_close(&c);
+    fig_place_free(own);
+}
+
+static void a_table_whose_address_was_given_is_not_known(void **state) {
+    (void)state;
+    void *address;
+    const fig_chunk_step step = open_case(&plain);
+    expect(fig_engine_address(c.engine, "page_table", &address));
+    expect_none(&step);
+    fig_chunk_case_close(&c);
+}
+
+/* The table bound anew holds zeros, and nobody has set an entry. */
+static void a_table_bound_anew_has_no_groups_of_the_old_one(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    expect(stage(&step));
+    finish(&step);
+    const int64_t before = stats().shared_groups;
+    assert_true(before > 0);
+    expect(fig_engine_bind(c.engine, FIG_OPTIONS(fig_binding, .name = "page_table")));
+    expect(set(0, 0, 0)); /* the engine has a copy of the table from now on */
+    expect(stage(&step));
+    assert_int_equal(stats().shared_groups, before);
+    expect(fig_engine_launch(c.engine));
+    expect(fig_engine_wait(c.engine, WAIT_US));
+    fig_chunk_case_close(&c);
+}
+
+/* ---- Entries that are lent ------------------------------------------------------------------- */
+
+/* Sets entries of a sequence to pages that it does not have. */
+static fig_status set_others(int32_t sequence, int32_t first, int32_t count) {
+    int32_t others[SHARED], *entries = entries_of((sequence + 1) % ROWS) + SHARED;
+    for (int32_t i = 0; i < count; i++)
+        others[i] = entries[i % OWN];
+    return fig_engine_set_pages(c.engine,
+                                FIG_OPTIONS(fig_pages, .sequence = sequence, .first = first,
+                                            .count = count, .pages = others));
+}
+
+static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
+    (void)state;
+    static const int32_t counts[] = {1, SHARED}; /* with the next plan; ahead of it */
+    for (int32_t i = 0; i < 2; i++) {
+        const int32_t first = SHARED - counts[i];
+        fig_chunk_step step = open_case(&plain);
+        step.rows = ROWS - 1;
+        expect(set_others(0, first, counts[i])); /* nothing is staged */
+        expect(set(0, 0, SHARED));
+        expect(stage(&step));
+        for (int32_t row = 0; row < step.rows; row++) {
+            assert_int_equal(set_others(row, first, counts[i]), FIG_ORDER);
+            assert_non_null(strstr(fig_message(), "pages"));
+            expect(set(row, 0, SHARED));              /* what they hold already */
+            expect(set(row, SHARED, OWN));            /* behind what is shared */
+            expect(set_others(row, SHARED + OWN, 1)); /* behind all that the row has */
+        }
+        expect(set_others(ROWS - 1, first, counts[i])); /* not in the step */
+        finish(&step);
+        expect(set_others(0, first, counts[i])); /* no step waits */
+        fig_chunk_case_close(&c);
+    }
+}
+
+/* What a sequence lent to a step that was launched, it may change while another step waits. */
+static void a_step_that_was_launched_holds_no_entries(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    fig_chunk_step others = {.rows = ROWS - 1};
+    for (int32_t row = 0; row < others.rows; row++) {
+        others.sequences[row] = row + 1;
+        others.counts[row] = 1;
+        others.lengths[row] = step.lengths[row + 1];
+    }
+    expect(stage(&step));
+    expect(fig_engine_launch(c.engine));
+    expect(stage(&others));
+    assert_int_equal(stats().shared_steps, 2);
+    expect(set_others(0, 0, 1));
+    assert_int_equal(set_others(1, 0, 1), FIG_ORDER);
+    expect(fig_engine_launch(c.engine));
+    expect(fig_engine_wait(c.engine, WAIT_US));
+    fig_chunk_case_close(&c);
+}
+
+static void an_older_step_that_waits_keeps_its_entries(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    fig_chunk_step fewer = step;
+    for (int32_t row = 0; row < ROWS; row++)
+        fewer.lengths[row] = (SHARED - 5) * PAGE + 1 + row;
+    expect(stage(&step));
+    expect(stage(&fewer));
+    assert_int_equal(stats().shared_steps, 2);
+    assert_int_equal(set_others(0, SHARED - 1, 1), FIG_ORDER);
+    expect(fig_engine_launch(c.engine));
+    expect(fig_engine_take_back(c.engine));
+    expect(set_others(0, SHARED - 1, 1)); /* nothing waits */
+    expect(set(0, SHARED - 1, 1));
+    expect(stage(&fewer)); /* needs less than the step before it did */
+    expect(set_others(0, SHARED - 1, 1));
+    assert_int_equal(set_others(0, SHARED - 6, 1), FIG_ORDER);
+    finish(&fewer);
+    fig_chunk_case_close(&c);
+}
+
+static void a_table_that_a_staged_step_shares_is_not_written(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    const fig_span all = {
+        .size = sizeof all, .name = "page_table", .bytes = (uint64_t)c.pages * sizeof *c.table};
+    expect(stage(&step));
+    assert_int_equal(fig_engine_write(c.engine, &all, c.table), FIG_ORDER);
+    expect(fig_engine_take_back(c.engine));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    expect(stage(&step));
+    finish(&step);
+    assert_int_equal(stats().shared_steps, 1);
+    expect(fig_engine_write(c.engine, &all, c.table));
+    fig_chunk_case_close(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_shared_is_counted_until_it_is_taken_back),
+        cmocka_unit_test(an_engine_that_cannot_share_says_so),
+        cmocka_unit_test(an_option_beyond_its_limits_is_refused),
+        cmocka_unit_test(a_table_of_the_caller_is_not_known),
+        cmocka_unit_test(a_table_whose_address_was_given_is_not_known),
+        cmocka_unit_test(a_table_bound_anew_has_no_groups_of_the_old_one),
+        cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),
+        cmocka_unit_test(a_step_that_was_launched_holds_no_entries),
+        cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
+        cmocka_unit_test(a_table_that_a_staged_step_shares_is_not_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,66 @@
+/* test_prefix_groups.c: groups as strips take them have the tokens of their pages, and no more
+ * query tokens than the limit; costs follow those of strips. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "planner/prefixes/prefix_groups.h"
+
+static fig_strip_group taken[8];
+
+static int32_t take(int32_t limit) {
+    static fig_prefixes_group found[] = {
+        {.first = 0, .rows = 4, .from = 0, .to = 5, .queries = 6},
+        {.first = 1, .rows = 2, .from = 5, .to = 9, .queries = 3, .level = 1},
+        {.first = 4, .rows = 3, .from = 0, .to = 7, .queries = 10},
+        {.first = 5, .rows = 2, .from = 7, .to = 8, .queries = 8, .level = 1},
+        {.first = 7, .rows = 2, .from = 0, .to = 2, .queries = 2}};
+    const fig_prefixes prefixes = {.costs = {.page_tokens = 16}, .groups = found, .group_count = 5};
+    return fig_prefix_groups_take(&prefixes, limit, taken);
+}
+
+static void groups_count_in_tokens(void **state) {
+    (void)state;
+    assert_int_equal(take(18), 5);
+    assert_int_equal(taken[1].first, 1);
+    assert_int_equal(taken[1].rows, 2);
+    assert_int_equal(taken[1].from, 80);
+    assert_int_equal(taken[1].to, 144);
+}
+
+static void a_group_beyond_the_limit_goes_with_those_inside_it(void **state) {
+    (void)state;
+    assert_int_equal(take(17), 4); /* the last one has no room */
+    assert_int_equal(take(15), 3); /* the second pair has none, and leaves room for the last */
+    assert_int_equal(taken[2].first, 7);
+    assert_int_equal(take(8), 3);
+    assert_int_equal(take(7), 2);
+    assert_int_equal(take(5), 1); /* only the last one fits */
+    assert_int_equal(taken[0].first, 7);
+    assert_int_equal(take(1), 0);
+}
+
+static void costs_are_those_of_strips(void **state) {
+    (void)state;
+    const fig_strips_shape shape = {.ratio = 8, .head_dim = 128, .tile_tokens = 128};
+    const fig_prefixes_costs costs = fig_prefix_groups_costs(&shape, 24);
+    assert_int_equal(costs.page_tokens, 24);
+    assert_int_equal(costs.query_limit, 8);
+    assert_int_equal(costs.strip_queries, 16);
+    assert_int_equal(costs.tile, 16 * fig_strips_cost_of(&shape, 8).tile);
+    assert_int_equal(costs.lone_once, 16 * fig_strips_cost_of(&shape, 8).once);
+    assert_int_equal(costs.strip_once, 16 * fig_strips_cost_of(&shape, 9).once);
+    assert_int_equal(costs.strip_tile, 16 * fig_strips_cost_of(&shape, 9).tile);
+    assert_true(costs.partial > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_count_in_tokens),
+        cmocka_unit_test(a_group_beyond_the_limit_goes_with_those_inside_it),
+        cmocka_unit_test(costs_are_those_of_strips),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
