@@ -169,14 +169,16 @@ def whatever_takes_no_score_refuses_it_by_name():
                         (TypeError, ValueError))
 
 
+CASES = [
+    attention_is_right_with_every_score,
+    a_decode_step_is_right_with_every_score,
+    rows_of_unequal_numbers_of_tokens_are_right,
+    a_plain_score_has_the_runner_of_its_options,
+    a_compiled_call_is_the_eager_one,
+    each_operator_is_what_its_schema_says,
+    mistakes_are_told_by_name,
+    whatever_takes_no_score_refuses_it_by_name,
+]
+
 if __name__ == "__main__":
-    run([
-        attention_is_right_with_every_score,
-        a_decode_step_is_right_with_every_score,
-        rows_of_unequal_numbers_of_tokens_are_right,
-        a_plain_score_has_the_runner_of_its_options,
-        a_compiled_call_is_the_eager_one,
-        each_operator_is_what_its_schema_says,
-        mistakes_are_told_by_name,
-        whatever_takes_no_score_refuses_it_by_name,
-    ])
+    run(CASES)

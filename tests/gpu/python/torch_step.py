@@ -4,8 +4,8 @@ inductor.
     tests/gpu/torch_step.py
 
 It also runs all of python_torch.py, python_torch_servers.py, python_torch_packed.py,
-python_torch_latent.py, python_torch_mistakes.py and python_torch_step.py of tests/python on the
-GPU. Run where torch and figraph can be imported.
+python_torch_latent.py, python_torch_scores.py, python_torch_mistakes.py and python_torch_step.py of
+tests/python on the GPU. Run where torch and figraph can be imported.
 """
 
 import ctypes
@@ -22,6 +22,7 @@ import python_torch as operators  # noqa: E402
 import python_torch_latent as latents  # noqa: E402
 import python_torch_mistakes as mistakes  # noqa: E402
 import python_torch_packed as unequal  # noqa: E402
+import python_torch_scores as scores  # noqa: E402
 import python_torch_servers as servers  # noqa: E402
 import python_torch_step as steps  # noqa: E402
 import torch  # noqa: E402
@@ -362,6 +363,7 @@ run([
     *servers.CASES,
     *unequal.CASES,
     *latents.CASES,
+    *scores.CASES,
     *mistakes.CASES,
     *steps.CASES,
     without_rope_a_layer_is_one_launch,
