@@ -223,33 +223,39 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
             : "memory");
 }
 
-/* Loads the queries of one warpgroup from the tokens of members, as the copy engine would lay them
- * out. All lanes of the warp take part. A vector that does not exist becomes zeros. */
+/* Copies the queries of one warpgroup from the tokens of members, and lays them out as the copy
+ * engine would. All lanes of the warp take part. A lane finds the addresses of two vectors, and all
+ * copies are in flight at once. Vectors that do not exist keep what memory holds: no other row's
+ * bits depend on them, and nobody writes their results. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t head,
                   const fig_strips_member *members, int32_t queries, const uint64_t *barrier) {
-    const int32_t pieces = form::DIM / 8, of_column = form::COLUMN / 16; /* of 16 bytes */
+    constexpr int32_t PIECES = form::DIM / 8, OF_COLUMN = form::COLUMN / 16; /* of 16 bytes */
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, ratio = p.ratio;
     const int32_t count = fig_size_min(queries, p.half) * ratio;
+#pragma unroll 1
+    for (int32_t first = 0; first < count; first += FIG_BLOCK_WARP) {
+        const int32_t vectors = fig_size_min(count - first, FIG_BLOCK_WARP);
+        const int32_t own = first + fig_size_min(lane, vectors - 1), query = own / ratio;
+        const int64_t at = members[query].query * p.q_strides.row +
+                           (head * ratio + own - query * ratio) * p.q_strides.head;
+        const uint64_t address = (uint64_t)((const uint16_t *)p.q + at);
 #pragma unroll 4
-    for (int32_t i = lane; i < FIG_STRIPS_HALF * pieces; i += FIG_BLOCK_WARP) {
-        const int32_t vector = i / pieces, piece = i % pieces, query = vector / ratio;
-        uint4 value = make_uint4(0, 0, 0, 0);
-        if (vector < count) {
-            const int64_t at = members[query].query * p.q_strides.row +
-                               (head * ratio + vector - query * ratio) * p.q_strides.head +
-                               piece * 8;
-            value = *(const uint4 *)((const uint16_t *)p.q + at);
+        for (int32_t i = lane; i - lane < vectors * PIECES; i += FIG_BLOCK_WARP) {
+            const int32_t vector = i / PIECES, piece = i % PIECES;
+            const uint64_t from = __shfl_sync(0xffffffffu, address, vector % FIG_BLOCK_WARP);
+            /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
+            uint32_t place = (uint32_t)((first + vector) * form::COLUMN + piece % OF_COLUMN * 16);
+            place ^= (place >> 7 & (uint32_t)(OF_COLUMN - 1)) << 4;
+            place += (uint32_t)(piece / OF_COLUMN) * form::Q_COLUMN;
+            if (vector < vectors)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + place),
+                             "l"(from + (uint64_t)piece * 16)
+                             : "memory");
         }
-        /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
-        uint32_t place = (uint32_t)(vector * form::COLUMN + piece % of_column * 16);
-        place ^= (place >> 7 & (uint32_t)(of_column - 1)) << 4;
-        place += (uint32_t)(piece / of_column) * form::Q_COLUMN;
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(value.x),
-                     "r"(value.y), "r"(value.z), "r"(value.w)
-                     : "memory");
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* products read by that proxy */
     __syncwarp();
     if (lane == 0) fig_ring_arrive(fig_fragment_shared(barrier));

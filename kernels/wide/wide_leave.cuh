@@ -251,6 +251,37 @@ static __device__ __forceinline__ int32_t fig_wide_count_slot(const fig_prompt_a
     return is_last;
 }
 
+/* The states of a vector's results, and its state after their merge. */
+struct fig_wide_slot_states {
+    int64_t at[FIG_STRIPS_SLOT_LIMIT];   /* the results' vectors of partials */
+    float shrink[FIG_STRIPS_SLOT_LIMIT]; /* the factor of each result's sums; 0: no such result */
+    float greatest, weights;
+};
+
+/* Loads the states of all results at once, for a load takes longer than all the arithmetic. */
+static __device__ __forceinline__ fig_wide_slot_states fig_wide_slot_states_of(
+    const fig_prompt_attention_params &p, const fig_wide_slots &slots, int32_t last) {
+    fig_wide_slot_states states;
+    float2 loaded[FIG_STRIPS_SLOT_LIMIT];
+#pragma unroll
+    for (int32_t i = 0; i < FIG_STRIPS_SLOT_LIMIT; i++) {
+        states.at[i] =
+            fig_strips_slot(slots.head, slots.member, fig_size_min(i, last), slots.q_head);
+        loaded[i] = __ldcg((const float2 *)p.sums + states.at[i]);
+    }
+    states.greatest = FIG_WIDE_NONE;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_STRIPS_SLOT_LIMIT; i++)
+        states.greatest = fmaxf(states.greatest, loaded[i].x);
+    states.weights = 0.0f;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_STRIPS_SLOT_LIMIT; i++) {
+        states.shrink[i] = i <= last ? fig_wide_exp2(loaded[i].x - states.greatest) : 0.0f;
+        states.weights = __fmaf_rn(loaded[i].y, states.shrink[i], states.weights);
+    }
+    return states;
+}
+
 /* Merges all results of the thread's vector, in the order of their slots, and writes them to out if
  * is_last. Four threads have the vector. All lanes of the warp run the same loops: after a loop
  * that only some lanes run, products would not overlap. The warp's sums lie in slots by then, so
@@ -261,35 +292,23 @@ static __device__ __forceinline__ void fig_wide_merge_slots(const fig_prompt_att
                                                             int32_t is_last, int32_t quad) {
     constexpr int32_t PAIRS = form::DIM / 8, CHUNK = PAIRS < 16 ? PAIRS : 16;
     const int32_t last = is_last ? slots.member->slots - 1 : 0;
-    const int32_t most_slots = (int32_t)__reduce_max_sync(0xffffffffu, (uint32_t)last) + 1;
-    float greatest = FIG_WIDE_NONE, weights = 0.0f;
-#pragma unroll 1
-    for (int32_t slot = 0; slot < most_slots; slot++) {
-        const int64_t at =
-            fig_strips_slot(slots.head, slots.member, fig_size_min(slot, last), slots.q_head);
-        const float2 state = __ldcg((const float2 *)p.sums + at);
-        const float most = fmaxf(greatest, state.x);
-        const float own = slot <= last ? fig_wide_exp2(state.x - most) : 0.0f;
-        weights = __fmaf_rn(state.y, own, __fmul_rn(weights, fig_wide_exp2(greatest - most)));
-        greatest = most;
-    }
-    const fig_wide_result result = fig_wide_result_of(p, slots.member->query, slots.q_head,
-                                                      greatest, weights, is_last ? quad : -1);
+    const int32_t is_short = (int32_t)__reduce_max_sync(0xffffffffu, (uint32_t)last) < 2;
+    const fig_wide_slot_states states = fig_wide_slot_states_of(p, slots, last);
+    const fig_wide_result result = fig_wide_result_of(
+        p, slots.member->query, slots.q_head, states.greatest, states.weights, is_last ? quad : -1);
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < PAIRS; chunk += CHUNK) {
         float2 sums[CHUNK] = {};
-#pragma unroll 1
-        for (int32_t slot = 0; slot < most_slots; slot++) {
-            const int64_t at =
-                fig_strips_slot(slots.head, slots.member, fig_size_min(slot, last), slots.q_head);
-            const float2 *from = (const float2 *)(p.partials + at * form::DIM) + 4 * chunk + quad;
-            const float logit = __ldcg(p.sums + at * 2);
-            const float own = slot <= last ? fig_wide_exp2(logit - greatest) : 0.0f;
+#pragma unroll
+        for (int32_t slot = 0; slot < FIG_STRIPS_SLOT_LIMIT; slot++) {
+            const float2 *from =
+                (const float2 *)(p.partials + states.at[slot] * form::DIM) + 4 * chunk + quad;
+            if (slot >= 2 && is_short) continue; /* most vectors have two results */
 #pragma unroll
             for (int32_t j = 0; j < CHUNK; j++) {
                 const float2 loaded = __ldcg(from + 4 * j);
-                sums[j].x = __fmaf_rn(loaded.x, own, sums[j].x);
-                sums[j].y = __fmaf_rn(loaded.y, own, sums[j].y);
+                sums[j].x = __fmaf_rn(loaded.x, states.shrink[slot], sums[j].x);
+                sums[j].y = __fmaf_rn(loaded.y, states.shrink[slot], sums[j].y);
             }
         }
         if (!is_last) continue;
