@@ -9,12 +9,12 @@ enum { FINE = 16, PARTIAL = 6 };
 
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens) {
     const int32_t half = fig_strips_half(shape->ratio);
-    const fig_strips_cost lone = fig_strips_cost_of(shape, 1);
-    const fig_strips_cost full = fig_strips_cost_of(shape, 2 * half);
+    const fig_strips_cost lone = fig_strips_shared_cost_of(shape, 1);
+    const fig_strips_cost full = fig_strips_shared_cost_of(shape, 2 * half);
     return (fig_prefixes_costs){.page_tokens = page_tokens,
                                 .query_limit = half,
                                 .tile_tokens = shape->tile_tokens,
-                                .tile = FINE * (int32_t)lone.tile,
+                                .tile = FINE * (int32_t)fig_strips_cost_of(shape, 1).tile,
                                 .strip_queries = 2 * half,
                                 .strip_tile_tokens = shape->tile_tokens,
                                 .strip_once = FINE * (int32_t)full.once,
