@@ -492,7 +492,7 @@ class Engine(Unique):
 
     @property
     def sharing(self) -> Optional[str]:
-        """Why rows that begin with the same pages do not read them once; None if they do."""
+        """The reason why rows of a step cannot share the pages that they begin with, or None."""
         reason = library.fig_engine_sharing(self.handle)
         return None if reason is None else reason.decode()
 
