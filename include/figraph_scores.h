@@ -16,7 +16,7 @@
  *     i32 chunk[];         an array with as many elements as its tensor
  *     f32 cap;             a scalar: an array of one element, read without an index
  *     far = q_pos - 512;   a name for an expression
- *     weights sigmoid;     a weight is sigmoid(score), and no sum divides the weights
+ *     weights sigmoid;     a weight is sigmoid(score); weights are not divided by a sum
  *
  * An array without a statement is f32 and has as many elements as its tensor. Terms:
  *
