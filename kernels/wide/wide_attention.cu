@@ -8,8 +8,9 @@
  * (wide_feed.cuh). Two warpgroups multiply the same tiles, by 64 query vectors each
  * (wide_multiply.cuh). If several blocks share a strip, their warps exchange partials and merge
  * them (wide_leave.cuh). Results of vectors in shared strips are merged by whoever comes last: by a
- * warpgroup's warps, or by the two other warps of the loading warpgroup (wide_slots.cuh). Premises: fig_prompt_attention_wide_refuses() returns NULL, and the
- * launch has one block per worker of the plan. */
+ * warpgroup's warps, or by the two other warps of the loading warpgroup (wide_slots.cuh). Premises:
+ * fig_prompt_attention_wide_refuses() returns NULL, and the launch has one block per worker of the
+ * plan. */
 #include "kernels/wide/wide_feed.cuh"
 #include "kernels/wide/wide_multiply.cuh"
 
