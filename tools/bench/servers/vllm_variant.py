@@ -22,7 +22,7 @@ import traceback
 import zlib
 from typing import NamedTuple
 
-LAYERS, VOCABULARY, SMALL_VOCABULARY = 8, 128256, 256
+LAYERS, VOCABULARY, SMALL_VOCABULARY = 8, 128256, 128
 LENGTH = 2016  # tokens of the longest prompt
 SAME_ROWS, SAME_TOKENS = 32, 64  # rows and tokens of the comparison
 WARM_TOKENS, WINDOW = 6, 32  # a row's tokens before steps count, and steps that are measured
@@ -119,7 +119,7 @@ def options_of(variant, folder):
         kernel_config={"enable_flashinfer_autotune": False, "enable_cutedsl_warmup": False})
     if variant.drafts:
         made["speculative_config"] = {"method": "ngram", "num_speculative_tokens": variant.drafts,
-                                      "prompt_lookup_min": 1, "prompt_lookup_max": 2}
+                                      "prompt_lookup_min": 1, "prompt_lookup_max": 1}
     return made
 
 
@@ -145,7 +145,7 @@ def fill(model):
 def prompts(variant, count):
     """Returns prompts of about LENGTH tokens; longer lists begin with the shorter ones."""
     chance = random.Random(5)
-    return [{"prompt_token_ids": [chance.randrange(2, variant.vocabulary)
+    return [{"prompt_token_ids": [chance.randrange(variant.vocabulary)
                                   for _ in range(LENGTH - chance.randrange(96))]}
             for _ in range(count)]
 
