@@ -371,8 +371,8 @@ def main(name, folder, ready, go):
     from vllm import LLM
 
     mark("imported")
-    result["versions"] = versions()
     llm = LLM(**options_of(variant, os.path.join(room, "model")))
+    result["versions"] = versions()
     result["parameters"] = llm.apply_model(fill)[0]
     counter, check = Counter(), None
     counter.listen(llm)
