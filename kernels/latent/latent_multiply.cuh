@@ -471,8 +471,7 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
     }
 #pragma unroll 1
     for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
-        fig_latent_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], at.group, at.thread,
-                                      ring.state);
+        fig_latent_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], ring.state);
 }
 
 #endif

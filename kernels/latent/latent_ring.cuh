@@ -71,8 +71,6 @@ typedef struct fig_latent_ring_state {
     float sums[2][FIG_LATENT_WIDE_GROUPS][FIG_LATENT_WIDE_VECTORS]; /* of weights, at the end */
     int32_t grows[FIG_LATENT_WIDE_STAGES][FIG_LATENT_RING_WARPS];
     uint32_t is_last, unused[3];
-    float4 joined[FIG_LATENT_RING_GROUP]; /* half of a merge, for the other half */
-    float2 joined_sums[FIG_LATENT_RING_GROUP];
 } fig_latent_ring_state;
 static_assert(sizeof(fig_latent_ring_state) <= FIG_LATENT_WIDE_STATE_BYTES, "the state's room");
 
@@ -90,6 +88,11 @@ static __device__ __forceinline__ uint32_t fig_latent_ring_chunk(const fig_laten
 static __device__ __forceinline__ uint32_t fig_latent_ring_q(const fig_latent_ring &ring,
                                                              int32_t chunk) {
     return fig_latent_ring_chunk(ring, FIG_LATENT_WIDE_STAGES, chunk);
+}
+
+/* Returns the memory of the tiles, which lies before q and the state. */
+static __device__ __forceinline__ void *fig_latent_ring_tiles(fig_latent_ring_state *state) {
+    return (uint8_t *)state - (FIG_LATENT_WIDE_STAGES + 1) * FIG_LATENT_WIDE_SIDE_BYTES;
 }
 
 /* Returns the number of the i-th chunk in which a tile is loaded and read. The first half belongs
