@@ -7,8 +7,8 @@
  * cache's map, and so reads as zeros, if no query of the piece sees its tokens. Workers are in
  * order: block n is worker n.
  *
- * Invariant: if the launch allows early reads, tokens that the step appends are read only after the
- * wait for the previous launch. */
+ * Invariant: if the launch allows early reads, tokens that the step appends are read after the wait
+ * for the previous launch; what was read of them before is overwritten. */
 #ifndef FIG_KERNELS_LATENT_FEED_CUH
 #define FIG_KERNELS_LATENT_FEED_CUH
 
@@ -34,6 +34,9 @@ static __device__ __forceinline__ int32_t
 fig_latent_feed_is_early(const fig_latent_attention_params &p) {
     return (p.flags & FIG_ATTENTION_EARLY) != 0;
 }
+
+/* The largest number of tokens that are copied again after the wait, one after the other. */
+enum { FIG_LATENT_FEED_NEWEST = 2 };
 
 /* The loading warp's place in the work. */
 typedef struct fig_latent_feed_way {
@@ -105,6 +108,72 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
                                      (uint32_t)(lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
                                  chunk * FIG_LATENT_WIDE_COLUMN, place, full, way->policy);
     }
+    __syncwarp();
+    way->tile++;
+}
+
+/* Copies a token into its tile, 16 bytes at a time. `to` is the place of the tile's first chunk. */
+static __device__ __forceinline__ void fig_latent_feed_token(const fig_latent_attention_params &p,
+                                                             const fig_feed_piece &piece,
+                                                             int32_t token, uint32_t to,
+                                                             int32_t row) {
+    const int32_t PACKS = FIG_LATENT_KEY_DIM / 8, OF_CHUNK = FIG_LATENT_WIDE_COLUMN / 8;
+    const int32_t LOADS = (PACKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    fig_feed_place place = fig_feed_place_of(piece, token);
+    if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
+    const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                           place.token * p.k_cache_strides.token;
+    uint4 words[LOADS];
+#pragma unroll
+    for (int32_t i = 0; i < LOADS; i++)
+        fig_partials_load(&words[i],
+                          (const float *)from + min(lane + i * FIG_BLOCK_WARP, PACKS - 1) * 4);
+#pragma unroll
+    for (int32_t i = 0; i < LOADS; i++) {
+        const int32_t pack = min(lane + i * FIG_BLOCK_WARP, PACKS - 1);
+        const int32_t at = pack / OF_CHUNK * FIG_LATENT_WIDE_CHUNK_BYTES +
+                           row * FIG_LATENT_WIDE_COLUMN * 2 + ((pack ^ row) % OF_CHUNK) * 16;
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + (uint32_t)at),
+                     "r"(words[i].x), "r"(words[i].y), "r"(words[i].z), "r"(words[i].w)
+                     : "memory");
+    }
+}
+
+/* Sends a tile before the wait, though the step may append tokens to it, and copies these tokens
+ * again after the wait. So the tile's bytes are on their way while the previous launch still runs.
+ * The tile's stage has not been used before. */
+static __device__ __forceinline__ void
+fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ring &ring,
+                       const fig_feed_piece &piece, const fig_feed_place &place, int32_t token,
+                       fig_latent_feed_way *way) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t stage = way->tile % FIG_LATENT_WIDE_STAGES;
+    const uint32_t to = fig_latent_ring_chunk(ring, stage, 0);
+    const int32_t end = fig_size_min(piece.tokens.end, token + FIG_LATENT_WIDE_TILE);
+    if (lane == 0)
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
+                         fig_fragment_shared(&ring.state->early)),
+                     "r"((uint32_t)FIG_LATENT_WIDE_SIDE_BYTES)
+                     : "memory");
+    __syncwarp();
+#pragma unroll 1
+    for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS && lane < way->boxes; chunk++)
+        fig_latent_feed_send(p,
+                             to + (uint32_t)(chunk * FIG_LATENT_WIDE_CHUNK_BYTES +
+                                             lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
+                             chunk * FIG_LATENT_WIDE_COLUMN, place, &ring.state->early,
+                             way->policy);
+    __syncwarp();
+    fig_latent_ring_wait(&ring.state->early, 0);
+    fig_feed_wait(&way->has_waited);
+#pragma unroll 1
+    for (int32_t at = max(token, piece.length - p.split.row_tokens); at < end; at++)
+        fig_latent_feed_token(p, piece, at, to, at - token);
+    fig_latent_ring_publish();
+    __syncwarp();
+    if (lane < FIG_LATENT_WIDE_CHUNKS)
+        fig_ring_arrive(fig_fragment_shared(&ring.state->full[stage][lane]));
     __syncwarp();
     way->tile++;
 }
@@ -223,8 +292,14 @@ fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_
 #pragma unroll 1
     for (int32_t i = 0; i < piece.tiles; i++, token += tile) {
         const fig_feed_place next = fig_latent_feed_place(of, piece, *way, token + tile);
-        if (token + tile > fresh) fig_feed_wait(&way->has_waited);
-        fig_latent_feed_tile(p, ring, place, way);
+        const int32_t is_early = !way->has_waited && way->tile < FIG_LATENT_WIDE_STAGES &&
+                                 p.split.row_tokens <= FIG_LATENT_FEED_NEWEST;
+        if (token + tile > fresh && is_early) {
+            fig_latent_feed_newest(p, ring, piece, place, token, way);
+        } else {
+            if (token + tile > fresh) fig_feed_wait(&way->has_waited);
+            fig_latent_feed_tile(p, ring, place, way);
+        }
         place = next;
     }
 }

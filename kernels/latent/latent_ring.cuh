@@ -65,6 +65,7 @@ typedef struct fig_latent_ring_state {
     uint64_t empty[FIG_LATENT_WIDE_STAGES][FIG_LATENT_WIDE_CHUNKS];
     uint64_t weighed[FIG_LATENT_WIDE_STAGES]; /* the weights are where the last chunk was */
     uint64_t noted[FIG_LATENT_RING_NOTES];
+    uint64_t early, unused_barrier; /* a tile that is sent before the wait */
     fig_latent_ring_note notes[FIG_LATENT_RING_NOTES];
     fig_latent_ring_merge merges[FIG_LATENT_RING_MERGES];
     float greatest[FIG_LATENT_WIDE_STAGES][FIG_LATENT_WIDE_VECTORS];
@@ -138,6 +139,7 @@ static __device__ __forceinline__ void fig_latent_ring_init(fig_latent_ring_stat
         fig_ring_barrier_init(&state->weighed[stage], FIG_LATENT_RING_WARPS);
     for (int32_t note = 0; note < FIG_LATENT_RING_NOTES; note++)
         fig_ring_barrier_init(&state->noted[note], 1);
+    fig_ring_barrier_init(&state->early, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 

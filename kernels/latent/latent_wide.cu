@@ -13,8 +13,8 @@
 
 /* Registers per thread. Together the 12 warps use no more than the 168 per thread that they start
  * with. */
-#define FEED_REGISTERS "40"
-#define MULTIPLY_REGISTERS "232"
+#define FEED_REGISTERS "56"
+#define MULTIPLY_REGISTERS "224"
 
 enum { FEED_WARP = 8, IDLE_ROWS_WARP = 9 };
 
