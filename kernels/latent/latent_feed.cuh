@@ -279,7 +279,23 @@ fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const fig
 
 /* ---- A worker */
 
-/* Loads one piece. */
+/* Asks L2 for the lane's box of a tile. Of two groups of heads that read the same tokens, each asks
+ * for half of them. */
+static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_attention_params &p,
+                                                           const fig_feed_place &place,
+                                                           const fig_latent_feed_way &way,
+                                                           int32_t group) {
+    const int32_t tokens = way.box / 2;
+    if (place.page < 0) return;
+    const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                           (place.token + group % 2 * tokens) * p.k_cache_strides.token;
+    const uint32_t bytes =
+        (uint32_t)((tokens - 1) * (int32_t)p.k_cache_strides.token + FIG_LATENT_KEY_DIM) * 2;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+/* Loads one piece. AHEAD 1: asks L2 for the tile after the next one. */
+template <int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_params &of,
                       const fig_latent_ring &ring, const fig_feed_plan &plan,
@@ -289,9 +305,13 @@ fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_
     if (p.split.window > 0) token += fig_feed_origin(of, piece.length - plan.advanced);
     fig_latent_feed_say(ring, fig_latent_feed_note(of, piece, token), way);
     fig_feed_place place = fig_latent_feed_place(of, piece, *way, token);
+    fig_feed_place next = {-1, 0};
+    if (AHEAD) next = fig_latent_feed_place(of, piece, *way, token + tile);
 #pragma unroll 1
     for (int32_t i = 0; i < piece.tiles; i++, token += tile) {
-        const fig_feed_place next = fig_latent_feed_place(of, piece, *way, token + tile);
+        const fig_feed_place after =
+            fig_latent_feed_place(of, piece, *way, token + (1 + AHEAD) * tile);
+        if (!AHEAD) next = after;
         const int32_t is_early = !way->has_waited && way->tile < FIG_LATENT_WIDE_STAGES &&
                                  p.split.row_tokens <= FIG_LATENT_FEED_NEWEST;
         if (token + tile > fresh && is_early) {
@@ -300,11 +320,14 @@ fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_
             if (token + tile > fresh) fig_feed_wait(&way->has_waited);
             fig_latent_feed_tile(p, ring, place, way);
         }
+        if (AHEAD) fig_latent_feed_ask(p, after, *way, piece.start.group);
         place = next;
+        next = after;
     }
 }
 
 /* Loads all tiles of the worker. One warp calls this function. */
+template <int32_t AHEAD>
 static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attention_params &p,
                                                        const fig_latent_ring &ring) {
     const fig_attention_params of = fig_latent_feed_walk(p);
@@ -319,7 +342,7 @@ static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attentio
     while (start.count > 0) {
         const fig_feed_piece piece = fig_feed_piece_of(of, plan, start);
         last = start;
-        fig_latent_feed_piece(p, of, ring, plan, piece, &way);
+        fig_latent_feed_piece<AHEAD>(p, of, ring, plan, piece, &way);
         fig_feed_pass(of, plan, piece, &start);
     }
     fig_feed_wait(&way.has_waited);
