@@ -332,6 +332,8 @@ static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attentio
                                                        const fig_latent_ring &ring) {
     const fig_attention_params of = fig_latent_feed_walk(p);
     fig_latent_feed_way way = {0};
+    /* Otherwise the first tile would wait for the map. */
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
     way.box = fig_latent_wide_box(p.page_size);
     way.boxes = FIG_LATENT_WIDE_TILE / way.box;
     way.policy = fig_latent_feed_policy(p.split.groups);
