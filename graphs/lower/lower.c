@@ -164,14 +164,17 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
     return segments * blocks;
 }
 
-/* Returns the number of workers over a latent cache, for `segments` segments in a full step. If
- * nearly all workers are enough for cuts that fall on ends of segments when rows are equally long,
- * the others have no work. A merge and a further piece of a worker take as long as two to three
- * tiles each, and the machine's memory or power is the limit of long steps, not its SMs. */
+/* Returns the number of workers over a latent cache, for `segments` segments and `tiles` whole
+ * tiles in a full step. If nearly all workers are enough for cuts that fall on ends of segments
+ * when rows are equally long, the others have no work. A merge and a further piece of a worker take
+ * as long as two to three tiles each, and the machine's memory or power is the limit of long steps,
+ * not its SMs. Where each worker would have one tile, half of the machine is enough: the next
+ * launch begins on the other half, and loads its tiles while this one still runs. */
 enum { IDLE_SHARE = 32 };
-static int64_t latent_workers(int64_t workers, int64_t segments) {
+static int64_t latent_workers(int64_t places, int64_t segments, int64_t tiles) {
+    const int64_t workers = tiles > places / 2 && tiles <= places ? places / 2 : places;
     int64_t even = workers;
-    if (segments <= 0) return workers;
+    if (segments <= 0 || workers == 0) return places;
     if (segments <= workers) {
         even = workers / segments * segments;
     } else {
@@ -203,10 +206,11 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
         busy_workers(target, caps, split, shape->token_bytes[index], own->value_bytes);
     int64_t workers = (int64_t)target->traits.sm_count * shape->variants[index].workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
-    if (own->latent_bytes > 0 && target->traits.compute_capability > 0 && !split->fixed)
-        workers = latent_workers(workers, (int64_t)caps->batch * split->groups);
     if (own->value_bytes == 2 && target->traits.compute_capability > 0)
         shape->places[index] = (int32_t)workers;
+    if (own->latent_bytes > 0 && target->traits.compute_capability > 0 && !split->fixed)
+        workers = latent_workers(workers, (int64_t)caps->batch * split->groups,
+                                 tokens / split->tile_tokens * split->groups);
     /* If at least three quarters of the workers have work, launch all of them, so that larger
      * buckets can share the exec. */
     if (busy * 4 < workers * 3) workers = busy;
