@@ -20,6 +20,7 @@
 #define FIG_KERNELS_LATENT_LEAVE_CUH
 
 #include "kernels/latent/latent_ring.cuh"
+#include "kernels/latent/latent_words.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -49,17 +50,6 @@ fig_latent_leave_place(const fig_attention_params &of, int32_t row, int32_t grou
     place.vectors = of.split.row_tokens * place.ratio;
     place.v_scale = 1;
     return place;
-}
-
-template <int32_t DTYPE>
-static __device__ __forceinline__ uint32_t fig_latent_leave_pair(float low, float high) {
-    uint32_t pair;
-    if (DTYPE == FIG_BF16) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    }
-    return pair;
 }
 
 /* ---- The end of a piece */
@@ -96,7 +86,7 @@ fig_latent_leave_row(uint16_t *to, const float (&sums)[FIG_LATENT_LEAVE_SUMS], i
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++)
-            words[j] = fig_latent_leave_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
+            words[j] = fig_latent_words_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
                                                     sums[i + 4 * j + 2 * h + 1] * scale);
         const uint4 turned = fig_latent_leave_turn(words);
         if (is_kept) *(uint4 *)(to + i / 4 * 8 + lane % 4 * 8) = turned;
@@ -136,7 +126,7 @@ fig_latent_leave_partial(const fig_attention_params &of, const fig_partials_plac
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++) {
-            words[j] = fig_latent_leave_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
+            words[j] = fig_latent_words_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
                                                       sums[i + 4 * j + 2 * h + 1] * scale);
             words[j] = words[j] == 0 ? 0x80000000u : words[j];
         }
@@ -211,14 +201,6 @@ typedef struct fig_latent_leave_shelf {
 } fig_latent_leave_shelf;
 static_assert(sizeof(fig_latent_leave_shelf) <= (size_t)FIG_LATENT_WIDE_SIDE_BYTES, "a tile's");
 
-/* If it waits in vain, ends the launch with an error by a store to address 0. With a trap instead,
- * the assembler would give the products too few registers. */
-static __device__ __forceinline__ void fig_latent_leave_end_if(int32_t is_vain) {
-    asm volatile("{ .reg .pred p; .reg .b64 none; mov.b64 none, 0; setp.ne.b32 p, %0, 0;\n"
-                 "@p st.global.u32 [none], 0; }" ::"r"(is_vain)
-                 : "memory");
-}
-
 /* Returns the address of a vector's place in the partial of a piece. */
 static __device__ __forceinline__ float *
 fig_latent_leave_place_of(const fig_attention_params &of, const fig_partials_segment &segment,
@@ -266,7 +248,7 @@ static __device__ __forceinline__ void fig_latent_leave_await(const fig_attentio
             least = min(least, min(loaded->sums[v][at].x, loaded->sums[v][at].y));
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
-        fig_latent_leave_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
+        fig_latent_words_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
     }
 }
 
@@ -295,7 +277,7 @@ fig_latent_leave_unpack(uint4 words, float (&values)[FIG_LATENT_LEAVE_PACK]) {
     const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
 #pragma unroll
     for (int32_t i = 0; i < 4; i++) {
-        const float2 pair = __half22float2(*(const __half2 *)&pairs[i]);
+        const float2 pair = fig_latent_words_floats(pairs[i]);
         values[2 * i] = pair.x;
         values[2 * i + 1] = pair.y;
     }
@@ -393,7 +375,7 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     uint32_t words[4];
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
-        words[i] = fig_latent_leave_pair<DTYPE>(result.joined[2 * i] * end.scale,
+        words[i] = fig_latent_words_pair<DTYPE>(result.joined[2 * i] * end.scale,
                                                 result.joined[2 * i + 1] * end.scale);
     *(uint4 *)((uint16_t *)of.out + way.out + pack * FIG_LATENT_LEAVE_PACK) =
         fig_latent_leave_turn(words);
