@@ -112,32 +112,37 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
     way->tile++;
 }
 
-/* Copies a token into its tile, 16 bytes at a time. `to` is the place of the tile's first chunk. */
-static __device__ __forceinline__ void fig_latent_feed_token(const fig_latent_attention_params &p,
-                                                             const fig_feed_piece &piece,
-                                                             int32_t token, uint32_t to,
-                                                             int32_t row) {
+/* Copies a token over its place in the tile that is sent early, 16 bytes at a time, once the tile
+ * has arrived. `to` is the place of the tile's first chunk. */
+static __device__ __forceinline__ void
+fig_latent_feed_token(const fig_latent_attention_params &p, const fig_latent_ring &ring,
+                      const fig_feed_piece &piece, int32_t token, uint32_t to, int32_t row) {
     const int32_t PACKS = FIG_LATENT_KEY_DIM / 8, OF_CHUNK = FIG_LATENT_WIDE_COLUMN / 8;
     const int32_t LOADS = (PACKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     fig_feed_place place = fig_feed_place_of(piece, token);
     if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
     const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
-                           place.token * p.k_cache_strides.token;
+                           place.token * p.k_cache_strides.token + lane * 8;
     uint4 words[LOADS];
+    /* A lane that has no last pack copies its first one again. */
+    const int32_t last = lane + (LOADS - 1) * FIG_BLOCK_WARP < PACKS ? LOADS - 1 : 0;
 #pragma unroll
     for (int32_t i = 0; i < LOADS; i++)
         fig_partials_load(&words[i],
-                          (const float *)from + min(lane + i * FIG_BLOCK_WARP, PACKS - 1) * 4);
+                          (const float *)from + (i < LOADS - 1 ? i : last) * FIG_BLOCK_WARP * 4);
+    fig_latent_ring_wait(&ring.state->early, 0);
+    /* A warp's packs of a token are four chunks, and the rest. */
+    to += (uint32_t)(lane / OF_CHUNK * FIG_LATENT_WIDE_CHUNK_BYTES +
+                     row * FIG_LATENT_WIDE_COLUMN * 2 + ((lane ^ row) % OF_CHUNK) * 16);
 #pragma unroll
-    for (int32_t i = 0; i < LOADS; i++) {
-        const int32_t pack = min(lane + i * FIG_BLOCK_WARP, PACKS - 1);
-        const int32_t at = pack / OF_CHUNK * FIG_LATENT_WIDE_CHUNK_BYTES +
-                           row * FIG_LATENT_WIDE_COLUMN * 2 + ((pack ^ row) % OF_CHUNK) * 16;
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + (uint32_t)at),
+    for (int32_t i = 0; i < LOADS; i++)
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         to + (uint32_t)((i < LOADS - 1 ? i : last) *
+                                         (FIG_BLOCK_WARP / OF_CHUNK *
+                                          (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES))),
                      "r"(words[i].x), "r"(words[i].y), "r"(words[i].z), "r"(words[i].w)
                      : "memory");
-    }
 }
 
 /* Sends a tile before the wait, though the step may append tokens to it, and copies these tokens
@@ -165,11 +170,11 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
                              chunk * FIG_LATENT_WIDE_COLUMN, place, &ring.state->early,
                              way->policy);
     __syncwarp();
-    fig_latent_ring_wait(&ring.state->early, 0);
     fig_feed_wait(&way->has_waited);
 #pragma unroll 1
     for (int32_t at = max(token, piece.length - p.split.row_tokens); at < end; at++)
-        fig_latent_feed_token(p, piece, at, to, at - token);
+        fig_latent_feed_token(p, ring, piece, at, to, at - token);
+    fig_latent_ring_wait(&ring.state->early, 0); /* also if no token is fresh */
     fig_latent_ring_publish();
     __syncwarp();
     if (lane < FIG_LATENT_WIDE_CHUNKS)
