@@ -2,7 +2,7 @@
 
 FlashAttention 3 attends over the pages that figraph has just attended over, with the same queries.
 Over an 8-bit cache it takes 8-bit queries, so figraph attends once more with queries rounded in
-this way. For one row of some calls, both are compared with attention in float64. Differences are in
+this way. For one query of some calls, both are compared with attention in float64. Differences are in
 units of bf16 of the largest number of a head's output. Invariant: the server goes on with what
 figraph wrote first.
 """
@@ -72,16 +72,24 @@ class Call:
         batch.attend(self.impl._layer, self.rounded, self.cache, out)
         return out
 
-    def exact(self, row, query):
-        """Returns the output of a row with one query, in float64."""
-        length = int(self.metadata.seq_lens[row])
+    def query_of(self, number):
+        """Returns a query, its row and the tokens that it sees. Other numbers give other rows, and
+        other queries of a row."""
+        starts = self.metadata.query_start_loc
+        row = number % (starts.shape[0] - 1)
+        first, end = int(starts[row]), int(starts[row + 1])
+        query = first + number * 7 % max(end - first, 1)
+        return query, row, int(self.metadata.seq_lens[row]) - (end - 1 - query)
+
+    def exact(self, row, length, q):
+        """Returns the output of a query of a row that sees so many tokens, in float64."""
         page = self.cache.k.shape[1]
         pages = self.metadata.block_table[row, : -(-length // page)].long()
         sides = self.impl._cache(self.layer, self.kv_cache[pages])
         k, v = (side.float().double().flatten(0, 1)[:length] for side in sides[:2])
         if self.is_narrow:
             k, v = k * self.layer._k_scale.double(), v * self.layer._v_scale.double()
-        q = query[row].double().unflatten(0, (self.impl.num_kv_heads, -1))
+        q = q.double().unflatten(0, (self.impl.num_kv_heads, -1))
         weights = (torch.einsum("hgd,thd->hgt", q, k) * self.impl.scale).softmax(-1)
         return torch.einsum("hgt,thd->hgd", weights, v).flatten(0, 1)
 
@@ -118,14 +126,14 @@ class LayerCheck:
         if again is not None:
             found["rounded_difference"] = distance(again, theirs)
             found["rounded_units"] = units(again, theirs)
-        if is_decode and self.calls % EXACT_EVERY == 0:
-            row = self.calls % len(mine)
-            due = call.exact(row, call.query)
-            found["figraph_exact_units"] = units(mine[row], due)
+        if self.calls % EXACT_EVERY == 0:
+            query, row, length = call.query_of(self.calls)
+            due = call.exact(row, length, call.query[query])
+            found["figraph_exact_units"] = units(mine[query], due)
             if again is not None:
-                due = call.exact(row, call.rounded)
-                found["rounded_exact_units"] = units(again[row], due)
-            found["flash_exact_units"] = units(theirs[row], due)
+                due = call.exact(row, length, call.rounded[query])
+                found["rounded_exact_units"] = units(again[query], due)
+            found["flash_exact_units"] = units(theirs[query], due)
         self.calls += 1
         kind = {1: "decode", 0: "prompts"}.get(call.batch.row_tokens, "drafts")
         rows = call.metadata.query_start_loc.shape[0] - 1
