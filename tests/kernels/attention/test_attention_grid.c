@@ -58,7 +58,7 @@ static const grid grids[] = {
       AXIS(kv_dtype, 0, FIG_E4M3)}},
     {"several queries",
      1,
-     {TYPES, AXIS(batch, 4, 8), AXIS(queries, 2, 3), AXIS(kv, 54, 97, 512), AXIS(page, 1, 8, 16),
+     {TYPES, AXIS(batch, 4, 8), AXIS(queries, 2, 3, 11, 16), AXIS(kv, 54, 97, 512), AXIS(page, 1, 8, 16),
       AXIS(kv_heads, 2, 8), AXIS(q_heads, 4, 8), AXIS(head_dim, 128)}},
     {"one long row",
      1,
