@@ -66,4 +66,14 @@ int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);
 int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machine, double *us);
 void fig_bench_chain_close(fig_bench_chain *chain);
 
+/* Returns 1 if there are other operations between two attentions. */
+int fig_bench_chain_is_step(const fig_bench_chain *chain);
+/* Returns 1 if the cache holds 8-bit codes, and thus has scales. */
+int fig_bench_chain_is_quarter(const fig_bench_chain *chain);
+/* Heads have different scales, so the check notices a kernel that mixes up heads. */
+float fig_bench_chain_scale(const fig_bench_chain *chain, int32_t kv_head);
+/* Returns the offset of a page in the pool's half. Page p of cache `copy` is page p * copies + copy
+ * there. */
+size_t fig_bench_chain_place(const fig_bench_chain *chain, int32_t copy, int32_t page);
+
 #endif
