@@ -75,6 +75,10 @@ int fig_bench_chain_is_step(const fig_bench_chain *chain) {
     return chain->between == FIG_BENCH_STEP || chain->between == FIG_BENCH_STEP_APART;
 }
 
+int64_t fig_bench_chain_rows(const fig_bench_chain *chain) {
+    return chain->spec.query_limit > 0 ? chain->spec.query_limit : chain->spec.batch_limit;
+}
+
 float fig_bench_chain_scale(const fig_bench_chain *chain, int32_t kv_head) {
     return chain->spec.kv_scales ? SCALE * (float)(8 + kv_head % 8) / 8 : SCALE;
 }
@@ -90,6 +94,7 @@ static fig_spec spec_of(const fig_bench_cell *cell) {
     const fig_bench_shape *shape = &cell->shape;
     int32_t kv_limit = fig_bench_rig_round(fig_bench_cell_longest(cell));
     if (kv_limit < KV_LEAST) kv_limit = KV_LEAST;
+    const int32_t batch = fig_bench_rig_round(cell->lengths.count);
     return (fig_spec){.size = sizeof(fig_spec),
                       .dtype = shape->dtype,
                       .kv_dtype = shape->kv_dtype,
@@ -99,8 +104,10 @@ static fig_spec spec_of(const fig_bench_cell *cell) {
                       .page_size = shape->page,
                       .kv_layout = shape->layout,
                       .kv_scales = shape->kv_scales,
-                      .batch_limit = fig_bench_rig_round(cell->lengths.count),
-                      .kv_limit = kv_limit};
+                      .batch_limit = batch,
+                      .kv_limit = kv_limit,
+                      .row_tokens = cell->row_tokens,
+                      .query_limit = (int64_t)batch * cell->row_tokens};
 }
 
 /* Returns the bucket that an engine's own ladder has for the cell. */
@@ -262,9 +269,10 @@ static fig_status write_scales(fig_bench_chain *chain) {
 
 static int fill(fig_bench_chain *chain) {
     const fig_spec *spec = &chain->spec;
-    const int64_t rows = spec->batch_limit, kv = rows * spec->kv_heads * spec->head_dim;
+    const int64_t rows = fig_bench_chain_rows(chain), kv = rows * spec->kv_heads * spec->head_dim;
     fig_bench_rig *rig = &chain->rig;
-    int code = fig_bench_rig_fill(rig, "x.0", spec->dtype, rows * spec->q_heads * spec->head_dim);
+    int code =
+        fig_bench_rig_fill(rig, FIG_BENCH_X0, spec->dtype, rows * spec->q_heads * spec->head_dim);
     if (!fig_bench_chain_is_step(chain)) return code;
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_K, spec->dtype, kv);
     if (code == FIG_EXIT_FINE) code = fig_bench_rig_fill(rig, FIG_BENCH_K_LAST, spec->dtype, kv);
@@ -272,6 +280,36 @@ static int fill(fig_bench_chain *chain) {
     if (code == FIG_EXIT_FINE)
         code = fig_bench_rig_fill(rig, FIG_BENCH_GATE_UP, spec->dtype, rows * 2 * chain->ffn_width);
     return code;
+}
+
+static int write_numbers(const fig_bench_chain *chain, const char *name, const int32_t *numbers,
+                         int32_t count) {
+    const fig_span span = {
+        .size = sizeof span, .name = name, .bytes = (size_t)count * sizeof *numbers};
+    if (fig_engine_write(chain->rig.engine, &span, numbers) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status(chain->cell->name);
+}
+
+int fig_bench_chain_draft(fig_bench_chain *chain, int32_t each) {
+    const fig_lengths *lengths = &chain->cell->lengths;
+    int32_t *starts = calloc((size_t)lengths->count + 1, sizeof *starts);
+    if (starts == NULL) return fig_report_refuse("bench attention: no memory for drafts");
+    for (int32_t row = 0; row < lengths->count; row++) {
+        const int32_t most = each < lengths->values[row] ? each : lengths->values[row];
+        starts[row + 1] = starts[row] + (each > 0 ? most : lengths->queries[row]);
+    }
+    const int code = write_numbers(chain, FIG_BENCH_STARTS, starts, lengths->count + 1);
+    free(starts);
+    return code;
+}
+
+/* Lets the device read the cell's lengths and query tokens. */
+static int begin_drafts(fig_bench_chain *chain) {
+    const fig_lengths *lengths = &chain->cell->lengths;
+    chain->step.kv_lengths = NULL;
+    chain->step.token_limit = fig_lengths_total(lengths);
+    const int code = write_numbers(chain, FIG_BENCH_LENGTHS, lengths->values, lengths->count);
+    return code == FIG_EXIT_FINE ? fig_bench_chain_draft(chain, 0) : code;
 }
 
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
@@ -285,12 +323,15 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
                              .kv_lengths = chain->cell->lengths.values};
     int code = fig_bench_rig_begin(rig, spec);
     if (code != FIG_EXIT_FINE) return code;
-    const fig_tensor x[2] = {fig_bench_rig_rows(rig, "x.0", spec->q_heads, spec->head_dim, 1),
-                             fig_bench_rig_rows(rig, "x.1", spec->q_heads, spec->head_dim, 1)};
+    if (chain->cell->row_tokens > 0) fig_bench_rig_read_queries(rig, spec);
+    const fig_tensor x[2] = {
+        fig_bench_rig_rows(rig, FIG_BENCH_X0, spec->q_heads, spec->head_dim, 1),
+        fig_bench_rig_rows(rig, FIG_BENCH_X1, spec->q_heads, spec->head_dim, 1)};
     record_layers(chain, x);
     rig->variant = chain->variant;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
     if (code == FIG_EXIT_FINE) code = fill(chain);
+    if (code == FIG_EXIT_FINE && chain->cell->row_tokens > 0) code = begin_drafts(chain);
     if (code != FIG_EXIT_FINE) return code;
     chain->pages = calloc((size_t)fig_bench_cell_pages(chain->cell), sizeof *chain->pages);
     if (chain->pages == NULL) return fig_report_refuse("bench attention: no memory for pages");

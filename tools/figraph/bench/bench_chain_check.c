@@ -46,7 +46,9 @@ static int gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_
 }
 
 typedef struct sample {
-    int32_t row, head; /* the row and head of q */
+    int32_t row, head; /* the row of the step and the head of q */
+    int32_t query;     /* the row of q and out */
+    int32_t length;    /* the tokens that the query sees */
     const uint8_t *q, *out;
     uint8_t *k, *v; /* [longest][head_dim] */
 } sample;
@@ -54,7 +56,7 @@ typedef struct sample {
 static int compare(const fig_bench_chain *chain, const sample *s, const truth_attention_result *due,
                    double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
-    const int64_t first = ((int64_t)s->row * spec->q_heads + s->head) * spec->head_dim;
+    const int64_t first = ((int64_t)s->query * spec->q_heads + s->head) * spec->head_dim;
     for (int32_t i = 0; i < spec->head_dim; i++) {
         const double got = truth_load(s->out, spec->dtype, first + i);
         const double ulp = truth_ulp(spec->dtype, due->magnitude[i]);
@@ -63,10 +65,10 @@ static int compare(const fig_bench_chain *chain, const sample *s, const truth_at
                                      : TOLERANCE_ULP * ulp;
         const double error = fabs(got - due->out[i]);
         if (!(error <= tolerance))
-            return fig_report_failure("bench attention: %s: row %d, head %d, element %d of the "
-                                      "last layer is %.9g and must be %.9g, tolerance %.3g",
-                                      chain->cell->name, s->row, s->head, i, got, due->out[i],
-                                      tolerance);
+            return fig_report_failure(
+                "bench attention: %s: row %d of q, head %d, element %d of the "
+                "last layer is %.9g and must be %.9g, tolerance %.3g",
+                chain->cell->name, s->query, s->head, i, got, due->out[i], tolerance);
         if (error / ulp > *worst_ulp) *worst_ulp = error / ulp;
     }
     return FIG_EXIT_FINE;
@@ -145,7 +147,7 @@ static void turn_q(const fig_bench_chain *chain, const sample *s, float *turned)
 
 static int check_sample(const fig_bench_chain *chain, const sample *s, double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
-    const int32_t length = chain->cell->lengths.values[s->row];
+    const int32_t length = s->length;
     const int32_t kv_head = s->head / (spec->q_heads / spec->kv_heads);
     const double scale =
         fig_bench_chain_is_quarter(chain) ? (double)fig_bench_chain_scale(chain, kv_head) : 1;
@@ -167,7 +169,7 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
                                        .token_stride = spec->head_dim,
                                        .pages = 1,
                                        .page_size = length > 0 ? length : 1},
-                                 .row = s->row,
+                                 .row = s->query,
                                  .length = length,
                                  .q_head = s->head,
                                  .head_dim = spec->head_dim,
@@ -183,6 +185,22 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
     }
     truth_attention(&args, &due);
     return compare(chain, s, &due, worst_ulp);
+}
+
+/* Draws one of the row's query tokens. Returns 0 if the row has none. */
+static int draw_query(const fig_bench_chain *chain, fig_synthetic *synthetic, sample *s) {
+    const fig_lengths *lengths = &chain->cell->lengths;
+    s->query = s->row;
+    s->length = lengths->values[s->row];
+    if (chain->cell->row_tokens == 0) return 1;
+    const int32_t count = lengths->queries[s->row];
+    if (count == 0) return 0;
+    const int32_t number = fig_synthetic_below(synthetic, count);
+    s->query = number;
+    for (int32_t row = 0; row < s->row; row++)
+        s->query += lengths->queries[row];
+    s->length -= count - 1 - number;
+    return 1;
 }
 
 /* Compares the longest row, the first and the last, then random rows. */
@@ -205,7 +223,7 @@ static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_
         s->head = fig_synthetic_below(&synthetic, chain->spec.q_heads);
         elements += (double)lengths->values[s->row] * chain->spec.head_dim;
         if (i > 0 && elements > limit) break;
-        code = check_sample(chain, s, worst_ulp);
+        if (draw_query(chain, &synthetic, s)) code = check_sample(chain, s, worst_ulp);
     }
     return code;
 }
@@ -241,7 +259,7 @@ static int run_step(fig_bench_chain *chain) {
 
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
-    const size_t rows = (size_t)chain->cell->lengths.count * (size_t)spec->q_heads *
+    const size_t rows = (size_t)fig_bench_cell_queries(chain->cell) * (size_t)spec->q_heads *
                         (size_t)spec->head_dim * fig_synthetic_bytes(spec->dtype);
     const size_t kv = (size_t)fig_bench_cell_longest(chain->cell) * (size_t)spec->head_dim *
                       fig_synthetic_bytes(spec->kv_dtype);
@@ -254,8 +272,9 @@ int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
     s.v = s.k + kv;
     int code = run_step(chain);
     for (int i = 0; code == FIG_EXIT_FINE && i < 2; i++) {
-        const fig_span span = {
-            .size = sizeof span, .name = (i == 0) == (last == 0) ? "x.0" : "x.1", .bytes = rows};
+        const fig_span span = {.size = sizeof span,
+                               .name = (i == 0) == (last == 0) ? FIG_BENCH_X0 : FIG_BENCH_X1,
+                               .bytes = rows};
         if (fig_engine_read(chain->rig.engine, &span, memory + (size_t)i * rows) != FIG_OK)
             code = fig_report_status(chain->cell->name);
     }
