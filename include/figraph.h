@@ -268,9 +268,9 @@ typedef struct fig_spec {
      * fig_step.query_counts gives the number for each row. This field then limits the query tokens
      * of all rows together. q, k, v, out and all other tensors of query tokens have dims[0]
      * FIG_DIM_QUERIES: the tokens of row 0 come first, directly followed by those of row 1, and so
-     * on. If row_tokens is above 8 and the host gives the lengths, a row may be a chunk of a prompt:
-     * one kernel does the attention of the rows that have more than 8 query tokens, and another
-     * that of all other rows. 0: every row has row_tokens query tokens. */
+     * on. If row_tokens is above 8 and the host gives the lengths, a row may be a chunk of a
+     * prompt: one kernel does the attention of the rows that have more than 8 query tokens, and
+     * another that of all other rows. 0: every row has row_tokens query tokens. */
     int64_t query_limit;
     /* 512: attention is latent (MLA). The cache then holds one vector of head_dim values for each
      * token, and all heads share this vector. Its first latent_dim values are V. RoPE rotates its

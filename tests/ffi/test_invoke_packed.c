@@ -20,7 +20,8 @@
 enum { ROWS = 4, TOKENS = 15, MORE = 2, MOST = 11, HEADS = 4, KV = 2, DIM = 64, PAGE = 16 };
 enum { WIDTH = 3, PAGES = 12, ROOM = TOKENS + MORE, CACHE = PAGES * PAGE * KV * DIM };
 
-/* Row 1 has no tokens, row 2 has more than a row beside chunks may have, and row 3 more than its cache holds. */
+/* Row 1 has no tokens, row 2 has more than a row beside chunks may have, and row 3 more than its
+ * cache holds. */
 static const int32_t starts[ROWS + 1] = {0, 2, 2, 13, 15}, lengths[ROWS] = {33, 12, 17, 49};
 /* Each token of a busy row as a row of its own. */
 enum { BUSY = 13 };
