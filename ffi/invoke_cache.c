@@ -33,7 +33,7 @@ fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_qu
     FIG_TRY(fig_array_check_rank(lengths, 1));
     invoke->tokens = tokens->dims[0];
     invoke->rows = lengths->dims[0];
-    invoke->recipe.row_tokens = given > 0 ? (int32_t)given : FIG_ROW_TOKENS_LIMIT;
+    invoke->recipe.row_tokens = given > 0 ? (int32_t)given : FIG_NARROW_TOKENS_LIMIT;
     return fig_invoke_cache_take_starts(invoke, &queries->start_loc);
 }
 

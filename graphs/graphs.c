@@ -249,8 +249,9 @@ static fig_status make_queries(const fig_spec *spec, bucket_list *list) {
 }
 
 /* Copies the caller's numbers of query tokens, sorts them and drops repeats. */
-static fig_status take_queries(const fig_spec *spec, const fig_lower_options *options,
+static fig_status take_queries(const fig_program_view *view, const fig_lower_options *options,
                                bucket_list *list) {
+    const fig_spec *spec = &view->spec;
     const int32_t count = options->query_limit_count;
     if (count < 0 || count > FIG_BUCKET_LIMIT || (count > 0) != (options->query_limits != NULL))
         return fig_fail(FIG_INVALID,
@@ -261,7 +262,7 @@ static fig_status take_queries(const fig_spec *spec, const fig_lower_options *op
         return fig_fail(FIG_INVALID,
                         "fig_lower_options: query_limits must be NULL where the spec's query_limit "
                         "is 0");
-    if (count == 0 && options->buckets == NULL && fig_spec_has_chunks(spec))
+    if (count == 0 && options->buckets == NULL && fig_program_view_has_chunks(view))
         return make_queries(spec, list);
     list->queries = calloc((size_t)count + 1, sizeof *list->queries);
     if (list->queries == NULL) return fig_fail(FIG_NOMEM, "graphs: %" PRId32 " numbers", count);
@@ -343,7 +344,7 @@ static fig_status make_parts(const fig_program *program, const fig_lower_options
     parts->maker = fig_codec_maker_of(view);
     FIG_TRY(fig_archive_record(&parts->archive, fig_codec_kernels_of(view), fig_images_of));
     fig_status status = take_buckets(&view->spec, options, &list.buckets, &list.count);
-    if (status == FIG_OK) status = take_queries(&view->spec, options, &list);
+    if (status == FIG_OK) status = take_queries(view, options, &list);
     if (status == FIG_OK)
         status = multiply_buckets(view, &parts->target, &list, choice->variant, &parts->buckets,
                                   &parts->bucket_count);
@@ -406,10 +407,10 @@ int32_t fig_graphs_sharer(const fig_graphs *graphs) {
 }
 
 fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs) {
-    const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
-    fig_plan_held_limits limits = {.row_limit = spec->batch_limit,
-                                   .chunk_least = FIG_ROW_TOKENS_LIMIT + 1};
-    if (!fig_spec_has_chunks(spec)) return limits;
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    fig_plan_held_limits limits = {.row_limit = view->spec.batch_limit,
+                                   .chunk_least = FIG_NARROW_TOKENS_LIMIT + 1};
+    if (!fig_program_view_has_chunks(view)) return limits;
     limits.chunk_classes = graphs->common.classes.count;
     limits.chunk_shapes = graphs->buckets[0].strips;
     for (uint32_t i = 0; i < graphs->bucket_count; i++) {

@@ -38,17 +38,19 @@ static fig_status check_arrays(const fig_step *step, int on_device) {
 
 /* Checks the step's horizon. Sets *ahead to the number of tokens by which a row that is not idle
  * may grow under the split of this step. */
-static fig_status check_horizon(const fig_spec *spec, const fig_step *step, int32_t *ahead) {
+static fig_status check_horizon(const fig_program_view *program, const fig_step *step,
+                                int32_t *ahead) {
+    const fig_spec *spec = &program->spec;
     *ahead = 0;
     if (step->horizon < 0)
         return fig_fail(FIG_INVALID, "step: horizon is %" PRId32 ", it must be at least 0",
                         step->horizon);
     if (step->horizon <= 1 || step->kv_lengths == NULL) return FIG_OK;
-    if (fig_spec_has_chunks(spec))
+    if (fig_program_view_has_chunks(program))
         return fig_fail(FIG_INVALID,
                         "step: horizon is %" PRId32
                         ", it must be 1 where the spec's row_tokens, %" PRId32 ", is above %d",
-                        step->horizon, spec->row_tokens, FIG_ROW_TOKENS_LIMIT);
+                        step->horizon, spec->row_tokens, FIG_NARROW_TOKENS_LIMIT);
     const int32_t limit = (spec->kv_limit - 1) / spec->row_tokens + 1;
     if (step->horizon > limit)
         return fig_fail(FIG_TOO_LARGE, "step: horizon is %" PRId32 ", limit %" PRId32,
@@ -311,7 +313,7 @@ fig_status fig_step_check(const fig_program_view *program, const fig_step *step,
     FIG_TRY(fig_status_take_options(&ours, sizeof ours, step, "fig_step"));
     FIG_TRY(check_rows(spec, &ours));
     FIG_TRY(check_arrays(&ours, fig_program_view_reads_lengths(program)));
-    FIG_TRY(check_horizon(spec, &ours, &ahead));
+    FIG_TRY(check_horizon(program, &ours, &ahead));
     FIG_TRY(check_queries(spec, &ours));
     FIG_TRY(check_all_rows(spec, &ours, ahead, stamps));
     FIG_TRY(check_tokens(spec, &ours, &tokens));

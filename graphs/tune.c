@@ -89,8 +89,9 @@ fig_status fig_graphs_tune_variant(const fig_graphs *graphs, int32_t split_class
     return status;
 }
 
-static fig_status check_step(const fig_spec *spec, const fig_step *step, int64_t *tokens) {
-    const int32_t least = fig_spec_narrow_tokens(spec);
+static fig_status check_step(const fig_program_view *view, const fig_step *step, int64_t *tokens) {
+    const fig_spec *spec = &view->spec;
+    const int32_t least = fig_program_view_narrow_tokens(view);
     *tokens = 0;
     if (step == NULL || step->kv_lengths == NULL)
         return fig_fail(FIG_INVALID, "tune: %s is NULL", step == NULL ? "step" : "kv_lengths");
@@ -117,7 +118,7 @@ static fig_status fill_work(const fig_graphs *graphs, const fig_tune_costs *of,
     int64_t tokens;
     FIG_TRY(find_class(graphs, of->split_class, &classes));
     FIG_TRY(check_variant(graphs, of->variant));
-    FIG_TRY(check_step(&view->spec, step, &tokens));
+    FIG_TRY(check_step(view, step, &tokens));
     FIG_TRY(shape_of(graphs, step->rows, tokens, of->variant, &shape));
     const fig_plan_step plan = {.rows = step->rows, .lengths = step->kv_lengths, .horizon = 1};
     const fig_bucket_work found = fig_bucket_work_of(&shape, of->split_class, &plan);

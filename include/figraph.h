@@ -233,9 +233,9 @@ typedef struct fig_spec {
     int32_t kv_limit;
     /* The largest number of sequences that the cache holds at once. 0: batch_limit. */
     int32_t sequence_limit;
-    /* The number of query tokens of each row, 1 to 8. In a packed program, the largest number of
-     * query tokens that a row may have, 1 to 4096. A row's query tokens are the last tokens of its
-     * sequence. 0: 1. */
+    /* The number of query tokens of each row, 1 to 16. In a packed program, the largest number of
+     * query tokens that a row may have, 1 to 4096, or 1 to 16 if the program reads lengths on the
+     * device. A row's query tokens are the last tokens of its sequence. 0: 1. */
     int32_t row_tokens;
     /* Caps logits at soft_cap * tanh(logit / soft_cap). 0: no cap. */
     float soft_cap;
@@ -268,9 +268,9 @@ typedef struct fig_spec {
      * fig_step.query_counts gives the number for each row. This field then limits the query tokens
      * of all rows together. q, k, v, out and all other tensors of query tokens have dims[0]
      * FIG_DIM_QUERIES: the tokens of row 0 come first, directly followed by those of row 1, and so
-     * on. If row_tokens is above 8, a row may be a chunk of a prompt: one kernel does the attention
-     * of the rows that have more than 8 query tokens, and another that of all other rows.
-     * 0: every row has row_tokens query tokens. */
+     * on. If row_tokens is above 8 and the host gives the lengths, a row may be a chunk of a
+     * prompt: one kernel does the attention of the rows that have more than 8 query tokens, and
+     * another that of all other rows. 0: every row has row_tokens query tokens. */
     int64_t query_limit;
     /* 512: attention is latent (MLA). The cache then holds one vector of head_dim values for each
      * token, and all heads share this vector. Its first latent_dim values are V. RoPE rotates its
@@ -420,7 +420,7 @@ FIG_API void fig_program_decode_step(fig_program *program);
  * lengths. The device then also splits the work among workers. `lengths` is i32 [rows]. `positions`
  * is i32 [rows]; absent: each position is length - 1. Call this once, before any node is recorded.
  * A row whose length lies outside [0, kv_limit] is idle. See fig_step.token_limit. FIG_UNSUPPORTED,
- * from this function and the next: the spec's row_tokens is above 8, and only the host can plan
+ * from this function and the next: the spec's row_tokens is above 16, and only the host can plan
  * chunks. */
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
@@ -973,9 +973,8 @@ typedef struct fig_step {
      * to the spec's row_tokens and, unless kv_length is 0, at most its kv_length. They are the last
      * tokens of the row's sequence. A row without query tokens is idle, whatever its kv_length. A
      * row of kv_length 0 is idle, whatever its count; its query tokens get the results of an idle
-     * row. NULL: every row has the spec's row_tokens. If this field is given, or the spec's
-     * row_tokens is above 8, the horizon must be 1. If this field is given, fig_step.row_tokens
-     * must be NULL. */
+     * row. NULL: every row has the spec's row_tokens. If this field is given, or rows may be
+     * chunks, the horizon must be 1. If this field is given, fig_step.row_tokens must be NULL. */
     const int32_t *query_counts;
 } fig_step;
 
@@ -1022,9 +1021,9 @@ typedef struct fig_plan_report {
     int32_t once;
     /* Units of the worker that has the most. It is filled in for both kinds of split. */
     int32_t units_most;
-    /* Rows of the step that have more than 8 query tokens (fig_spec.query_limit). 0: there are
-     * none. Of the fields above, only plan_bytes and plan_bytes_limit include these rows. The
-     * fields of strips below describe these rows alone. */
+    /* Rows of the step that are chunks (fig_spec.query_limit). 0: there are none. Of the fields
+     * above, only plan_bytes and plan_bytes_limit include these rows. The fields of strips below
+     * describe these rows alone. */
     int32_t chunks;
     /* The number of workers that share the strips of all chunks. A strip is a part of a chunk's
      * query tokens, for one KV head. 0: rows of the program cannot be chunks. */

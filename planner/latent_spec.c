@@ -24,10 +24,10 @@ fig_status fig_latent_spec_check(const fig_spec *spec) {
     FIG_TRY(check_only("head_dim", spec->head_dim, FIG_LATENT_SPEC_KEY_DIM));
     FIG_TRY(check_only("kv_layout", spec->kv_layout, FIG_NHD));
     FIG_TRY(check_only("kv_scales", spec->kv_scales, 0));
-    if (spec->row_tokens > FIG_ROW_TOKENS_LIMIT)
+    if (spec->row_tokens > FIG_LATENT_SPEC_ROW_TOKENS)
         return fig_fail(FIG_UNSUPPORTED,
                         "spec: row_tokens is %" PRId32 ", limit %d where latent_dim is %d",
-                        spec->row_tokens, FIG_ROW_TOKENS_LIMIT, FIG_LATENT_SPEC_DIM);
+                        spec->row_tokens, FIG_LATENT_SPEC_ROW_TOKENS, FIG_LATENT_SPEC_DIM);
     if (spec->q_heads < FIG_LATENT_SPEC_HEAD_UNIT || spec->q_heads > FIG_LATENT_SPEC_HEAD_LIMIT ||
         spec->q_heads % FIG_LATENT_SPEC_HEAD_UNIT != 0)
         return fig_fail(FIG_UNSUPPORTED,

@@ -8,7 +8,8 @@ enum {
     FIG_LATENT_SPEC_DIM = 512,
     FIG_LATENT_SPEC_KEY_DIM = 576,
     FIG_LATENT_SPEC_HEAD_UNIT = 8,
-    FIG_LATENT_SPEC_HEAD_LIMIT = 128
+    FIG_LATENT_SPEC_HEAD_LIMIT = 128,
+    FIG_LATENT_SPEC_ROW_TOKENS = 8 /* 8 heads of as many query tokens are the vectors of a tile */
 };
 
 /* Checks the fields of a spec whose latent_dim is not 0. A refusal names field, value and limit. */

@@ -50,7 +50,9 @@ static void try_rows(trial *of, int32_t rows, int64_t tokens, int64_t longest) {
     int32_t lengths[FIG_BATCH_LIMIT];
     const int64_t others = rows > 1 ? (tokens - longest) / (rows - 1) : 0;
     const fig_plan_step step = {.rows = rows, .lengths = lengths, .horizon = 1};
-    const int32_t least = fig_size_min(of->candidates[0].plan.row_tokens, FIG_ROW_TOKENS_LIMIT);
+    const fig_plan_shape *plan = &of->candidates[0].plan;
+    const int has_chunks = fig_plan_strips_room(plan) > 0;
+    const int32_t least = has_chunks ? FIG_NARROW_TOKENS_LIMIT : plan->row_tokens;
     if (longest < least || (rows > 1 && others < least)) return;
     lengths[0] = (int32_t)longest;
     for (int32_t row = 1; row < rows; row++)

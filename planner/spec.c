@@ -248,14 +248,6 @@ fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out) {
     return FIG_OK;
 }
 
-int fig_spec_has_chunks(const fig_spec *resolved) {
-    return resolved->query_limit > 0 && resolved->row_tokens > FIG_ROW_TOKENS_LIMIT;
-}
-
-int32_t fig_spec_narrow_tokens(const fig_spec *resolved) {
-    return fig_size_min(resolved->row_tokens, FIG_ROW_TOKENS_LIMIT);
-}
-
 int32_t fig_spec_turning_dim(const fig_spec *spec) {
     return spec->head_dim - spec->latent_dim;
 }

@@ -14,7 +14,8 @@ enum {
     FIG_LAYER_LIMIT = 512,
     FIG_HEAD_LIMIT = 256,
     FIG_GROUP_LIMIT = 16,          /* q heads that share a kv head */
-    FIG_ROW_TOKENS_LIMIT = 8,      /* of a row, unless the program is packed */
+    FIG_ROW_TOKENS_LIMIT = 16,     /* of a row that the kernels for decode serve */
+    FIG_NARROW_TOKENS_LIMIT = 8,   /* of such a row in a program whose other rows are chunks */
     FIG_CHUNK_TOKENS_LIMIT = 4096, /* of a row of a packed program: a chunk of a prompt */
     FIG_QUERY_LIMIT = 1 << 20,
     FIG_FFN_ROWS_LIMIT = 8,
@@ -25,11 +26,6 @@ enum {
 /* Checks `spec` and fills every default into *out. A refusal names field, value and limit. */
 fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out);
 
-/* Returns 1 if rows of the packed program may have more query tokens than the kernels for decode
- * take. Attention of such rows then has a plan, a launch and a workspace of its own. */
-int fig_spec_has_chunks(const fig_spec *resolved);
-/* Returns the most query tokens of a row that the kernels for decode serve. */
-int32_t fig_spec_narrow_tokens(const fig_spec *resolved);
 /* Returns the dims of a head that RoPE may rotate. In a latent cache these are the last ones. */
 int32_t fig_spec_turning_dim(const fig_spec *spec);
 /* The columns of a layer's activation, and its rows for each token. */

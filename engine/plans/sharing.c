@@ -9,14 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/spec.h"
 #include "planner/status.h"
 
 /* Returns the reason why steps of these graphs never have groups, or NULL if they may. */
 static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
-    const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
+    const fig_program_view *view = fig_program_view_of(graphs->program);
     if (share < 0) return "the option share turns it off";
-    if (!fig_spec_has_chunks(spec)) return "no row may have more than 8 query tokens";
+    if (!fig_program_view_has_chunks(view)) return "no row may be a chunk";
     if (graphs->target.deterministic) return "the graphs are deterministic";
     if (fig_graphs_sharer(graphs) >= 0) return NULL;
     for (int32_t i = 0; i < graphs->common.classes.count; i++)

@@ -66,7 +66,7 @@ uint32_t fig_codec_kernels_of(const fig_program_view *view) {
         if (op >= FIG_OP_KERNEL_COUNT) continue;
         used |= UINT32_C(1) << op;
         if (fig_kernel_table[op].then != 0) used |= UINT32_C(1) << fig_kernel_table[op].then;
-        if (fig_kernel_table[op].beside != 0 && fig_spec_has_chunks(&view->spec))
+        if (fig_kernel_table[op].beside != 0 && fig_program_view_has_chunks(view))
             used |= UINT32_C(1) << fig_kernel_table[op].beside;
     }
     return used;

@@ -52,7 +52,7 @@ static uint32_t flags_of(const fig_program_view *view, const fig_launch *launch,
     const int dense = table == 0;
     /* Beside a launch for chunks, a block that waits for another block of its own launch could hold
      * its SM for as long as the chunks take: the other block may get no SM before. */
-    const int apart = fig_spec_has_chunks(&view->spec);
+    const int apart = fig_program_view_has_chunks(view);
     const int scored = fig_kernel_table[node->op].has_score;
     return (old ? FIG_ATTENTION_EARLY : 0u) | (dense ? FIG_ATTENTION_DENSE : 0u) |
            (apart ? FIG_ATTENTION_APART : 0u) | (scored ? FIG_ATTENTION_SCORED : 0u);

@@ -25,7 +25,7 @@ static launch_ops ops_of(const fig_program_view *view, const fig_node *node) {
     launch_ops ops = {node->op, 0, 0};
     if (!fig_program_view_is_split(view, node)) return ops;
     ops.then = fig_kernel_table[node->op].then;
-    if (fig_spec_has_chunks(&view->spec)) ops.beside = fig_kernel_table[node->op].beside;
+    if (fig_program_view_has_chunks(view)) ops.beside = fig_kernel_table[node->op].beside;
     return ops;
 }
 

@@ -253,7 +253,7 @@ static fig_status shape_strips(const fig_split_classes *classes, const fig_lower
                                .whole = target->deterministic,
                                .shares = i == sharer};
     }
-    return fig_plan_add_strips(&shape->plan, shape->strips, FIG_ROW_TOKENS_LIMIT + 1);
+    return fig_plan_add_strips(&shape->plan, shape->strips, FIG_NARROW_TOKENS_LIMIT + 1);
 }
 
 /* Returns the bytes of a token that a worker reads for `heads` kv heads. */

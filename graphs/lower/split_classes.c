@@ -22,7 +22,7 @@ static int32_t max_of(int32_t a, int32_t b) {
 /* Returns the largest number of queries of a row that is no chunk. In a packed program, the tensor
  * q has one row per query token. */
 static int32_t row_tokens_of(const fig_program_view *view, const fig_tensor_record *q) {
-    return q->symbol == FIG_SYMBOL_QUERIES ? fig_spec_narrow_tokens(&view->spec)
+    return q->symbol == FIG_SYMBOL_QUERIES ? fig_program_view_narrow_tokens(view)
                                            : (int32_t)q->dims[0];
 }
 
@@ -62,7 +62,7 @@ static uint32_t shared_table_of(const fig_program_view *view, const fig_node *no
     const fig_split_row *split = fig_kernel_table[node->op].split;
     const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
     const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
-    if (!fig_spec_has_chunks(&view->spec) || needs->window > 0) return 0;
+    if (!fig_program_view_has_chunks(view) || needs->window > 0) return 0;
     if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
     if (!fig_wide_has(needs->head_dim) || has_operand(view, node, "alibi") ||
         has_operand(view, node, "k_scale") || has_operand(view, node, "v_scale"))
@@ -90,7 +90,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
 
 static int same_class(const fig_program_view *view, const fig_split_class *a,
                       const fig_split_class *b) {
-    if (fig_spec_has_chunks(&view->spec) &&
+    if (fig_program_view_has_chunks(view) &&
         (a->q_heads != b->q_heads || a->head_dim != b->head_dim))
         return 0;
     return a->kv_heads == b->kv_heads && a->window == b->window && a->row_tokens == b->row_tokens &&
@@ -109,7 +109,7 @@ uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_pro
 
 fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classes *classes) {
     classes->count = 0;
-    classes->has_chunks = fig_spec_has_chunks(&view->spec);
+    classes->has_chunks = fig_program_view_has_chunks(view);
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
         if (!fig_program_view_is_split(view, node)) continue;

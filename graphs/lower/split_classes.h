@@ -28,7 +28,7 @@ typedef struct fig_split_class {
 typedef struct fig_split_classes {
     fig_split_class of[FIG_CLASS_LIMIT];
     int32_t count;
-    int32_t has_chunks; /* fig_spec_has_chunks() of the program's spec */
+    int32_t has_chunks; /* fig_program_view_has_chunks() of the program */
 } fig_split_classes;
 
 /* Finds the classes of a program. FIG_UNSUPPORTED: there are too many classes; the message names

@@ -8,18 +8,18 @@
 #include <stddef.h>
 
 #include "kernels/latent/latent.h"
-#include "planner/spec.h"
+#include "planner/latent_spec.h"
 #include "planner/status.h"
 
 static fig_status check_heads(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_heads(o, FIG_LATENT_ATTENTION_Q));
     FIG_TRY(fig_operand_check_activation(o, FIG_LATENT_ATTENTION_Q));
     FIG_TRY(fig_operand_check_row_tokens(o, FIG_LATENT_ATTENTION_Q));
-    if (fig_spec_has_chunks(&o->view->spec))
+    if (o->view->spec.row_tokens > FIG_LATENT_SPEC_ROW_TOKENS)
         return fig_operand_refuse(o, FIG_UNSUPPORTED,
                                   "the spec's row_tokens is %" PRId32
                                   ", limit %d over a latent cache",
-                                  o->view->spec.row_tokens, FIG_ROW_TOKENS_LIMIT);
+                                  o->view->spec.row_tokens, FIG_LATENT_SPEC_ROW_TOKENS);
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_LATENT_ATTENTION_Q);
     if (q->dims[1] % FIG_LATENT_HEAD_UNIT != 0 || q->dims[1] > FIG_LATENT_HEAD_LIMIT)
         return fig_operand_refuse(o, FIG_UNSUPPORTED,

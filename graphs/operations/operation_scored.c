@@ -49,7 +49,7 @@ fig_status fig_operation_scored_check(const fig_operand_node *o) {
     if (code.weights != FIG_SCORE_SOFTMAX && fig_operand_tensor(o, FIG_ATTENTION_SINKS) != NULL)
         return fig_operand_refuse(o, FIG_INVALID,
                                   "sinks are given, but the weights are those of a sigmoid");
-    if (fig_spec_has_chunks(&o->view->spec))
+    if (fig_program_view_has_chunks(o->view))
         return fig_operand_refuse(o, FIG_UNSUPPORTED,
                                   "row_tokens is %" PRId32
                                   ", and no kernel for chunks of prompts evaluates a score",

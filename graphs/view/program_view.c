@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "planner/size.h"
+#include "planner/spec.h"
 
 uint32_t fig_program_view_dtype_bytes(uint32_t dtype) {
     switch (dtype) {
@@ -80,6 +81,17 @@ int fig_program_view_makes_plan(const fig_node *node) {
 
 int fig_program_view_reads_lengths(const fig_program_view *view) {
     return view->node_count > 0 && fig_program_view_makes_plan(&view->nodes[0]);
+}
+
+int fig_program_view_has_chunks(const fig_program_view *view) {
+    return view->spec.query_limit > 0 && view->spec.row_tokens > FIG_NARROW_TOKENS_LIMIT &&
+           !fig_program_view_reads_lengths(view);
+}
+
+int32_t fig_program_view_narrow_tokens(const fig_program_view *view) {
+    const int32_t tokens = view->spec.row_tokens;
+    if (!fig_program_view_has_chunks(view)) return tokens;
+    return tokens < FIG_NARROW_TOKENS_LIMIT ? tokens : FIG_NARROW_TOKENS_LIMIT;
 }
 
 uint32_t fig_program_view_query_starts(const fig_program_view *view) {

@@ -120,6 +120,13 @@ int fig_program_view_makes_plan(const fig_node *node);
 /* Returns 1 if the program makes its plans on the device, from lengths that the host does not
  * know. */
 int fig_program_view_reads_lengths(const fig_program_view *view);
+/* Returns 1 if rows of the packed program may be chunks, of more than FIG_NARROW_TOKENS_LIMIT query
+ * tokens. Attention of chunks has a plan, a launch and a workspace of its own. Only the host can
+ * plan chunks, so a program that reads lengths has none: the kernels for decode serve all its rows,
+ * of up to FIG_ROW_TOKENS_LIMIT query tokens. */
+int fig_program_view_has_chunks(const fig_program_view *view);
+/* Returns the most query tokens of a row that the kernels for decode serve. */
+int32_t fig_program_view_narrow_tokens(const fig_program_view *view);
 /* Returns the tensor of query_starts that the program reads; 0 if it reads none. */
 uint32_t fig_program_view_query_starts(const fig_program_view *view);
 /* Returns 1 if the node is a collective. */

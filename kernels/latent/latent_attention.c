@@ -20,7 +20,7 @@
 #include "kernels/latent/latent.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/table/entry.h"
-#include "planner/spec.h"
+#include "planner/latent_spec.h"
 
 /* LANES: sums that a dot product keeps side by side, for vector instructions. A chunk and a strip
  * fit the stack of any thread. */
@@ -267,7 +267,7 @@ static void do_piece(const fig_latent_attention_params *p, const fig_attention_p
 void fig_latent_attention_reference(const void *params, const uint32_t block[3]) {
     const fig_latent_attention_params *p = params;
     assert(p->q_heads % p->split.groups == 0);
-    assert(p->split.row_tokens >= 1 && p->split.row_tokens <= FIG_ROW_TOKENS_LIMIT);
+    assert(p->split.row_tokens >= 1 && p->split.row_tokens <= FIG_LATENT_SPEC_ROW_TOKENS);
     if (((const fig_plan_head *)p->plan)->rows == 0) return;
     const fig_attention_params of = fig_latent_attention_pieces(p);
     const fig_pieces_worker place = fig_pieces_worker_of(&of, (int32_t)block[0]);

@@ -273,9 +273,9 @@ typedef struct fig_kernel {
     /* fig_op: a split node gets a second launch, of this operation, right after its own; 0: no
      * second launch */
     uint8_t then;
-    /* fig_op: in a program whose rows may be chunks (fig_spec_has_chunks), a split node gets one
-     * more launch, of this operation, which runs beside its last one and reads the same parts of
-     * the node. 0: no such launch */
+    /* fig_op: in a program with fig_program_view_has_chunks(), a split node gets one more launch,
+     * of this operation, which runs beside its last one and reads the same parts of the node. 0:
+     * no such launch */
     uint8_t beside;
     /* the parts of the node that its own launch reads, and the parts that the second one reads */
     fig_reads own, rest;

@@ -26,7 +26,8 @@ NARROW_NAMES = {  # the names of 8-bit caches in this library, in torch and JAX,
 NARROW = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 CACHES = {**ACTIVATIONS, **NARROW}
 LAYOUTS = {"nhd": 0, "hnd": 1}
-ROW_TOKENS_LIMIT = 8  # query tokens of a row
+ROW_TOKENS_LIMIT = 16  # query tokens of a row
+ROW_TOKENS = 8  # of a row where a call does not say: every kernel takes as many at full speed
 
 Array = Any
 
@@ -177,12 +178,12 @@ class Starts(NamedTuple):
     """Where the query tokens of each row begin, for rows with different numbers of them."""
 
     query_start_loc: Optional[Array] = None  # int32 [rows + 1]; None: rows have equally many
-    row_tokens: int = 0  # the most query tokens of a row; 0 means as many as a call takes
+    row_tokens: int = 0  # the most query tokens of a row; 0 means ROW_TOKENS
 
 
 def _most(row_tokens: int, kv_length: int) -> int:
-    """Returns the most query tokens of a row, by default as many as a call takes."""
-    return row_tokens or max(min(ROW_TOKENS_LIMIT, kv_length), 1)
+    """Returns the most query tokens of a row, by default ROW_TOKENS."""
+    return row_tokens or max(min(ROW_TOKENS, kv_length), 1)
 
 
 def started(starts: Starts, lengths: Array) -> None:

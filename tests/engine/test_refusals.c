@@ -98,7 +98,7 @@ static const mistake table[] = {
     SPEC_FIELD(page_size, 65537, "spec: page_size is 65537, limits 0 to 65536"),
     SPEC_FIELD(batch_limit, 1025, "spec: batch_limit is 1025, limits 1 to 1024"),
     SPEC_FIELD(kv_limit, 0, "spec: kv_limit is 0, limits 1 to 1048576"),
-    SPEC_FIELD(row_tokens, 9, "spec: row_tokens is 9, limits 0 to 8"),
+    SPEC_FIELD(row_tokens, 17, "spec: row_tokens is 17, limits 0 to 16"),
     SPEC_FIELD(query_limit, 1048577, "spec: query_limit is 1048577, limits 0 to 1048576"),
     SPEC_FIELD(layers, 513, "spec: layers is 513, limits 0 to 512"),
     SPEC_FIELD(ffn_rows, 9, "spec: ffn_rows is 9, limits 0 to 8"),

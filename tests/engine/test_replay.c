@@ -141,6 +141,8 @@ static const fig_decode_options features[] = {
     {.dtype = FIG_F16, .page_size = 7, .kv_layout = FIG_HND, .kv_dtype = FIG_E4M3, .packed = 1},
     {.dtype = FIG_F16, .page_size = 16, .row_tokens = 3},
     {.dtype = FIG_F32, .row_tokens = 8, .packed = 1},
+    {.dtype = FIG_BF16, .page_size = 16, .row_tokens = 16, .window = 20},
+    {.dtype = FIG_F16, .page_size = 8, .row_tokens = 13, .reads_lengths = 1},
     {.dtype = FIG_F16, .page_size = 16, .window = 37},
     {.dtype = FIG_BF16, .page_size = 16, .window = 64, .window_layers = 1, .soft_cap = 20},
     {.dtype = FIG_F16, .page_size = 16, .window = 65, .window_layers = 2, .row_tokens = 4},

@@ -249,10 +249,10 @@ static void what_does_not_fit_is_refused_by_name(void **state) {
     for (int i = 0; i < 5; i++) {
         fig_xla_host_array *const tokens[] = {&host.args[0], &host.args[1], &host.args[2],
                                               &host.rets[0], &host.rets[1]};
-        tokens[i]->dims[1] = 9;
+        tokens[i]->dims[1] = 17;
     }
-    host.rets[2].dims[1] = host.rets[6].dims[1] = 9;
-    expect_refusal(&host, "q has 9 tokens a row, limits 1 to 8");
+    host.rets[2].dims[1] = host.rets[6].dims[1] = 17;
+    expect_refusal(&host, "q has 17 tokens a row, limits 1 to 16");
     at.by_positions = 1;
     describe_decode(&host, w, &at);
     expect_refusal(&host, "positions is given, but q and k are not to be rotated");

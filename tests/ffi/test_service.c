@@ -77,7 +77,7 @@ static void a_shape_that_cannot_be_is_refused(void **state) {
     wrong.kv_heads = 0;
     assert_int_equal(fig_ffi_read_scratch(&wrong, &scratch), FIG_INVALID);
     wrong = shape;
-    wrong.row_tokens = 9;
+    wrong.row_tokens = 17;
     assert_int_equal(fig_ffi_read_scratch(&wrong, &scratch), FIG_INVALID);
     wrong = shape;
     wrong.kv_length = -1;

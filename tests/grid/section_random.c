@@ -25,7 +25,7 @@ static void draw_form(grid_attention *form, fig_random *random) {
     form->layout = (fig_kv_layout)ONE_OF(random, FIG_NHD, FIG_HND);
     form->pool = form->page_size > 0 ? ONE_OF(random, GRID_APART, GRID_PAIRS, GRID_HALVES) : 0;
     form->packed = ONE_OF(random, 0, 1);
-    form->row_tokens = ONE_OF(random, 1, 1, 1, 2, 3, 4, 5, 8);
+    form->row_tokens = ONE_OF(random, 1, 1, 1, 2, 3, 4, 5, 8, 11, 16);
     form->window = ONE_OF(random, 0, 0, 0, 1, 2, 15, 16, 17, 63, 64, 65, 128, 200);
     form->soft_cap = (float)ONE_OF(random, 0, 0, 0, 1, 30);
     form->sinks = ONE_OF(random, 0, 0, 1);
@@ -55,7 +55,7 @@ int64_t grid_run_random(grid_cursor *cursor, grid_report *report) {
     grid_attention form = {.step_count = 1};
     fig_random random = fig_random_seed(cursor->seed * 7919 + 1);
     draw_form(&form, &random);
-    const int32_t limit = ONE_OF(&random, 9, 65, 128, 129, 300, 513, 1200, 2500);
+    const int32_t limit = ONE_OF(&random, 16, 65, 128, 129, 300, 513, 1200, 2500);
     form.kv_limit = limit;
     form.rows = fig_random_range(&random, 0, 2) > 0 ? fig_random_range(&random, 1, 6)
                                                     : fig_random_range(&random, 1, 40);

@@ -101,7 +101,7 @@ static void no_step_of_a_small_shape_has_more_tiles_and_one_has_as_many(void **s
     for (int32_t rows = 1; rows <= ROWS_MOST; rows++) {
         for (int32_t kv_limit = 1; kv_limit <= KV_MOST; kv_limit++) {
             for (int32_t tile = 1; tile <= KV_MOST + 1; tile++) {
-                for (int32_t row_tokens = 1; row_tokens <= 8; row_tokens++) {
+                for (int32_t row_tokens = 1; row_tokens <= 16; row_tokens++) {
                     for (int32_t window = 0; window <= KV_MOST + 1; window++) {
                         fig_split_shape shape = shape_of(rows, tile, window, row_tokens);
                         expect_bounds(&shape, kv_limit, EQUAL_ROWS);
@@ -157,7 +157,7 @@ static void random_steps_stay_within_the_tiles_of_their_bucket(void **state) {
     (void)state;
     fig_random random = fig_random_seed(1);
     for (int step = 0; step < 20000; step++) {
-        const int32_t row_tokens = fig_random_range(&random, 1, 8);
+        const int32_t row_tokens = fig_random_range(&random, 1, 16);
         const int32_t window =
             fig_random_range(&random, 0, 1) ? fig_random_range(&random, 1, 3000) : 0;
         fig_split_shape shape = shape_of(fig_random_range(&random, 1, 64),

@@ -46,7 +46,7 @@ static fig_plan_shape draw_shape(fig_random *random, int32_t class_count) {
         if (fig_random_range(random, 0, 1)) split->tile_tokens = 1 << split->tile_tokens % 7;
         split->workers = fig_random_range(random, 1, 140);
         split->window = fig_random_range(random, 0, 1) ? fig_random_range(random, 1, 200) : 0;
-        split->row_tokens = fig_random_range(random, 1, 8);
+        split->row_tokens = fig_random_range(random, 1, 16);
         split->fixed = fig_random_range(random, 0, 1);
     }
     fig_plan_lay_out(&shape);
@@ -57,15 +57,15 @@ static fig_plan_shape draw_any_shape(fig_random *random) {
     return draw_shape(random, fig_random_range(random, 0, FIG_CLASS_LIMIT));
 }
 
-/* Draws a step whose rows have at least 8 tokens, or none. */
+/* Draws a step whose rows have at least 16 tokens, or none. */
 static fig_plan_step draw_step(fig_random *random, int32_t row_limit, step_arrays *arrays) {
     fig_plan_step step = {.rows = fig_random_range(random, 0, row_limit),
                           .lengths = arrays->lengths,
                           .horizon = 1,
-                          .row_tokens = fig_random_range(random, 1, 8)};
+                          .row_tokens = fig_random_range(random, 1, 16)};
     for (int32_t row = 0; row < step.rows; row++) {
         int idle = fig_random_range(random, 0, 3) == 0;
-        arrays->lengths[row] = idle ? 0 : fig_random_range(random, 8, 300);
+        arrays->lengths[row] = idle ? 0 : fig_random_range(random, 16, 300);
         arrays->positions[row] = fig_random_range(random, 0, 100000);
         arrays->sequences[row] = fig_random_range(random, 0, 65535);
     }

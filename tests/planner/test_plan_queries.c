@@ -31,11 +31,11 @@ typedef struct step_arrays {
     int32_t lengths[ROW_CAPACITY], sequences[ROW_CAPACITY], queries[ROW_CAPACITY];
 } step_arrays;
 
-static fig_plan_shape draw_shape(fig_random *random) {
+static fig_plan_shape draw_shape(fig_random *random, int32_t token_limit) {
     fig_plan_shape shape = {.exec = (uint32_t)fig_random_range(random, 0, 4000)};
     shape.row_limit = fig_random_range(random, 1, ROW_CAPACITY);
     shape.class_count = fig_random_range(random, 0, 3);
-    shape.row_tokens = fig_random_range(random, 1, 8);
+    shape.row_tokens = fig_random_range(random, 1, token_limit);
     for (int32_t i = 0; i < shape.class_count; i++) {
         fig_split_shape *split = &shape.splits[i];
         split->row_limit = shape.row_limit;
@@ -54,7 +54,7 @@ static fig_plan_shape draw_shape(fig_random *random) {
 
 /* Draws the shape of a packed program. */
 static fig_plan_shape draw_packed(fig_random *random) {
-    fig_plan_shape shape = draw_shape(random);
+    fig_plan_shape shape = draw_shape(random, 16);
     shape.query_limit = shape.row_limit * shape.row_tokens;
     fig_plan_lay_out(&shape);
     return shape;
@@ -111,7 +111,7 @@ static void plans_of_programs_that_are_not_packed_keep_their_bytes(void **state)
     for (uint64_t seed = 0; seed < CASES; seed++) {
         fig_random random = fig_random_seed(seed);
         step_arrays arrays;
-        const fig_plan_shape shape = draw_shape(&random);
+        const fig_plan_shape shape = draw_shape(&random, 8);
         fig_plan_step step = draw_step(&random, &shape, &arrays);
         if (seed % 4 == 0) step.horizon = fig_random_range(&random, 2, 9);
         if (seed % 3 == 0 && shape.row_tokens > 1) step.tokens = arrays.sequences;
@@ -150,7 +150,7 @@ static void a_packed_plan_differs_by_its_queries_alone(void **state) {
     for (uint64_t seed = 0; seed < CASES; seed++) {
         fig_random random = fig_random_seed(seed);
         step_arrays arrays;
-        fig_plan_shape shape = draw_shape(&random);
+        fig_plan_shape shape = draw_shape(&random, 16);
         const fig_plan_step step = draw_step(&random, &shape, &arrays);
         const uint32_t bytes = write_whole(&shape, &step);
         const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;

@@ -267,7 +267,7 @@ static void draw_shape(fig_random *random, int large) {
     const int windowed = fig_random_range(random, 0, 2) == 0;
     shape->window = windowed ? fig_random_range(random, 1, 6 * shape->tile_tokens) : 0;
     const int drafts = fig_random_range(random, 0, 2) == 0;
-    shape->row_tokens = drafts ? fig_random_range(random, 2, 8) : 1;
+    shape->row_tokens = drafts ? fig_random_range(random, 2, 16) : 1;
     shape->fixed = fig_random_range(random, 0, 3) == 0;
     const int grows = fig_random_range(random, 0, 3) == 0;
     ground.ahead = grows ? fig_random_range(random, 1, 3 * shape->tile_tokens) : 0;

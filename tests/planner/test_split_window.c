@@ -8,7 +8,7 @@
 
 #include "planner/split.h"
 
-enum { LENGTH_MOST = 26, WINDOW_MOST = 28, TILE_MOST = 9, QUERIES_MOST = 8, AHEAD_MOST = 20 };
+enum { LENGTH_MOST = 26, WINDOW_MOST = 28, TILE_MOST = 9, QUERIES_MOST = 16, AHEAD_MOST = 20 };
 
 /* Collects, one by one, all tokens that the row's queries see. */
 typedef struct seen {

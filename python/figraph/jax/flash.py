@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_batching import custom_vmap
 
-from ..operands import (ACTIVATIONS, ROW_TOKENS_LIMIT, Array, Cache, Form, Logits, scratch_bytes)
+from ..operands import (ACTIVATIONS, ROW_TOKENS, Array, Cache, Form, Logits, scratch_bytes)
 from .operations import attention
 from .targets import shaped, typed, whole
 
@@ -104,9 +104,9 @@ def _one_after_another(query: Array, key: Array, value: Array, lengths: Array,
     """Attends for query tokens that are the last of their sequence, lengths int32 [sequences]. Each
     sees the keys up to its own. Rows of several tokens read their keys once."""
     count, tokens = query.shape[:2]
-    of = -(-tokens // ROW_TOKENS_LIMIT)
-    counts = [tokens - (of - 1) * ROW_TOKENS_LIMIT] + (of - 1) * [ROW_TOKENS_LIMIT]
-    behind = np.arange(of - 1, -1, -1, dtype=np.int32) * ROW_TOKENS_LIMIT
+    of = -(-tokens // ROW_TOKENS)
+    counts = [tokens - (of - 1) * ROW_TOKENS] + (of - 1) * [ROW_TOKENS]
+    behind = np.arange(of - 1, -1, -1, dtype=np.int32) * ROW_TOKENS
     ends = jnp.where(lengths[:, None] < tokens, 0, lengths[:, None] - behind)
     out = _in_rows(query.reshape(-1, *query.shape[2:]), key, value, count * counts,
                    ends.reshape(-1), logits)

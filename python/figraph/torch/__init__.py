@@ -59,8 +59,8 @@ table). If the pages are uint8, kv_dtype says what they hold. Scales are float32
 >>> out = ft.decode_attention(*half, packed, lengths, rope=None, kv_dtype="fp8_e4m3")
 
 6. write_kv writes the tokens of prompts to slots: slot n is token n % tokens of page n // tokens,
-and a token whose slot is negative is skipped. A row may have up to 8 new tokens, such as drafts: q,
-k and v are then [rows, tokens, heads, head_dim], lengths count all of them, and each token sees
+and a token whose slot is negative is skipped. A row may have up to 16 new tokens, such as drafts:
+q, k and v are then [rows, tokens, heads, head_dim], lengths count all of them, and each token sees
 itself and the tokens before it:
 
 >>> prompt = torch.randn(5, 4, 64, dtype=torch.float16)
@@ -70,7 +70,7 @@ itself and the tokens before it:
 >>> ft.decode_attention(*drafts, packed, longer, rope=None, kv_dtype="fp8_e4m3").shape
 torch.Size([2, 3, 8, 64])
 
-7. Rows may also have unequal numbers of new tokens, 0 to 8. The tokens of all rows then lie
+7. Rows may also have unequal numbers of new tokens, 0 to 16. The tokens of all rows then lie
 behind each other, and query_start_loc says where those of each row begin. A graph that captured
 such a call serves every mix of rows that has no more tokens than q: rows of padding have none.
 

@@ -49,8 +49,10 @@ static fig_chunk_step open_case(const fig_chunk_form *form) {
     fig_chunk_step step = {.rows = ROWS};
     fig_chunk_case_open(&c, form, 3);
     for (int32_t row = 0; row < ROWS; row++) {
-        memcpy(entries_of(row), c.table, SHARED * sizeof *c.table);
-        if (form->page_size > 0) expect(set(row, 0, SHARED));
+        if (form->page_size > 0) {
+            memcpy(entries_of(row), c.table, SHARED * sizeof *c.table);
+            expect(set(row, 0, SHARED));
+        }
         step.sequences[row] = row;
         step.counts[row] = 1;
         step.lengths[row] = (SHARED + OWN) * PAGE - row;

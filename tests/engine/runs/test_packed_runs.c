@@ -17,7 +17,7 @@
 #include "tests/support/kernels/reference.h"
 #include "tools/figraph/step/truth_attention.h"
 
-enum { ROW_LIMIT = 9, TOKENS = 8, QUERY_LIMIT = ROW_LIMIT * TOKENS, STEPS = 12 };
+enum { ROW_LIMIT = 9, TOKENS = 16, QUERY_LIMIT = ROW_LIMIT * TOKENS, STEPS = 12 };
 
 static uint64_t seed;
 
@@ -397,7 +397,7 @@ static void rows_that_may_be_chunks_are_an_engine_s(void **state) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F32,
                            .batch_limit = 4,
-                           .row_tokens = TOKENS + 1,
+                           .row_tokens = 9,
                            .query_limit = 64};
     const fig_engine_options place = fig_place_options();
     fig_run_rig rig;

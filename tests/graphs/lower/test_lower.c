@@ -274,7 +274,7 @@ static void every_count_of_vectors_is_shaped(void **state) {
     (void)state;
     static const char *const machines[] = {"h200", "h100", "a100", "host"};
     static const int32_t groups[] = {1, 4, 8, 9, 13, 16};
-    for (int32_t i = 0; i < 4 * 6 * 8; i++) {
+    for (int32_t i = 0; i < 4 * 6 * 16; i++) {
         const fig_lower_target target = fig_sample_target(machines[i % 4]);
         fig_spec spec = fig_sample_spec();
         spec.kv_heads = 1;

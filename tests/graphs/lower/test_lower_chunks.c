@@ -55,6 +55,13 @@ static fig_tensor cache_of(fig_program *program, const char *name, int32_t heads
                                           .dims = {FIG_DIM_PAGES, 16, heads, dim}));
 }
 
+static void read_lengths(fig_program *program) {
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    fig_program_read_lengths(program, lengths, (fig_tensor){0});
+}
+
 /* A decode step of three layers and, behind it, attention that has no launch before its own: once
  * of q heads and a head_dim that need a class of their own. */
 static fig_program *record(int32_t row_tokens) {
@@ -216,7 +223,7 @@ static void its_params_are_those_of_its_class(void **state) {
 static void no_block_of_attention_waits_for_another_beside_chunks(void **state) {
     (void)state;
     for (int32_t has_chunks = 0; has_chunks < 2; has_chunks++) {
-        fig_program *program = record(has_chunks ? TOKENS : FIG_ROW_TOKENS_LIMIT);
+        fig_program *program = record(has_chunks ? TOKENS : FIG_NARROW_TOKENS_LIMIT);
         ground g;
         int32_t count = 0;
         ground_make(&g, program, "h200");
@@ -239,7 +246,7 @@ static void splits_take_no_more_than_a_draft(void **state) {
     ground g;
     ground_make(&g, program, "h200");
     for (int32_t i = 0; i < g.shape.plan.class_count; i++)
-        assert_int_equal(g.shape.plan.splits[i].row_tokens, FIG_ROW_TOKENS_LIMIT);
+        assert_int_equal(g.shape.plan.splits[i].row_tokens, FIG_NARROW_TOKENS_LIMIT);
     assert_int_equal(g.shape.plan.row_tokens, TOKENS);
     ground_finish(&g);
     fig_program_destroy(program);
@@ -260,7 +267,7 @@ static void strips_have_a_workspace_of_their_own(void **state) {
     const fig_workspace *w = &g.workspace;
     for (int32_t i = 0; i < g.shape.plan.class_count; i++) {
         const fig_strips_limits limits =
-            fig_plan_strips_limits(&g.shape.plan, &g.shape.strips[i], FIG_ROW_TOKENS_LIMIT + 1);
+            fig_plan_strips_limits(&g.shape.plan, &g.shape.strips[i], FIG_NARROW_TOKENS_LIMIT + 1);
         const fig_strips_sizes bound = fig_strips_bound(&g.shape.strips[i], &limits);
         const uint64_t vectors = (uint64_t)bound.partial_vectors;
         assert_true(w->strip_counters[i] < w->partials[0]);
@@ -352,10 +359,38 @@ static void a_class_that_shares_has_one_page_table(void **state) {
 
 /* ---- Without chunks -------------------------------------------------------------------------- */
 
+/* Checks that one launch of attention serves all rows, of `tokens` query tokens at most. */
+static void check_without_chunks(fig_program *program, int32_t tokens) {
+    ground g;
+    ground_make(&g, program, "h200");
+    for (uint32_t i = 0; i < g.lowered.launch_count; i++)
+        assert_int_not_equal(g.lowered.launches[i].op, FIG_OP_PROMPT_ATTENTION);
+    assert_int_equal(fig_plan_strips_room(&g.shape.plan), 0);
+    assert_int_equal(g.workspace.strip_partials[0], 0);
+    for (int32_t i = 0; i < g.shape.plan.class_count; i++)
+        assert_int_equal(g.shape.plan.splits[i].row_tokens, tokens);
+    ground_finish(&g);
+}
+
+/* The device makes the plan of such a program, and cannot cut chunks. */
+static void a_program_that_reads_lengths_has_longer_rows_instead(void **state) {
+    (void)state;
+    for (int32_t tokens = 1; tokens <= FIG_ROW_TOKENS_LIMIT; tokens++) {
+        const fig_spec spec = spec_of(tokens);
+        fig_program *program;
+        assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+        read_lengths(program);
+        fig_program_decode_step(program);
+        if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+        check_without_chunks(program, tokens);
+        fig_program_destroy(program);
+    }
+}
+
 /* Rows of at most 8 query tokens need nothing of all this. */
 static void a_program_without_chunks_has_no_such_launch(void **state) {
     (void)state;
-    fig_program *program = record(FIG_ROW_TOKENS_LIMIT);
+    fig_program *program = record(FIG_NARROW_TOKENS_LIMIT);
     ground g;
     ground_make(&g, program, "h200");
     for (uint32_t i = 0; i < g.lowered.launch_count; i++)
@@ -373,13 +408,10 @@ static void a_device_cannot_plan_chunks(void **state) {
         const fig_spec spec = spec_of(tokens);
         fig_program *program;
         assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
-        const fig_tensor lengths = fig_program_tensor(
-            program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
-                                 .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
-        fig_program_read_lengths(program, lengths, (fig_tensor){0});
+        read_lengths(program);
         const fig_status status = fig_program_finish(program);
         assert_int_equal(status, tokens > FIG_ROW_TOKENS_LIMIT ? FIG_UNSUPPORTED : FIG_OK);
-        if (status != FIG_OK) assert_non_null(strstr(fig_message(), "row_tokens is 9, limit 8"));
+        if (status != FIG_OK) assert_non_null(strstr(fig_message(), "row_tokens is 17, limit 16"));
         fig_program_destroy(program);
     }
 }
@@ -394,6 +426,7 @@ int main(void) {
         cmocka_unit_test(one_class_without_a_window_shares_where_it_gains),
         cmocka_unit_test(a_class_that_shares_has_one_page_table),
         cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
+        cmocka_unit_test(a_program_that_reads_lengths_has_longer_rows_instead),
         cmocka_unit_test(a_device_cannot_plan_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 typedef struct draft {
     fig_dtype dtype, cache_dtype;
     int64_t heads, q_width, out_width, token_width, latent_width, norm_width, page_size;
-    int32_t tokens, has_out, has_sinks, has_norm, has_table, window, rotary_dim;
+    int32_t tokens, row_tokens, has_out, has_sinks, has_norm, has_table, window, rotary_dim;
     float sm_scale, epsilon;
 } draft;
 
@@ -30,6 +30,7 @@ static draft sound(void) {
                    .norm_width = 512,
                    .page_size = 64,
                    .tokens = 1,
+                   .row_tokens = 8,
                    .has_out = 1,
                    .has_norm = 1,
                    .has_table = 1,
@@ -61,7 +62,7 @@ static fig_program *create(const draft *d) {
                            .page_size = 64,
                            .batch_limit = 4,
                            .kv_limit = 256,
-                           .row_tokens = 8,
+                           .row_tokens = d->row_tokens,
                            .rope = {.interleaved = 1}};
     fig_program *program;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
@@ -191,6 +192,9 @@ static void a_refusal_names_the_tensor_and_the_limit(void **state) {
     d = sound();
     d.tokens = 9;
     refuses(&d, FIG_INVALID, "q: multiple is 9, limit 8");
+    d = sound();
+    d.row_tokens = 9;
+    refuses(&d, FIG_UNSUPPORTED, "row_tokens is 9, limit 8 over a latent cache");
     d = sound();
     d.window = -1;
     refuses(&d, FIG_INVALID, "window is -1");

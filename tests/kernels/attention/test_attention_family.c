@@ -133,7 +133,7 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
     static const int32_t dims[] = {64, 80, 96, 128, 256};
     static const int32_t dtypes[] = {FIG_BF16, FIG_E4M3};
     int served = 0;
-    for (int n = 0; n < 5 * 2 * 8 * 16 * 8; n++) {
+    for (int n = 0; n < 5 * 2 * 8 * 16 * 16; n++) {
         const int32_t ratio = n / 80 % 16 + 1, queries = n / 1280 + 1;
         fig_attention_params p = common();
         p.head_dim = dims[n % 5];

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "planner/spec.h"
 #include "tests/support/kernels/attention_case.h"
 #include "tests/support/place.h"
 
@@ -71,8 +72,8 @@ static fig_attention_form form_of_group(fig_random *random, int32_t ratio, int32
 static void rows_of_each_group_of_heads_are_float64_s(void **state) {
     (void)state;
     for (int32_t ratio = 1; ratio <= 16; ratio++) {
-        for (int32_t row_tokens = 1; row_tokens <= 8; row_tokens++) {
-            fig_random random = fig_random_seed(seed + (uint64_t)(ratio * 8 + row_tokens));
+        for (int32_t row_tokens = 1; row_tokens <= FIG_ROW_TOKENS_LIMIT; row_tokens++) {
+            fig_random random = fig_random_seed(seed + (uint64_t)(ratio * 16 + row_tokens));
             const fig_attention_form form = form_of_group(&random, ratio, row_tokens);
             run_form(&form, random, CHECKED);
         }
@@ -85,7 +86,7 @@ static void equal_counts_give_the_bits_that_no_counts_give(void **state) {
     (void)state;
     for (int32_t ratio = 1; ratio <= 8; ratio++) {
         fig_random random = fig_random_seed(seed + (uint64_t)ratio), again;
-        fig_attention_form form = form_of_group(&random, ratio, 1 + ratio % 8);
+        fig_attention_form form = form_of_group(&random, ratio, 1 + ratio % 8 * 2);
         fig_attention_case counted, plain;
         for (int32_t r = 0; r < form.rows; r++) {
             form.counts[r] = form.row_tokens;

@@ -210,7 +210,8 @@ static void so_they_are_with_unequal_numbers_of_queries(void **state) {
     replay(&options, steps / 3);
 }
 
-/* Tests the same with every feature, and with numbers of queries in device memory. */
+/* Tests the same with every feature, with numbers of queries in device memory, and with up to as
+ * many of them as the kernels for decode take. */
 static void so_they_are_with_queries_that_the_device_counts(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_F16,
@@ -220,8 +221,8 @@ static void so_they_are_with_queries_that_the_device_counts(void **state) {
                                         .page_size = 16,
                                         .batch_limit = ROW_LIMIT,
                                         .kv_limit = KV_LIMIT,
-                                        .row_tokens = 5,
-                                        .query_limit = 5 * ROW_LIMIT,
+                                        .row_tokens = 16,
+                                        .query_limit = 16 * ROW_LIMIT,
                                         .window = 70,
                                         .window_layers = 2,
                                         .soft_cap = 30,

@@ -52,7 +52,7 @@ static fig_plan_shape draw_shape(fig_random *random) {
         split->tile_limit = INT32_MAX;
         shape.once[i] = fig_random_range(random, 0, 5) ? fig_random_range(random, 1, 60) : 0;
     }
-    shape.row_tokens = fig_random_range(random, 1, 8);
+    shape.row_tokens = fig_random_range(random, 1, 16);
     if (fig_random_range(random, 0, 1)) shape.query_limit = fig_random_range(random, 1, 2000);
     for (int32_t i = 0; i < shape.class_count && shape.query_limit > 0; i++)
         shape.splits[i].row_tokens = shape.row_tokens;

@@ -467,7 +467,7 @@ static void rows_grow_by_their_tokens_and_idle_ones_do_not(void **state) {
     fig_fetch_bench *b = fig_fetch_bench_open(17, wide, 0);
     const int32_t *lengths = (int32_t *)(void *)(b->plan + b->shapes[0].layout.lengths);
     const int32_t *positions = (int32_t *)(void *)(b->plan + b->shapes[0].layout.positions);
-    for (int32_t row_tokens = 0; row_tokens <= 8; row_tokens++) {
+    for (int32_t row_tokens = 0; row_tokens <= 16; row_tokens++) {
         fig_fetch_bench_draw(b, &plan, 0);
         plan.lengths[0] = 0;
         plan.lengths[1] = 17;
@@ -485,7 +485,7 @@ static void rows_grow_by_their_tokens_and_idle_ones_do_not(void **state) {
         assert_int_equal(b->state->left, 0);
     }
     fig_fetch_bench_fetch(b, 0, 1); /* the horizon has ended */
-    assert_true(b->words->missed == 1 && b->words->replays == 45 && b->words->consumed == 9);
+    assert_true(b->words->missed == 1 && b->words->replays == 85 && b->words->consumed == 17);
     fig_fetch_bench_close(b);
 }
 

@@ -47,7 +47,7 @@ static fig_split_shape draw_split(planning_case *c) {
                              .groups = draw(c, 1, 8),
                              .tile_tokens = draw(c, 1, 64),
                              .workers = draw(c, 1, 140),
-                             .row_tokens = draw(c, 0, 1) ? 1 : draw(c, 2, 8),
+                             .row_tokens = draw(c, 0, 1) ? 1 : draw(c, 2, 16),
                              .fixed = draw(c, 0, 1)};
     if (draw(c, 0, 1)) split.window = draw(c, 1, 100);
     return split;
@@ -66,7 +66,7 @@ static int32_t line_of(const planning_case *c, const fig_split_shape *split) {
  * start. In the others there are no starts, and each row has the greatest number of query
  * tokens. */
 static void draw_queries(planning_case *c) {
-    c->shape.row_tokens = draw(c, 1, 8);
+    c->shape.row_tokens = draw(c, 1, 16);
     const int is_read = draw(c, 0, 3) > 0;
     int32_t *starts = c->memory->starts, all = c->rows * c->shape.row_tokens;
     if (draw(c, 0, 1)) return;
@@ -105,7 +105,7 @@ static void open_case(planning_case *c, uint64_t number) {
     c->positions = c->memory->positions;
     c->words = &c->memory->words;
     c->random = fig_random_seed(seed + number);
-    c->kv_limit = draw(c, 8, 400);
+    c->kv_limit = draw(c, 16, 400);
     c->shape.exec = (uint32_t)draw(c, 0, 4000);
     c->shape.row_limit = draw(c, 1, ROW_CAPACITY);
     c->shape.class_count = draw(c, 0, FIG_CLASS_LIMIT);

@@ -59,7 +59,7 @@ void fig_attention_form_draw_features(fig_attention_form *form, fig_random *rand
     form->alibi = draw(random, 0, 2) == 0;
     if (draw(random, 0, 2) == 0) form->soft_cap = 1.0f + 30.0f * fabsf(fig_random_float(random));
     if (draw(random, 0, 2) == 0) form->window = draw(random, 1, 2 * form->tile_tokens + 2);
-    if (draw(random, 0, 1) == 0) form->row_tokens = draw(random, 2, 8);
+    if (draw(random, 0, 1) == 0) form->row_tokens = draw(random, 2, 16);
     form->fixed = draw(random, 0, 3) == 0;
     if (form->dtype != FIG_F32 && draw(random, 0, 1)) {
         form->kv_dtype = draw(random, 0, 1) ? FIG_E4M3 : FIG_E5M2;

@@ -204,6 +204,27 @@ python 'for even, r in ((t[3], t[4]), (t[5], t[6])):
 run bench attention --device host --fp8
 ends 0
 prints 'e4m3'
+# Before rows of drafts are the same rows with one query token each. Ranges are drawn from a seed.
+for seed in 0 1 0; do
+    run bench attention --device host --kv 12x70:2-16 --kv 33:1,3x40:16+0,60 --heads 4/1,2/2 \
+        --seed $seed --csv "$scratch/t.csv" --json
+    ends 0
+    quiet
+    python 'assert [r["cell"] for r in t] == 2 * [
+    "12x70", "12x70:2-16", "33+3x40+0+60", "33:1+3x40:16+0+60"]'
+    python 'assert [int(r["queries"]) for r in t][::2] == [12, 6, 12, 6]'
+    python 'assert all(24 < int(r["queries"]) < 192 for r in t[1::4])'
+    python 'assert [int(r["queries"]) for r in t][3::4] == [50, 50]'
+    python 'assert all(0 < float(r["worst_ulp"]) <= 2 for r in t)'
+    python 'for r in t: assert r["of_plain"] == r["ones_us"] == r["most_us"] == ""'
+    python 'print([r["queries"] for r in t])'
+    cat "$scratch/python" >> "$scratch/seeds"
+done
+[ "$(sort -u "$scratch/seeds" | wc -l)" -eq 2 ] && [ "$(uniq "$scratch/seeds" | wc -l)" -eq 3 ]
+verdict $? 'equal seeds must draw the same query tokens, and others different ones'
+# Windows, scales and pages of odd sizes are right over drafts too.
+run bench attention --device host --kv 5x90:1-9 --heads 4/2 --window 5 --page 7 --kv-dtype e4m3
+ends 0
 # In a pipe, a table keeps its width; if COLUMNS gives the width of the screen, columns that are
 # equal in all rows move to a line above it.
 run bench attention --device host --kv 2x40 --kv 33,2x9
@@ -287,6 +308,22 @@ for heads in 8 8/3 /8 8/0 x 4/2,; do
     run bench attention --heads "$heads" --device host
     refused '--heads' 'does not have the form 32/8'
 done
+run bench attention --kv 2x40:17 --device host
+refused '--kv' '2x40:17' 'a row of 40 tokens' '17' 'limits 1 to 16'
+run bench attention --kv 2x40:9-17 --device host
+refused '--kv' '2x40:9-17' '9 to 17' 'limits 1 to 16'
+run bench attention --kv 2x40:9-8 --device host
+refused '--kv' '2x40:9-8' '9 to 8'
+run bench attention --kv 2x40:0-8 --device host
+refused '--kv' '2x40:0-8' '0 to 8'
+run bench attention --kv 2x7:2-8 --device host
+refused '--kv' '2x7:2-8' 'a row of 7 tokens' 'limits 1 to 7'
+for cell in 2x40:2- 2x40:-8 2x40: 2x40:2-3-4 :3 2x40:x; do
+    run bench attention --kv $cell --device host
+    refused '--kv' 'COUNTxLENGTH'
+done
+run bench step --kv 2x40:2 --device host
+refused '--kv' '2x40:2'
 run bench attention --dtype bf17 --device host
 refused '--dtype' 'bf17'
 run bench attention --layout dhn --device host

@@ -109,8 +109,8 @@ run capture --preset tutorial --kv-scales row -o "$scratch/x.fig"
 refused '--kv-scales' '"row"' 'tensor, head'
 run capture --preset tutorial --kv-layout dhn -o "$scratch/x.fig"
 refused '--kv-layout' '"dhn"' 'nhd, hnd'
-run capture --preset tutorial --row-tokens 9 -o "$scratch/x.fig"
-refused 'row_tokens' '9' '8'
+run capture --preset tutorial --row-tokens 17 -o "$scratch/x.fig"
+refused 'row_tokens' '17' '16'
 run capture --preset gemma-2-9b --layers 43 -o "$scratch/x.fig"
 refused '--layers' '43' '42'
 run capture --preset tutorial --device cuda -o "$scratch/cuda.fig"

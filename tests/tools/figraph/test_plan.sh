@@ -151,6 +151,10 @@ run plan --preset tutorial --kv 2:3
 refused 'query_counts[0]'
 run plan --preset tutorial --row-tokens 4 --kv 3
 refused '3' 'row_tokens' '4'
+# Rows that all have 16 query tokens are no chunks.
+run plan --preset tutorial --row-tokens 16 --kv 4x100 --device host --json
+ends 0
+json 'sum(j["classes"][0]["worker_rows"]) >= 4'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

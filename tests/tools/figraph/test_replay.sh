@@ -108,6 +108,7 @@ for cache in e4m3 e5m2; do
 done
 checked --preset gemma-2-9b --layers 1 --kv-dtype e4m3
 checked --preset qwen2.5-7b --layers 1 --row-tokens 2
+checked --preset tutorial --row-tokens 16
 # Tests packed rows of 1 to 8 query tokens: with the balanced split, with fixed splits, and over fp8
 # pages with windows.
 checked --preset tutorial --row-tokens 8 --query-limit 64

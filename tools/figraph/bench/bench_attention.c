@@ -56,6 +56,10 @@ static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"ceiling_chain_share", 0, 4},
                                            {"ceiling_alone_share", 0, 4},
                                            {"worst_ulp", 0, 3},
+                                           {"queries", 0, 0},
+                                           {"of_plain", 8, 3},
+                                           {"ones_us", 0, 2},
+                                           {"most_us", 0, 2},
                                            {NULL, 0, 0}};
 
 typedef struct bench {
@@ -64,6 +68,8 @@ typedef struct bench {
     fig_bench_table table;
     int32_t left_out; /* cells that do not fit into memory */
     double speed;     /* bytes per us of the previous cell's chain; 0: the cell was left out */
+    double chain_us;  /* of a layer of that chain */
+    uint64_t seed;    /* decides the numbers of query tokens that are drawn */
 } bench;
 
 /* ---- Options ------------------------------------------------------------------------------- */
@@ -149,7 +155,7 @@ static int add_sets(const fig_arguments *arguments, bench *b, const fig_bench_sh
                                       "32x2048", "64x2048", "1x32768+39x512", NULL};
     static const char *const host_ragged[] = {"1x70,3x9", NULL};
     static const char *const long_ragged[] = {"1x32768+39x512", "2x32768+62x1024", NULL};
-    fig_bench_set set = {"kv", *shape};
+    fig_bench_set set = {"kv", *shape, b->seed};
     int32_t random;
     int code = read_number(arguments, "--random", RANDOM_LIMIT, 0, &random);
     const int uniform = fig_arguments_text(arguments, "--uniform") != NULL;
@@ -176,7 +182,10 @@ static int add_sets(const fig_arguments *arguments, bench *b, const fig_bench_sh
 static int read_cells(const fig_arguments *arguments, bench *b) {
     const char *heads = fig_arguments_text(arguments, "--heads");
     fig_bench_shape shape = {0};
+    int32_t seed;
     int code = read_shape(arguments, &shape);
+    if (code == FIG_EXIT_FINE) code = read_number(arguments, "--seed", INT32_MAX, 0, &seed);
+    if (code == FIG_EXIT_FINE) b->seed = 1 + (uint64_t)seed;
     if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
     while (code == FIG_EXIT_FINE) {
         if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
@@ -212,6 +221,7 @@ static void describe(bench *b, const fig_bench_chain *chain) {
     fig_bench_table_number(table, "window", shape->window);
     fig_bench_table_number(table, "rows", cell->lengths.count);
     fig_bench_table_number(table, "tokens", (double)fig_lengths_total(&cell->lengths));
+    fig_bench_table_number(table, "queries", (double)fig_bench_cell_queries(cell));
     fig_bench_table_number(table, "layers", chain->layers);
     fig_bench_table_number(table, "caches", chain->copies);
     fig_bench_table_number(table, "bytes", fig_bench_cell_bytes(cell));
@@ -238,12 +248,32 @@ static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *ti
     fig_bench_table_number(table, "alone_share", limit_us / alone_us);
     if (chain->cell->has_twin && b->speed > 0)
         fig_bench_table_number(table, "of_twin", bytes / chain_us / b->speed);
+    if (chain->cell->has_plain && b->speed > 0)
+        fig_bench_table_number(table, "of_plain", chain_us / b->chain_us);
     b->speed = bytes / chain_us;
+    b->chain_us = chain_us;
     fig_bench_table_number(table, "spread", (timed->most_ns - timed->least_ns) / timed->median_ns);
     fig_bench_table_number(table, "ceiling_gbps", pool->ceiling / 1e9);
     fig_bench_table_number(table, "ceiling_limit_us", ceiling_us);
     fig_bench_table_number(table, "ceiling_chain_share", ceiling_us / chain_us);
     fig_bench_table_number(table, "ceiling_alone_share", ceiling_us / alone_us);
+}
+
+/* Times the graph of a cell with drafts again, as it serves other numbers of query tokens: one in
+ * each row, and the most that a row may have. */
+static int note_other_drafts(bench *b, const fig_bench_machine *machine, fig_bench_chain *chain) {
+    static const char *const columns_of[] = {"ones_us", "most_us"};
+    const int32_t each[] = {1, chain->cell->row_tokens};
+    int code = FIG_EXIT_FINE;
+    for (int i = 0; code == FIG_EXIT_FINE && i < 2; i++) {
+        fig_timed timed = {0};
+        code = fig_bench_chain_draft(chain, each[i]);
+        if (code == FIG_EXIT_FINE)
+            code = fig_bench_rig_time(&chain->rig, machine, &chain->step, &timed);
+        if (b->machine.device == FIG_DEVICE_CUDA)
+            fig_bench_table_number(&b->table, columns_of[i], timed.median_ns / 1e3 / chain->layers);
+    }
+    return code;
 }
 
 /* Long cells vary little, so they need fewer samples. */
@@ -275,6 +305,7 @@ static int measure_cell(bench *b, const fig_bench_pool *pool, const fig_bench_ce
         describe_bucket(b, &chain, timed.bucket);
         fig_bench_table_number(&b->table, "worst_ulp", worst_ulp);
         if (b->machine.device == FIG_DEVICE_CUDA) note_times(b, pool, &timed, &chain, alone_us);
+        if (cell->row_tokens > 0) code = note_other_drafts(b, &machine, &chain);
     }
     fig_bench_chain_close(&chain);
     return code;
@@ -365,6 +396,13 @@ const fig_command fig_bench_attention = {
         "the roofline divided by the time. CSV and JSON also have the measured ceiling of the "
         "memory, and shares of it.\n"
         "\n"
+        "Rows of drafts have a number of query tokens, up to 16, as in 32x4096:16, or a range from "
+        "which each row's number is drawn, as in 32x4096:2-16. The device then reads lengths and "
+        "query_start_loc and makes the plan, in one graph for every mix. Before such a cell, the "
+        "same rows are measured with one query token each. of_plain: the time in a chain, as a "
+        "multiple of theirs. CSV and JSON also have the times of the same graph with one query "
+        "token in each row (ones_us), and with the most that a row may have (most_us).\n"
+        "\n"
         "of_twin: the bytes per second of a random batch, as a share of those of the uniform batch "
         "beside it. family: the kv heads and tokens that a worker reads at a time.",
     .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048 --kv 32768,39x512",
@@ -386,6 +424,7 @@ const fig_command fig_bench_attention = {
             {"--fp8", NULL, "the set of batch 1 to 256 x kv 512 to 8192 with an e4m3 cache"},
             {"--ragged", NULL, "a set of one or two long rows among many short ones"},
             {"--random", "N", "N random batches, each beside a uniform batch of equal bytes"},
+            {"--seed", "N", "seed of the numbers of query tokens that are drawn; default 0"},
             FIG_BENCH_MACHINE_OPTIONS,
         },
 };

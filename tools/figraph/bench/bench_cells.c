@@ -36,7 +36,7 @@ static void replace(char *text, char from, char to) {
         if (*text == from) *text = to;
 }
 
-int fig_bench_cells_add(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
+static int add_plain(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
     fig_bench_cell *cell;
     int code = add(cells, set, &cell);
     if (code != FIG_EXIT_FINE) return code;
@@ -50,6 +50,92 @@ int fig_bench_cells_add(fig_bench_cells *cells, const fig_bench_set *set, const 
                                  cell->name);
     return code;
 }
+
+/* ---- Drafts */
+
+/* The ends of a range of query tokens. */
+typedef enum range_end { LEAST, MOST } range_end;
+
+/* Writes the text with one end of each range instead of the range. to: as long as the text */
+static void cut_ranges(const char *text, range_end kept, char *to) {
+    while (*text != '\0') {
+        const size_t before = strcspn(text, ":");
+        memcpy(to, text, before);
+        to += before, text += before;
+        if (*text == '\0') break;
+        const size_t item = strcspn(text, ",+"), first = strcspn(text, "-,+");
+        const size_t from = kept == MOST && first < item ? first + 1 : 1;
+        const size_t end = kept == MOST ? item : first;
+        *to++ = ':';
+        memcpy(to, text + from, end - from);
+        to += end - from, text += item;
+    }
+    *to = '\0';
+}
+
+/* Draws the query tokens of each row. lengths: with the least numbers; most: with the largest. */
+static int draw_queries(fig_bench_cell *cell, const fig_lengths *most, uint64_t seed) {
+    fig_lengths *lengths = &cell->lengths;
+    fig_synthetic synthetic;
+    fig_synthetic_seed(&synthetic, seed);
+    for (int32_t row = 0; row < lengths->count; row++) {
+        const int32_t low = lengths->queries[row], high = most->queries[row];
+        const int32_t limit = lengths->values[row] < FIG_BENCH_ROW_TOKENS ? lengths->values[row]
+                                                                          : FIG_BENCH_ROW_TOKENS;
+        if (low < (lengths->values[row] > 0) || high < low || high > limit)
+            return fig_report_refuse("bench attention: --kv: \"%s\": a row of %d tokens has %d to "
+                                     "%d query tokens, limits 1 to %d",
+                                     cell->name, lengths->values[row], low, high, limit);
+        if (high > cell->row_tokens) cell->row_tokens = high;
+        lengths->queries[row] = low + fig_synthetic_below(&synthetic, high - low + 1);
+    }
+    return FIG_EXIT_FINE;
+}
+
+/* Reads a text with ranges into a cell that has only a name. least, most: as long as the text */
+static int read_drafts(fig_bench_cell *cell, uint64_t seed, char *least, char *most) {
+    fig_lengths high = {0};
+    cut_ranges(cell->name, LEAST, least);
+    cut_ranges(cell->name, MOST, most);
+    int code = fig_lengths_parse_queries(&cell->lengths, least, "bench attention: --kv");
+    if (code == FIG_EXIT_FINE)
+        code = fig_lengths_parse_queries(&high, most, "bench attention: --kv");
+    if (code == FIG_EXIT_FINE) code = draw_queries(cell, &high, seed);
+    fig_lengths_finish(&high);
+    return code;
+}
+
+static int add_drafts(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
+    const size_t bytes = strlen(text) + 1;
+    fig_bench_cell *cell;
+    char *plain = calloc(3, bytes);
+    if (plain == NULL) return fig_report_refuse("bench attention: no memory for a cell");
+    for (const char *from = text, *end = text + bytes; from < end;) {
+        const size_t kept = strcspn(from, ":");
+        strncat(plain, from, kept);
+        from += kept + strcspn(from + kept, ",+");
+        if (*from == '\0') break;
+    }
+    int code = add_plain(cells, set, plain);
+    if (code == FIG_EXIT_FINE) code = add(cells, set, &cell);
+    if (code == FIG_EXIT_FINE) {
+        cell->has_plain = 1;
+        cell->name = strdup(text);
+        code = cell->name != NULL
+                   ? read_drafts(cell, set->draft_seed, plain + bytes, plain + 2 * bytes)
+                   : fig_report_refuse("bench attention: no memory for a cell");
+    }
+    if (code == FIG_EXIT_FINE) replace(cell->name, ',', '+');
+    free(plain);
+    return code;
+}
+
+int fig_bench_cells_add(fig_bench_cells *cells, const fig_bench_set *set, const char *text) {
+    const int has_drafts = set->draft_seed != 0 && strchr(text, ':') != NULL;
+    return has_drafts ? add_drafts(cells, set, text) : add_plain(cells, set, text);
+}
+
+/* ---- Sets */
 
 int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set,
                          const char *const *texts) {
@@ -142,6 +228,10 @@ double fig_bench_cell_bytes(const fig_bench_cell *cell) {
     }
     return tokens * 2 * shape->kv_heads * shape->head_dim *
            (double)fig_synthetic_bytes(shape->kv_dtype);
+}
+
+int64_t fig_bench_cell_queries(const fig_bench_cell *cell) {
+    return cell->row_tokens > 0 ? fig_lengths_queries(&cell->lengths) : cell->lengths.count;
 }
 
 int32_t fig_bench_cell_longest(const fig_bench_cell *cell) {

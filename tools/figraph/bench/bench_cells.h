@@ -2,7 +2,9 @@
  *
  * A cell is written as its rows: "8x2048", or "32768,39x512" if they are ragged. A comma
  * separates the fields of a CSV, so there the cell's name has + instead of commas. Both forms
- * can be read. Invariant: a cell has a row with tokens. */
+ * can be read. Rows of drafts also have a number of query tokens, as in "32x4096:16", or a range
+ * from which each row's number is drawn, as in "32x4096:2-16". Invariant: a cell has a row with
+ * tokens, and no row has fewer tokens than query tokens. */
 #ifndef FIG_TOOLS_BENCH_CELLS_H
 #define FIG_TOOLS_BENCH_CELLS_H
 
@@ -11,7 +13,10 @@
 #include "tools/figraph/terminal/arguments.h"
 #include "tools/figraph/terminal/lengths.h"
 
-enum { FIG_BENCH_CELL_LIMIT = 2048 };
+enum {
+    FIG_BENCH_CELL_LIMIT = 2048,
+    FIG_BENCH_ROW_TOKENS = 16 /* the most query tokens of a row where the device makes plans */
+};
 
 typedef struct fig_bench_shape {
     int32_t q_heads, kv_heads, head_dim, page, window; /* window 0: none */
@@ -23,9 +28,13 @@ typedef struct fig_bench_shape {
 typedef struct fig_bench_cell {
     fig_bench_shape shape;
     fig_lengths lengths;
-    char *name;   /* "32768+39x512" */
-    char set[16]; /* "kv", "uniform", ... */
-    int has_twin; /* 1: the preceding cell is uniform and has the same number of bytes */
+    /* 0: rows have one query token each, and the host knows their lengths. Otherwise
+     * lengths.queries gives the numbers, up to this one, and the device reads both. */
+    int32_t row_tokens;
+    char *name;    /* "32768+39x512" */
+    char set[16];  /* "kv", "uniform", ... */
+    int has_twin;  /* 1: the preceding cell is uniform and has the same number of bytes */
+    int has_plain; /* 1: the preceding cell has the same rows with one query token each */
 } fig_bench_cell;
 
 typedef struct fig_bench_cells {
@@ -40,8 +49,10 @@ int fig_bench_cells_heads(const char *text, int32_t *q_heads, int32_t *kv_heads)
 typedef struct fig_bench_set {
     const char *name;
     fig_bench_shape shape;
+    uint64_t draft_seed; /* 0: rows have no drafts; otherwise decides the numbers that are drawn */
 } fig_bench_set;
-/* Adds one cell. This function and the next ones return FIG_EXIT_*. */
+/* Adds one cell or, if its rows have drafts, two: before it, one of the same rows with one query
+ * token each. This function and the next ones return FIG_EXIT_*. */
 int fig_bench_cells_add(fig_bench_cells *cells, const fig_bench_set *set, const char *text);
 /* texts: NULL ends the list. */
 int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set,
@@ -60,6 +71,8 @@ void fig_bench_cells_finish(fig_bench_cells *cells);
 
 /* Returns the bytes of K and V that the step reads. */
 double fig_bench_cell_bytes(const fig_bench_cell *cell);
+/* Returns the number of query tokens of the step. */
+int64_t fig_bench_cell_queries(const fig_bench_cell *cell);
 int32_t fig_bench_cell_longest(const fig_bench_cell *cell);
 /* Returns the number of pages that the cell's rows fill. */
 int64_t fig_bench_cell_pages(const fig_bench_cell *cell);

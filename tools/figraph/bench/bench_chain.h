@@ -28,6 +28,10 @@ typedef enum fig_bench_between {
 #define FIG_BENCH_K_TURNED "k_turned"
 #define FIG_BENCH_V "v"
 
+/* Two tensors of [rows] or [query tokens], which are by turns the q and the out of a layer. */
+#define FIG_BENCH_X0 "x.0"
+#define FIG_BENCH_X1 "x.1"
+
 typedef struct fig_bench_chain {
     fig_bench_rig rig;
     const fig_bench_cell *cell;
@@ -55,6 +59,10 @@ size_t fig_bench_chain_bytes(const fig_bench_machine *machine, const fig_bench_c
  * Returns FIG_EXIT_*. */
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
                          fig_bench_between between);
+/* Gives the rows of a chain with drafts other numbers of query tokens, which the same graph then
+ * reads: `each` of a row, or as many as the row has tokens; 0: those of the cell. Returns
+ * FIG_EXIT_*. */
+int fig_bench_chain_draft(fig_bench_chain *chain, int32_t each);
 /* Runs the chain once and compares rows and heads of its last layer. */
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);
 /* Measures the time in us that an attention adds to a chain of unrelated kernels. Each of these
@@ -65,5 +73,17 @@ int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);
  * instructions leave the caches as they were. */
 int fig_bench_chain_alone(fig_bench_chain *chain, const fig_bench_machine *machine, double *us);
 void fig_bench_chain_close(fig_bench_chain *chain);
+
+/* Returns 1 if there are other operations between two attentions. */
+int fig_bench_chain_is_step(const fig_bench_chain *chain);
+/* Returns 1 if the cache holds 8-bit codes, and thus has scales. */
+int fig_bench_chain_is_quarter(const fig_bench_chain *chain);
+/* Returns the rows of x.0 and x.1: query tokens where the spec is packed. */
+int64_t fig_bench_chain_rows(const fig_bench_chain *chain);
+/* Heads have different scales, so the check notices a kernel that mixes up heads. */
+float fig_bench_chain_scale(const fig_bench_chain *chain, int32_t kv_head);
+/* Returns the offset of a page in the pool's half. Page p of cache `copy` is page p * copies + copy
+ * there. */
+size_t fig_bench_chain_place(const fig_bench_chain *chain, int32_t copy, int32_t page);
 
 #endif

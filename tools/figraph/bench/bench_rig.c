@@ -36,17 +36,32 @@ int fig_bench_rig_show(const fig_bench_machine *machine, const fig_bench_table *
 }
 
 int fig_bench_rig_begin(fig_bench_rig *rig, const fig_spec *spec) {
-    *rig = (fig_bench_rig){.dtype = spec->dtype};
+    *rig = (fig_bench_rig){.dtype = spec->dtype, .is_packed = spec->query_limit > 0};
     return fig_program_create(&rig->program, spec) == FIG_OK ? FIG_EXIT_FINE
                                                              : fig_report_status("bench");
 }
 
 fig_tensor fig_bench_rig_rows(fig_bench_rig *rig, const char *name, int32_t heads, int32_t head_dim,
                               int32_t multiple) {
-    return fig_program_tensor(
-        rig->program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
-                                  .dtype = rig->dtype, .rank = head_dim > 0 ? 3 : 2,
-                                  .dims = {FIG_DIM_BATCH, heads, head_dim}, .multiple = multiple));
+    const int64_t rows = rig->is_packed ? FIG_DIM_QUERIES : FIG_DIM_BATCH;
+    return fig_program_tensor(rig->program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = rig->dtype, .rank = head_dim > 0 ? 3 : 2,
+                                          .dims = {rows, heads, head_dim}, .multiple = multiple));
+}
+
+void fig_bench_rig_read_queries(fig_bench_rig *rig, const fig_spec *spec) {
+    const fig_tensor_info lengths = {.size = sizeof lengths,
+                                     .name = FIG_BENCH_LENGTHS,
+                                     .role = FIG_ROLE_BOUND,
+                                     .dtype = FIG_I32,
+                                     .rank = 1,
+                                     .dims = {FIG_DIM_BATCH}};
+    fig_tensor_info starts = lengths;
+    starts.name = FIG_BENCH_STARTS;
+    starts.dims[0] = spec->batch_limit + 1;
+    fig_program_read_queries(rig->program, fig_program_tensor(rig->program, &lengths),
+                             (fig_tensor){0}, fig_program_tensor(rig->program, &starts));
 }
 
 fig_tensor fig_bench_rig_table(fig_bench_rig *rig, const fig_spec *spec) {

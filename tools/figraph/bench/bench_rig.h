@@ -37,6 +37,7 @@ int fig_bench_rig_show(const fig_bench_machine *machine, const fig_bench_table *
 
 typedef struct fig_bench_rig {
     fig_dtype dtype;      /* as in the spec */
+    int is_packed;        /* 1: tensors of rows have a row for each query token */
     fig_program *program; /* NULL once it is lowered */
     fig_graphs *graphs;
     fig_engine *engine;
@@ -48,9 +49,14 @@ typedef struct fig_bench_rig {
 
 /* Begins a program. Returns FIG_EXIT_*. */
 int fig_bench_rig_begin(fig_bench_rig *rig, const fig_spec *spec);
-/* A tensor [rows * multiple][heads][head_dim], or [rows * multiple][heads] if head_dim is 0. */
+/* A tensor [rows * multiple][heads][head_dim], or [rows * multiple][heads] if head_dim is 0. Where
+ * the spec is packed, rows are query tokens. */
 fig_tensor fig_bench_rig_rows(fig_bench_rig *rig, const char *name, int32_t heads, int32_t head_dim,
                               int32_t multiple);
+/* Makes the program read lengths and query_starts on the device, from tensors of these names. */
+#define FIG_BENCH_LENGTHS "lengths"
+#define FIG_BENCH_STARTS "query_starts"
+void fig_bench_rig_read_queries(fig_bench_rig *rig, const fig_spec *spec);
 /* A page table of i32 for the spec's sequences, in the engine's memory. */
 fig_tensor fig_bench_rig_table(fig_bench_rig *rig, const fig_spec *spec);
 /* A cache with pages of the spec's shape. */

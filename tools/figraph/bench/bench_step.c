@@ -217,7 +217,7 @@ static int read_bench(const fig_arguments *arguments, bench *b) {
     int code = fig_bench_rig_read_machine(arguments, &b->machine);
     const int host = b->machine.device == FIG_DEVICE_HOST;
     fig_bench_set set = {
-        "kv", {.head_dim = HEAD_DIM, .page = PAGE, .dtype = FIG_BF16, .kv_dtype = FIG_BF16}};
+        "kv", {.head_dim = HEAD_DIM, .page = PAGE, .dtype = FIG_BF16, .kv_dtype = FIG_BF16}, 0};
     range.fallback = host ? HOST_LAYERS : LAYERS;
     if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &range, &layers);
     range = (fig_integer){

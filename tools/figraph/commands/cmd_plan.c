@@ -86,7 +86,7 @@ static int32_t row_tiles(const planned_step *plan, const planned_class *class, i
     const int32_t *queries = plan->lengths.queries;
     const int32_t own = queries != NULL ? queries[row] : plan->info.spec->row_tokens;
     int32_t first = length - own + 1 - class->window;
-    if (length == 0 || own == 0 || own > NARROW_TOKENS) return 0;
+    if (length == 0 || own == 0 || (queries != NULL && own > NARROW_TOKENS)) return 0;
     if (class->window == 0 || first < 0) first = 0;
     return (length + tile - 1) / tile - first / tile;
 }

@@ -8,7 +8,7 @@
 
 #include "tools/figraph/terminal/report.h"
 
-/* Rows of more than NARROW_TOKENS query tokens are chunks. */
+/* Rows of a packed program that have more than NARROW_TOKENS query tokens are chunks. */
 enum { PAUSE_EVERY = 16, PAUSE_APART = 5, NARROW_TOKENS = 8 };
 
 /* Finds the tokens of the smallest bucket that holds `rows` rows; with one more token the step
@@ -58,7 +58,8 @@ static int make_up(fig_schedule *schedule, const fig_schedule_options *options) 
 }
 
 int32_t fig_schedule_least(const fig_spec *spec) {
-    return spec->row_tokens < NARROW_TOKENS ? spec->row_tokens : NARROW_TOKENS;
+    const int may_be_chunks = spec->query_limit > 0 && spec->row_tokens > NARROW_TOKENS;
+    return may_be_chunks ? NARROW_TOKENS : spec->row_tokens;
 }
 
 int fig_schedule_init(fig_schedule *schedule, const fig_schedule_options *options) {

@@ -60,7 +60,7 @@ static int list_cells(const fig_tune_subject *subject, const fig_bench_machine *
         "1x1",          "8x1",           "16x1",        "32x1",         "128x1",
         "256x1",        "1x2048+31x1",   "1x4096+63x1", "1x4096+127x1", "1x16384+127x1",
         "1x8192+255x1", "1x16384+255x1", "8x512+120x1", "32x256+224x1", NULL};
-    const fig_bench_set set = {"tune", shape_of(subject)};
+    const fig_bench_set set = {"tune", shape_of(subject), 0};
     if (machine->device == FIG_DEVICE_HOST)
         return fig_bench_cells_grid(cells, &set, host_batches, host_lengths);
     if (machine->quick) return fig_bench_cells_grid(cells, &set, few_batches, few_lengths);

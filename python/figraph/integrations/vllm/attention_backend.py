@@ -31,7 +31,7 @@ from ..counts import counts
 # vLLM's names of cache dtypes that figraph reads. vLLM holds the narrow ones as uint8.
 WIDE = ("auto", "float16", "bfloat16")
 NARROW = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn}
-ROW_TOKENS_LIMIT = operands.ROW_TOKENS_LIMIT  # query tokens of a row that figraph.torch takes
+ROW_TOKENS_LIMIT = operands.ROW_TOKENS  # query tokens of a row; longer rows are prompts
 
 AnyBatch = Union[paged_decode.Batch, prompt_batch.PromptBatch]
 logger = init_logger(__name__)
