@@ -195,6 +195,12 @@ FIG_BOTH uint32_t fig_score_value_node(const fig_score_code *code, const fig_sco
                                  values[node->c]);
 }
 
+/* Returns 1 if the score is the logit itself, so that only its mask hides tokens. */
+FIG_BOTH int fig_score_value_is_logit(const fig_score_code *code) {
+    return code->node_count == 1 && code->nodes[0].op == FIG_SCORE_SCORE &&
+           code->weights == FIG_SCORE_SOFTMAX;
+}
+
 /* Returns the score of the inputs. */
 FIG_BOTH float fig_score_value_of(const fig_score_code *code, const fig_score_inputs *inputs) {
     uint32_t values[FIG_SCORE_NODE_LIMIT];
