@@ -76,8 +76,8 @@
 extern "C" {
 #endif
 
-/* FIG_SCORE_NODE_LIMIT: nodes of a score and its mask. FIG_SCORE_NAME_LIMIT: characters of an array's name.
- * FIG_SCORE_TEXT_LIMIT: characters of a text. figraph.h has FIG_SCORE_ARRAY_LIMIT. */
+/* FIG_SCORE_NODE_LIMIT: nodes of a score and its mask. FIG_SCORE_NAME_LIMIT: characters of an
+ * array's name. FIG_SCORE_TEXT_LIMIT: characters of a text. figraph.h has FIG_SCORE_ARRAY_LIMIT. */
 enum { FIG_SCORE_NODE_LIMIT = 128, FIG_SCORE_NAME_LIMIT = 23, FIG_SCORE_TEXT_LIMIT = 16383 };
 
 /* The operation of a node. Files hold these numbers. */
@@ -194,9 +194,10 @@ typedef struct fig_score_parts {
  * FIG_INVALID: the sentence says what is wrong and in which column. FIG_TOO_LARGE: it names the
  * limit. */
 FIG_API fig_status fig_score_parse(fig_score **score, const char *text);
-/* Makes *masked: the score with a mask. text: the mask's statements, and its ranges in place of an
+/* Sets *masked to the score with a mask. text: the mask's statements, and its ranges in place of an
  * expression, such as "i32 start[]; start[q_pos]:q_pos + 1". score: NULL for the logit itself. An
- * array that both declare is one array. The caller owns *masked. FIG_INVALID: the score has a mask,
+ * array that both declare is one array. Arrays that only the mask has come behind those of the
+ * score. The caller owns *masked. FIG_INVALID: the score has a mask,
  * or one of the two declares an array in another way; otherwise as fig_score_parse. */
 FIG_API fig_status fig_score_parse_mask(fig_score **masked, const char *text,
                                         const fig_score *score);
@@ -233,7 +234,8 @@ typedef struct fig_score_place {
 } fig_score_place;
 
 /* Replaces `count` logits by their scores, as the host's attention does. scores[i] belongs to the
- * token place->kv_pos + i. It becomes -inf if the score's mask hides that token. FIG_INVALID: a field of *place is missing. */
+ * token place->kv_pos + i. It becomes -inf if the score's mask hides that token. FIG_INVALID: a
+ * field of *place is missing. */
 FIG_API fig_status fig_score_evaluate(const fig_score *score, const fig_score_place *place,
                                       float *scores, int32_t count);
 

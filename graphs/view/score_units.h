@@ -1,9 +1,9 @@
 /* score_units.h: the scores of a program as units of 16 bytes, as a file holds them.
  *
  * A score is one unit {node_count, array_count, weights, mask_node_count}, two units for each array
- * and one for each node, as figraph_scores.h defines both; the nodes of the mask come last. Scores are numbered from 1 in their order.
- * Invariant: in a checked program every score is in its normal form, its arrays have a count, no
- * two scores are equal, and each one has a node. */
+ * and one for each node, as figraph_scores.h defines both; the nodes of the mask come last. Scores
+ * are numbered from 1 in their order. Invariant: in a checked program every score is in its normal
+ * form, its arrays have a count, no two scores are equal, and each one has a node. */
 #ifndef FIG_GRAPHS_SCORE_UNITS_H
 #define FIG_GRAPHS_SCORE_UNITS_H
 

@@ -1,5 +1,5 @@
-/* test_masks.c: tests programs with masks: what an engine computes, what a file holds, and that each
- * way into the library serves a mask or refuses it by name. */
+/* test_masks.c: tests programs with masks: what an engine computes, what a file holds, and that
+ * each way into the library serves a mask or refuses it by name. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

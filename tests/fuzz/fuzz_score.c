@@ -1,5 +1,5 @@
-/* fuzz_score.c: checks that a score, with or without a mask, is the same after it was printed and parsed, or read and made,
- * and that it reads nothing outside its arrays. */
+/* fuzz_score.c: checks that a score, with or without a mask, is the same after it was printed and
+ * parsed, or read and made, and that it reads nothing outside its arrays. */
 #include <stdlib.h>
 #include <string.h>
 

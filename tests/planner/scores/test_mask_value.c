@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <math.h>
@@ -207,24 +208,45 @@ static void wrong_nodes_of_a_mask_are_refused_with_their_number(void **state) {
     assert_int_equal(fig_score_create(&score, &parts), FIG_INVALID);
 }
 
-static void a_score_and_its_mask_share_the_limit_of_nodes(void **state) {
-    char text[4096] = "see 0:q_pos";
+/* Makes a score of `count` nodes, with a mask of `of_mask` nodes. */
+static fig_status make_sized(int32_t count, int32_t of_mask) {
+    fig_score_node nodes[FIG_SCORE_NODE_LIMIT + 1] = {{.op = FIG_SCORE_SCORE}};
+    fig_score_node mask[FIG_SCORE_NODE_LIMIT] = {{.op = FIG_SCORE_HEAD}};
+    const fig_score_parts parts = {.size = sizeof parts,
+                                   .nodes = nodes,
+                                   .node_count = count,
+                                   .mask_nodes = mask,
+                                   .mask_node_count = of_mask};
     fig_score *score;
-    (void)state;
-    for (int32_t i = 0; i < 60; i++)
-        strcat(text, " * (q_pos + 3)");
-    strcat(text, "; score");
-    score = parse(text); /* 2 + 60 + 2 + 1 nodes */
-    const int32_t mask = (int32_t)score->code.mask_node_count;
+    for (int32_t i = 1; i < count; i++)
+        nodes[i] = (fig_score_node){.op = FIG_SCORE_SIN, .a = (uint16_t)(i - 1)};
+    for (int32_t i = 1; i < of_mask; i++)
+        mask[i] = (fig_score_node){.op = FIG_SCORE_MULTIPLY, .a = (uint16_t)(i - 1)};
+    mask[of_mask - 1] = (fig_score_node){.op = FIG_SCORE_RANGE, .b = (uint16_t)(of_mask - 2)};
+    const fig_status status = fig_score_create(&score, &parts);
+    if (status == FIG_OK) assert_int_equal(score->code.node_count, count);
+    if (status == FIG_OK) assert_int_equal(score->code.mask_node_count, of_mask);
     fig_score_destroy(score);
-    for (int32_t i = 0; i < 127 - mask; i++)
-        strcat(text, " * score");
+    return status;
+}
+
+static void a_score_and_its_mask_share_the_limit_of_nodes(void **state) {
+    char text[FIG_SCORE_TEXT_LIMIT];
+    fig_score *score;
+    size_t used = (size_t)snprintf(text, sizeof text, "see 0:q_pos; score");
+    (void)state;
+    assert_int_equal(make_sized(100, 28), FIG_OK);
+    assert_int_equal(make_sized(3, 125), FIG_OK);
+    assert_int_equal(make_sized(100, 29), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "29 nodes of a mask beside 100, limits 0 to 28"));
+    for (int32_t i = 0; i < 125; i++) /* 3 nodes of the mask, 126 of the score */
+        used += (size_t)snprintf(text + used, sizeof text - used, " * score");
+    assert_int_equal(fig_score_parse(&score, text), FIG_TOO_LARGE);
+    assert_non_null(strstr(fig_message(), "129 nodes, limit 128"));
+    text[used - strlen(" * score")] = 0;
     score = parse(text);
     assert_int_equal(score->code.node_count + score->code.mask_node_count, FIG_SCORE_NODE_LIMIT);
     fig_score_destroy(score);
-    strcat(text, " * score");
-    assert_int_equal(fig_score_parse(&score, text), FIG_TOO_LARGE);
-    assert_non_null(strstr(fig_message(), "129 nodes, limit 128"));
 }
 
 /* ---- Tokens */
