@@ -261,6 +261,18 @@ static void a_damaged_mask_is_refused_by_name(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* The section of two scores, of which the first claims the nodes of the second. */
+static void a_mask_has_no_more_nodes_than_a_score(void **state) {
+    static fig_score_unit units[202];
+    const fig_program_view view = {.scores = units, .score_units = 202};
+    (void)state;
+    units[0] = (fig_score_unit){{100, 0, 0, 0}};
+    units[101] = (fig_score_unit){{90, 0, 0, 10}};
+    assert_int_equal(fig_score_units_count(&view), 2);
+    units[0].words[3] = 101;
+    assert_int_equal(fig_score_units_count(&view), 0);
+}
+
 /* ---- The grid of entry points and variants */
 
 static fig_status chunks(const char *text) {
@@ -334,6 +346,7 @@ int main(void) {
         cmocka_unit_test(each_mask_hides_something),
         cmocka_unit_test(a_file_keeps_every_mask_and_its_bytes),
         cmocka_unit_test(a_damaged_mask_is_refused_by_name),
+        cmocka_unit_test(a_mask_has_no_more_nodes_than_a_score),
         cmocka_unit_test(what_serves_no_mask_refuses_it_by_name),
         cmocka_unit_test(no_mask_becomes_a_field_of_attention),
     };
