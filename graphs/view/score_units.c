@@ -134,17 +134,6 @@ static fig_status check_score(const fig_program_view *view, uint32_t number, fig
     return FIG_OK;
 }
 
-static fig_status check_uses(const fig_program_view *view, uint32_t count) {
-    uint8_t is_used[FIG_SCORE_UNITS_SCORE_LIMIT + 1] = {0};
-    for (uint32_t n = 0; n < view->node_count; n++) {
-        const uint32_t number = fig_score_units_of(view, &view->nodes[n]);
-        if (number <= count) is_used[number] = 1;
-    }
-    for (uint32_t number = 1; number <= count; number++)
-        if (!is_used[number]) return fig_fail(FIG_FORMAT, "score %u: no node has it", number);
-    return FIG_OK;
-}
-
 fig_status fig_score_units_check(const fig_program_view *view) {
     const uint32_t count = fig_score_units_count(view);
     fig_status status = FIG_OK;
@@ -165,5 +154,17 @@ fig_status fig_score_units_check(const fig_program_view *view) {
     for (uint32_t number = 1; number <= count && status == FIG_OK; number++)
         status = check_score(view, number, score);
     free(score);
-    return status == FIG_OK ? check_uses(view, count) : status;
+    return status;
+}
+
+fig_status fig_score_units_check_uses(const fig_program_view *view) {
+    const uint32_t count = fig_score_units_count(view);
+    uint8_t is_used[FIG_SCORE_UNITS_SCORE_LIMIT + 1] = {0};
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const uint32_t number = fig_score_units_of(view, &view->nodes[n]);
+        if (number <= count) is_used[number] = 1;
+    }
+    for (uint32_t number = 1; number <= count; number++)
+        if (!is_used[number]) return fig_fail(FIG_FORMAT, "score %u: no node has it", number);
+    return FIG_OK;
 }
