@@ -30,7 +30,7 @@ void fig_score_units_code(const fig_program_view *view, uint32_t number, fig_sco
 fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, fig_score *score);
 /* Returns the number of a node's score, or 0 if its operation has none. */
 uint32_t fig_score_units_of(const fig_program_view *view, const fig_node *node);
-/* Checks all scores, apart from the nodes' demands on them. The nodes need not have been checked. */
+/* Checks all scores, apart from the demands of nodes, which need not have been checked. */
 fig_status fig_score_units_check(const fig_program_view *view);
 /* Checks that each score has a node. Nodes and scores have been checked. */
 fig_status fig_score_units_check_uses(const fig_program_view *view);
