@@ -8,7 +8,7 @@
 #include "ffi/known_scores.h"
 #include "planner/status.h"
 
-/* Refuses what a score takes the place of. */
+/* Refuses ALiBi and a soft cap beside a score, which can express both. */
 static fig_status check_alone(const fig_invoke_attention *a) {
     if (fig_array_is_present(&a->alibi))
         return fig_fail(FIG_INVALID, "alibi is given beside a score: write "

@@ -9,7 +9,7 @@
 #include "graphs/view/hash.h"
 #include "planner/status.h"
 
-static _Atomic(fig_score *) scores[FIG_KNOWN_SCORE_LIMIT]; /* the first ones are set */
+static _Atomic(fig_score *) scores[FIG_KNOWN_SCORE_LIMIT]; /* NULL after the last score */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 
 /* Returns the number of a text in the normal form. 0 means that a call has no score. */

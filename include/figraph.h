@@ -1129,9 +1129,9 @@ typedef struct fig_engine_options {
     const struct fig_trust *trust;
     /* For tests only; see figraph_unstable.h. NULL: none. */
     const struct fig_test_options *test;
-    /* 0: rows of a step that begin with the same pages read these pages once, where the engine can
-     * tell and gains from it; fig_engine_sharing tells whether it can. -1: each row reads all of
-     * its pages. */
+    /* 0: if rows of a step begin with the same pages, the engine reads these pages once for all of
+     * the rows, where this saves time; fig_engine_sharing tells whether the engine can do so. -1:
+     * each row reads all of its pages. */
     int32_t share;
 } fig_engine_options;
 
@@ -1208,7 +1208,8 @@ typedef struct fig_span {
 } fig_span;
 /* Copies host memory to a part of a tensor, after all steps launched so far, and returns when the
  * copy is complete. FIG_UNBOUND: the tensor has no memory. FIG_INVALID: the part exceeds it.
- * FIG_ORDER: through this page table, a staged step reads pages for several rows. */
+ * FIG_ORDER: the tensor is a page table, and rows of a staged step that share pages use it
+ * (fig_engine_options.share). */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 /* Copies a part of a tensor to host memory. Waits and fails as fig_engine_write does. */
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
@@ -1230,8 +1231,8 @@ typedef struct fig_pages {
 /* Sets entries of a page table. Every step that is staged after the call sees them; no step that
  * was launched before it does. A few entries travel with the next plan; many entries are copied on
  * the engine's stream, ahead of that plan. FIG_INVALID: a sequence, entry or page number is out of
- * range. FIG_ORDER: the call changes entries through which a staged step reads pages for several
- * rows (fig_engine_options.share); launch that step or take it back first. */
+ * range. FIG_ORDER: the call changes entries of pages that rows of a staged step share
+ * (fig_engine_options.share); launch that step or take it back first. */
 FIG_API fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages);
 
 /* A sequence that begins with the same tokens as another one. */
@@ -1464,23 +1465,24 @@ typedef struct fig_engine_stats {
     fig_histogram host;
     /* The time from each launch to the next. */
     fig_histogram period;
-    /* Steps in which groups of rows read pages once for all of their rows. This and the next three
-     * fields leave out steps that were taken back. */
+    /* Steps in which rows shared pages. This field and the next three do not count steps that were
+     * taken back. */
     int64_t shared_steps;
-    /* Groups of all these steps. */
+    /* The number of groups of rows that shared pages, over all these steps. */
     int64_t shared_groups;
-    /* KV tokens that groups read, in one attention and for one KV head. */
+    /* KV tokens that were read from shared pages, in one layer and for one KV head. */
     int64_t shared_read;
-    /* KV tokens that the rows of groups would have read besides, each for itself. */
+    /* KV tokens that sharing saved: how many more the rows would have read without it, in one layer
+     * and for one KV head. */
     int64_t shared_saved;
 } fig_engine_stats;
 /* Reads the counters. Any thread may call this at any time; while a step is being staged, some
  * counters may be ahead of others. */
 FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
-/* Returns why rows of the engine's steps share no pages, as a text that lives as long as the
- * library: for example, because the caller owns the page table, so that the engine does not know
- * it. NULL: rows share pages wherever this saves time; fig_engine_stats counts what they share.
- * Only the engine's thread may call this. */
+/* Returns the reason why rows of this engine's steps cannot share pages, such as that the caller
+ * owns the page table, so the engine does not know its entries. The text is static. NULL: rows
+ * share pages wherever this saves time, and fig_engine_stats counts these pages. Only the engine's
+ * thread may call this. */
 FIG_API const char *fig_engine_sharing(const fig_engine *engine);
 
 #ifdef __cplusplus

@@ -91,8 +91,8 @@ typedef struct fig_ffi_attention {
     /* 1: rows have different numbers of query tokens, at most row_tokens each, as query_start_loc
      * says. */
     int32_t packed;
-    /* 512: the cache is latent, as in fig_spec, and FIG_E4M3 are its codes. 0: each KV head has its
-     * own K and V. */
+    /* 512: the cache is latent, as in fig_spec; with kv_dtype FIG_E4M3 it holds codes. 0: each KV
+     * head has its own K and V. */
     int32_t latent_dim;
     /* The number of a score, from fig_ffi_add_score(). 0: none. */
     int64_t score;
@@ -117,8 +117,8 @@ FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
 
 /* Makes a score known, for as long as the process lives, and sets *number to the number by which
  * calls name it. The number is above 0, and each process computes the same one for scores with the
- * same normal form. FIG_INVALID: the text is no score, see figraph_scores.h. FIG_TOO_LARGE: 256
- * scores are known. */
+ * same normal form. FIG_INVALID: the text is not a valid score, see figraph_scores.h.
+ * FIG_TOO_LARGE: 256 scores are known. */
 FIG_API fig_status fig_ffi_add_score(const char *text, int64_t *number);
 
 /* Loads a .fig file and writes its content id to content_id, [65]: 64 digits and a NUL. The target

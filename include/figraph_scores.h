@@ -16,7 +16,7 @@
  *     i32 chunk[];         an array with as many elements as its tensor
  *     f32 cap;             a scalar: an array of one element, read without an index
  *     far = q_pos - 512;   a name for an expression
- *     weights sigmoid;     a weight is sigmoid(score), and no sum divides the weights
+ *     weights sigmoid;     a weight is sigmoid(score); weights are not divided by a sum
  *     see 0:q_pos + 1;     a mask: the query sees the tokens from 0 to q_pos; two ranges have a
  *                          comma between them
  *     bits low, high;      a part of the mask: which of the row's last 64 tokens the query sees

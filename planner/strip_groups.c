@@ -1,6 +1,7 @@
 /* strip_groups.c: counts the slots of each row, then lists groups and rows.
  *
- * The slots of a query token are those of its groups, from the widest in, and its row's own last.
+ * A query token has one slot for each of its groups, the outermost first, then one for the segment
+ * of its row alone.
  * Invariant: slots and tokens are numbered without gaps, in the order of the rows. */
 #include "planner/strip_groups.h"
 
@@ -23,7 +24,8 @@ int64_t fig_strip_groups_members(const fig_strip_groups *step) {
     for (int32_t g = 0; g < step->count; g++)
         for (int32_t n = 0; n < step->groups[g].rows; n++)
             members += queries_of(step, row_of(step, &step->groups[g], n));
-    /* A row in groups has its own segment, too; it is in one group at least. */
+    /* Each of these rows is in a group or more, and has one further segment of its own. So the own
+     * segments at most double the number of members. */
     return 2 * members;
 }
 

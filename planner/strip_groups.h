@@ -1,8 +1,8 @@
 /* strip_groups.h: makes shared segments of groups of rows that begin with the same kv tokens.
  *
- * The tokens of a group are one segment, whose query tokens are those of all of its rows. Each of
- * these rows has another segment for the tokens behind its innermost group. Groups may lie inside
- * each other, three deep.
+ * The kv tokens of a group are one segment. Its query tokens are those of all rows of the group.
+ * Each of these rows has another segment for the kv tokens after its innermost group. Groups may be
+ * nested, at most three deep.
  *
  *     rows 0, 1, 2: tokens [0, 64)      segment of 3 rows
  *     rows 0, 1: tokens [64, 200)       segment of 2 rows
@@ -18,10 +18,10 @@ enum { FIG_STRIP_GROUPS_LEVEL_LIMIT = FIG_STRIPS_SLOT_LIMIT - 1 };
 
 typedef struct fig_strip_group {
     int32_t first, rows; /* of fig_strip_groups.order */
-    int32_t from, to;    /* kv tokens; the group around it ends at `from` */
+    int32_t from, to;    /* kv tokens; the enclosing group ends at `from` */
 } fig_strip_group;
 
-/* The rows of a step, and their groups, each behind those around it. */
+/* The rows of a step, and their groups. Each group follows the groups that enclose it. */
 typedef struct fig_strip_groups {
     int32_t rows, count;
     const int32_t *starts;         /* [rows + 1] the first query token of each row */
@@ -32,11 +32,11 @@ typedef struct fig_strip_groups {
     int32_t visible;               /* fig_strips_visible, of each row's own segment */
 } fig_strip_groups;
 
-/* A row's part in groups. */
+/* The groups of one row, and the slots for its partial results. */
 typedef struct fig_strip_groups_row {
     int32_t token, first_slot; /* of its first query token */
-    int32_t slots;             /* 0: it is in no group */
-    int32_t from;              /* the first kv token behind its groups */
+    int32_t slots;             /* 0: the row is in no group */
+    int32_t from;              /* the first kv token after its groups */
     int32_t next;              /* the slot of the next group */
 } fig_strip_groups_row;
 
@@ -48,7 +48,7 @@ typedef struct fig_strip_groups_work {
     fig_strips_shared shared;
 } fig_strip_groups_work;
 
-/* Returns the members of the step. O(query tokens of all groups) */
+/* Returns an upper bound on the members of the step. O(rows of all groups) */
 int64_t fig_strip_groups_members(const fig_strip_groups *step);
 /* Lists the segments and members of the step. O(members + rows) */
 void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work);

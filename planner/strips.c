@@ -12,6 +12,9 @@
 /* Units of a strip of two halves (PAIR) and of a strip of one half (LONE), at head_dim 128 and 128
  * tokens per tile. The time of a strip's `once` does not grow with the work of a tile. */
 enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK = 128 * 128 };
+/* The same in shared segments. A full strip leaves and merges 128 results, each in a slot. A lone
+ * strip is mostly a row's own tokens: other warps merge its few results while it goes on. */
+enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
 enum { TUPLE_WORTH = 108 }; /* limit on the fullest worker of tuples, in % of an even share */
 
 /* A strip and its place on the line. */
@@ -44,11 +47,20 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries) {
+static fig_strips_cost cost_of(const fig_strips_shape *shape, int64_t once, int64_t tile) {
     const int64_t work = (int64_t)shape->tile_tokens * shape->head_dim;
+    return (fig_strips_cost){once * TILE_WORK / work, tile};
+}
+
+fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries) {
     const int is_lone = queries <= fig_strips_half(shape->ratio);
-    return (fig_strips_cost){(is_lone ? LONE_ONCE : PAIR_ONCE) * TILE_WORK / work,
-                             is_lone ? LONE_TILE : PAIR_TILE};
+    return cost_of(shape, is_lone ? LONE_ONCE : PAIR_ONCE, is_lone ? LONE_TILE : PAIR_TILE);
+}
+
+fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries) {
+    const int is_lone = queries <= fig_strips_half(shape->ratio);
+    return cost_of(shape, is_lone ? SHARED_LONE_ONCE : SHARED_PAIR_ONCE,
+                   is_lone ? SHARED_LONE_TILE : PAIR_TILE);
 }
 
 static int32_t limit_of(const fig_strips_segment *segment, int32_t query) {
@@ -71,7 +83,8 @@ static strip strip_at(const fig_strips_shape *shape, const fig_strips_segment *s
     s.queries = fig_size_min(segment->queries - query, 2 * half);
     s.tile = floor_of(shape, segment, query) / shape->tile_tokens;
     s.tiles = limit_of(segment, query + s.queries - 1) / shape->tile_tokens + 1 - s.tile;
-    s.cost = fig_strips_cost_of(shape, s.queries);
+    s.cost = segment->is_shared ? fig_strips_shared_cost_of(shape, s.queries)
+                                : fig_strips_cost_of(shape, s.queries);
     return s;
 }
 

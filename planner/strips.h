@@ -188,6 +188,8 @@ typedef struct fig_strips_cost {
     int64_t once, tile; /* the fixed cost of the strip, and the cost of each tile */
 } fig_strips_cost;
 fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries);
+/* The same for a strip of a shared segment. */
+fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries);
 
 /* Returns upper bounds for any step within the limits. Each bound on partials and counters is
  * reached by some step. */

@@ -1,8 +1,8 @@
 /* sharing.c: finds groups, and notes which sequences lend entries of the page table.
  *
- * Only one row of a group lends its entries, but all of its rows count as lenders, so that a caller
- * need not know which one it is. Invariant: the groups of a step come from the copy that the table
- * has now, never from an older one. */
+ * Only one row of a group really lends its entries, but this file counts all rows of the group as
+ * lenders, so that a caller need not know which row it is. Invariant: the groups of a step are
+ * found in the current copy of the table, never in an older one. */
 #include "engine/plans/sharing.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* Returns why no step of the graphs has groups; NULL: one may have. */
+/* Returns the reason why steps of these graphs never have groups, or NULL if they may. */
 static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
     const fig_spec *spec = &fig_program_view_of(graphs->program)->spec;
     if (share < 0) return "the option share turns it off";
@@ -64,7 +64,7 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
                                         const fig_plan_step *step) {
     if (step->lengths == NULL || sharing->off != NULL) return NULL;
     fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
-    if (mirror->order.entries == NULL) return NULL; /* so it is wherever a copy is refused */
+    if (mirror->order.entries == NULL) return NULL; /* there is no copy of the table */
     if (mirror->version != sharing->version) fig_prefixes_forget(&sharing->prefixes);
     sharing->version = mirror->version;
     const fig_prefixes_costs costs = fig_prefix_groups_costs(&sharing->strips, mirror->page_tokens);
@@ -81,7 +81,7 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
     return count > 0 ? &sharing->found : NULL;
 }
 
-/* Returns the query tokens of a group's rows. */
+/* Returns the number of query tokens of a group's rows. */
 static int64_t queries_of(const fig_sharing *sharing, const fig_strip_group *group) {
     int64_t queries = 0;
     for (int32_t n = 0; n < group->rows; n++)
@@ -89,8 +89,9 @@ static int64_t queries_of(const fig_sharing *sharing, const fig_strip_group *gro
     return queries;
 }
 
-/* Notes that a sequence lends its first `entries` entries in plan `number`. What it lends in a plan
- * that still waits for its launch, `first` or a later one, stays noted. */
+/* Records that a sequence lends its first `entries` entries in plan `number`. If the sequence also
+ * lends entries in a plan that waits for a launch (`first` or a later one), the larger number of
+ * entries is kept. */
 static void lend(fig_sharing *sharing, int32_t sequence, int32_t entries,
                  const fig_sharing_plans *plans) {
     const int is_waiting =

@@ -1,10 +1,11 @@
 /* sharing.h: finds the rows of a step that begin with the same pages, for engines.
  *
- * The copy of the page table (table_mirrors.h) tells which rows share pages, planner/prefixes
- * chooses the groups, and strips of the step's second launch read a group's pages once. One row of
- * a group lends its entries of the page table to all of its rows, so until the step is launched,
- * nobody may change these entries. Invariant: nothing allocates after fig_sharing_init(), and the
- * groups of a step follow from the table that the step will find on the device. */
+ * The engine's copy of the page table (table_mirrors.h) shows which rows share pages.
+ * planner/prefixes chooses the groups, and strips of the step's second launch read the pages of a
+ * group once. The strips find these pages through the page table entries of one row of the group:
+ * this row lends its entries to the other rows. So the caller may not change these entries until
+ * the step is launched. Invariant: nothing allocates after fig_sharing_init(), and the groups of a
+ * step are computed from the entries that the step will find on the device. */
 #ifndef FIG_ENGINE_SHARING_H
 #define FIG_ENGINE_SHARING_H
 
@@ -12,50 +13,52 @@
 #include "graphs/graphs.h"
 #include "planner/prefixes/prefix_groups.h"
 
-/* What the groups of a step do. */
+/* The reads of the groups of a step, and what they save. */
 typedef struct fig_sharing_counts {
     int64_t groups;
-    int64_t read;  /* kv tokens that strips of groups read, for each kv head */
-    int64_t saved; /* kv tokens that the rows would have read besides */
+    int64_t read;  /* kv tokens that the groups' strips read, for one kv head */
+    int64_t saved; /* how many more the rows would have read without groups */
 } fig_sharing_counts;
 
-/* Numbers of plans. */
+/* The numbers of the plans that fig_sharing_note() needs. Plans are numbered as they are staged. */
 typedef struct fig_sharing_plans {
     uint64_t number; /* the plan of the step */
-    uint64_t first;  /* the oldest plan that has launches left */
+    uint64_t first;  /* the oldest plan that still waits for a launch */
 } fig_sharing_plans;
 
 typedef struct fig_sharing {
     const fig_table_mirrors *mirrors;
-    const char *off; /* why no step of this engine has groups; NULL: one may have */
-    uint32_t table;  /* the page table; 0: none */
+    const char *off; /* the reason why steps of this engine never have groups; NULL: they may */
+    uint32_t table;  /* the tensor number of the page table; 0: none */
     int32_t sequence_limit;
     fig_strips_shape strips; /* of the class that shares */
-    uint64_t version;        /* of the table's copy from which groups were found */
+    uint64_t version;        /* of the table's copy when groups were last found */
     fig_prefixes prefixes;
     fig_strip_group *groups; /* [batch_limit] */
-    fig_plan_groups found;   /* the step's */
-    /* [sequence_limit] the last plan in which the sequence lends entries, and how many */
+    fig_plan_groups found;   /* the groups of the step that is being staged */
+    /* [sequence_limit] the last plan in which the sequence lends entries, and how many it lends */
     uint64_t *lent_in;
     int32_t *lent;
     uint64_t last; /* the last plan with groups */
 } fig_sharing;
 
-/* share: that of fig_engine_options. FIG_NOMEM. fig_sharing_finish() accepts a zeroed struct. */
+/* share: fig_engine_options.share. FIG_NOMEM. fig_sharing_finish() accepts a zeroed struct. */
 fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirrors, int32_t share);
 void fig_sharing_finish(fig_sharing *sharing);
 
-/* Returns why a step that is staged now has no groups, or NULL if it may have some. */
+/* Returns the reason why a step that is staged now has no groups, or NULL if it may have some. */
 const char *fig_sharing_refuse(const fig_sharing *sharing);
-/* Finds the groups of a step in a bucket of this shape. Returns NULL if it has none. The result
- * holds until the next call. */
+/* Finds the groups of a step in a bucket of this shape. Returns NULL if there are none. The
+ * result is valid until the next call. */
 const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_shape *shape,
                                         const fig_plan_step *step);
-/* Notes that plan `number` has the step's groups, which may be NULL. */
+/* Records which sequences lend entries in plan plans->number. step->groups may be NULL. Returns the
+ * reads of the groups. */
 fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
                                     const fig_sharing_plans *plans);
 
-/* Returns 1 if the call changes entries that a row lends in plan `first` or a later one. */
+/* Returns 1 if setting these pages would change entries that a row lends in plan `first` or a later
+ * one. */
 int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, uint64_t first);
 /* Returns 1 if some row lends entries of tensor t in plan `first` or a later one. */
 static inline int fig_sharing_lends(const fig_sharing *sharing, uint32_t t, uint64_t first) {

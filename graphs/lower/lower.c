@@ -164,6 +164,26 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
     return segments * blocks;
 }
 
+/* Returns the number of workers over a latent cache, for `segments` segments and `tiles` whole
+ * tiles in a full step. If nearly all workers are enough for cuts that fall on ends of segments
+ * when rows are equally long, the others have no work. A merge and a further piece of a worker take
+ * as long as two to three tiles each, and the machine's memory or power is the limit of long steps,
+ * not its SMs. Where each worker would have one tile, half of the machine is enough: the next
+ * launch begins on the other half, and loads its tiles while this one still runs. */
+enum { IDLE_SHARE = 32 };
+static int64_t latent_workers(int64_t places, int64_t segments, int64_t tiles) {
+    const int64_t workers = tiles > places / 2 && tiles <= places ? places / 2 : places;
+    int64_t even = workers;
+    if (segments <= 0 || workers == 0) return places;
+    if (segments <= workers) {
+        even = workers / segments * segments;
+    } else {
+        const int64_t of_worker = (segments + workers - 1) / workers;
+        if (segments % of_worker == 0) even = segments / of_worker;
+    }
+    return (workers - even) * IDLE_SHARE <= workers ? even : workers;
+}
+
 /* Chooses one worker for each place of the machine, but no more workers than the fullest step has
  * work for. */
 static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit,
@@ -188,6 +208,9 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
     if (own->value_bytes == 2 && target->traits.compute_capability > 0)
         shape->places[index] = (int32_t)workers;
+    if (own->latent_bytes > 0 && target->traits.compute_capability > 0 && !split->fixed)
+        workers = latent_workers(workers, (int64_t)caps->batch * split->groups,
+                                 tokens / split->tile_tokens * split->groups);
     /* If at least three quarters of the workers have work, launch all of them, so that larger
      * buckets can share the exec. */
     if (busy * 4 < workers * 3) workers = busy;

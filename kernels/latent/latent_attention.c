@@ -97,6 +97,8 @@ void fig_latent_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYT
     fig_entry_name entry = {name, name};
     fig_entry_put(&entry, "fig_kernel_latent_attention_wide_");
     fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
+    /* If several groups read the same tokens, products are the limit, and not memory. */
+    if (p->split.groups > 1) fig_entry_put(&entry, "_ahead");
 }
 
 /* The dimensions of the map are {values of a token, tokens of a page, pages}. */

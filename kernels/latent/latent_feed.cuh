@@ -7,8 +7,8 @@
  * cache's map, and so reads as zeros, if no query of the piece sees its tokens. Workers are in
  * order: block n is worker n.
  *
- * Invariant: if the launch allows early reads, tokens that the step appends are read only after the
- * wait for the previous launch. */
+ * Invariant: if the launch allows early reads, tokens that the step appends are read after the wait
+ * for the previous launch; what was read of them before is overwritten. */
 #ifndef FIG_KERNELS_LATENT_FEED_CUH
 #define FIG_KERNELS_LATENT_FEED_CUH
 
@@ -34,6 +34,9 @@ static __device__ __forceinline__ int32_t
 fig_latent_feed_is_early(const fig_latent_attention_params &p) {
     return (p.flags & FIG_ATTENTION_EARLY) != 0;
 }
+
+/* The largest number of tokens that are copied again after the wait, one after the other. */
+enum { FIG_LATENT_FEED_NEWEST = 2 };
 
 /* The loading warp's place in the work. */
 typedef struct fig_latent_feed_way {
@@ -105,6 +108,77 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
                                      (uint32_t)(lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
                                  chunk * FIG_LATENT_WIDE_COLUMN, place, full, way->policy);
     }
+    __syncwarp();
+    way->tile++;
+}
+
+/* Copies a token over its place in the tile that is sent early, 16 bytes at a time, once the tile
+ * has arrived. `to` is the place of the tile's first chunk. */
+static __device__ __forceinline__ void
+fig_latent_feed_token(const fig_latent_attention_params &p, const fig_latent_ring &ring,
+                      const fig_feed_piece &piece, int32_t token, uint32_t to, int32_t row) {
+    const int32_t PACKS = FIG_LATENT_KEY_DIM / 8, OF_CHUNK = FIG_LATENT_WIDE_COLUMN / 8;
+    const int32_t LOADS = (PACKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    fig_feed_place place = fig_feed_place_of(piece, token);
+    if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
+    const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                           place.token * p.k_cache_strides.token + lane * 8;
+    uint4 words[LOADS];
+    /* A lane that has no last pack copies its first one again. */
+    const int32_t last = lane + (LOADS - 1) * FIG_BLOCK_WARP < PACKS ? LOADS - 1 : 0;
+#pragma unroll
+    for (int32_t i = 0; i < LOADS; i++)
+        fig_partials_load(&words[i],
+                          (const float *)from + (i < LOADS - 1 ? i : last) * FIG_BLOCK_WARP * 4);
+    fig_latent_ring_wait(&ring.state->early, 0);
+    /* A warp's packs of a token are four chunks, and the rest. */
+    to += (uint32_t)(lane / OF_CHUNK * FIG_LATENT_WIDE_CHUNK_BYTES +
+                     row * FIG_LATENT_WIDE_COLUMN * 2 + ((lane ^ row) % OF_CHUNK) * 16);
+#pragma unroll
+    for (int32_t i = 0; i < LOADS; i++)
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
+                         to + (uint32_t)((i < LOADS - 1 ? i : last) *
+                                         (FIG_BLOCK_WARP / OF_CHUNK *
+                                          (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES))),
+                     "r"(words[i].x), "r"(words[i].y), "r"(words[i].z), "r"(words[i].w)
+                     : "memory");
+}
+
+/* Sends a tile before the wait, though the step may append tokens to it, and copies these tokens
+ * again after the wait. So the tile's bytes are on their way while the previous launch still runs.
+ * The tile's stage has not been used before. */
+static __device__ __forceinline__ void
+fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ring &ring,
+                       const fig_feed_piece &piece, const fig_feed_place &place, int32_t token,
+                       fig_latent_feed_way *way) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t stage = way->tile % FIG_LATENT_WIDE_STAGES;
+    const uint32_t to = fig_latent_ring_chunk(ring, stage, 0);
+    const int32_t end = fig_size_min(piece.tokens.end, token + FIG_LATENT_WIDE_TILE);
+    if (lane == 0)
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
+                         fig_fragment_shared(&ring.state->early)),
+                     "r"((uint32_t)FIG_LATENT_WIDE_SIDE_BYTES)
+                     : "memory");
+    __syncwarp();
+#pragma unroll 1
+    for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS && lane < way->boxes; chunk++)
+        fig_latent_feed_send(p,
+                             to + (uint32_t)(chunk * FIG_LATENT_WIDE_CHUNK_BYTES +
+                                             lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
+                             chunk * FIG_LATENT_WIDE_COLUMN, place, &ring.state->early,
+                             way->policy);
+    __syncwarp();
+    fig_feed_wait(&way->has_waited);
+#pragma unroll 1
+    for (int32_t at = max(token, piece.length - p.split.row_tokens); at < end; at++)
+        fig_latent_feed_token(p, ring, piece, at, to, at - token);
+    fig_latent_ring_wait(&ring.state->early, 0); /* also if no token is fresh */
+    fig_latent_ring_publish();
+    __syncwarp();
+    if (lane < FIG_LATENT_WIDE_CHUNKS)
+        fig_ring_arrive(fig_fragment_shared(&ring.state->full[stage][lane]));
     __syncwarp();
     way->tile++;
 }
@@ -210,7 +284,23 @@ fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const fig
 
 /* ---- A worker */
 
-/* Loads one piece. */
+/* Asks L2 for the lane's box of a tile. Of two groups of heads that read the same tokens, each asks
+ * for half of them. */
+static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_attention_params &p,
+                                                           const fig_feed_place &place,
+                                                           const fig_latent_feed_way &way,
+                                                           int32_t group) {
+    const int32_t tokens = way.box / 2;
+    if (place.page < 0) return;
+    const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                           (place.token + group % 2 * tokens) * p.k_cache_strides.token;
+    const uint32_t bytes =
+        (uint32_t)((tokens - 1) * (int32_t)p.k_cache_strides.token + FIG_LATENT_KEY_DIM) * 2;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+/* Loads one piece. AHEAD 1: asks L2 for the tile after the next one. */
+template <int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_params &of,
                       const fig_latent_ring &ring, const fig_feed_plan &plan,
@@ -220,20 +310,35 @@ fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_
     if (p.split.window > 0) token += fig_feed_origin(of, piece.length - plan.advanced);
     fig_latent_feed_say(ring, fig_latent_feed_note(of, piece, token), way);
     fig_feed_place place = fig_latent_feed_place(of, piece, *way, token);
+    fig_feed_place next = {-1, 0};
+    if (AHEAD) next = fig_latent_feed_place(of, piece, *way, token + tile);
 #pragma unroll 1
     for (int32_t i = 0; i < piece.tiles; i++, token += tile) {
-        const fig_feed_place next = fig_latent_feed_place(of, piece, *way, token + tile);
-        if (token + tile > fresh) fig_feed_wait(&way->has_waited);
-        fig_latent_feed_tile(p, ring, place, way);
+        const fig_feed_place after =
+            fig_latent_feed_place(of, piece, *way, token + (1 + AHEAD) * tile);
+        if (!AHEAD) next = after;
+        const int32_t is_early = !way->has_waited && way->tile < FIG_LATENT_WIDE_STAGES &&
+                                 p.split.row_tokens <= FIG_LATENT_FEED_NEWEST;
+        if (token + tile > fresh && is_early) {
+            fig_latent_feed_newest(p, ring, piece, place, token, way);
+        } else {
+            if (token + tile > fresh) fig_feed_wait(&way->has_waited);
+            fig_latent_feed_tile(p, ring, place, way);
+        }
+        if (AHEAD) fig_latent_feed_ask(p, after, *way, piece.start.group);
         place = next;
+        next = after;
     }
 }
 
 /* Loads all tiles of the worker. One warp calls this function. */
+template <int32_t AHEAD>
 static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attention_params &p,
                                                        const fig_latent_ring &ring) {
     const fig_attention_params of = fig_latent_feed_walk(p);
     fig_latent_feed_way way = {0};
+    /* Otherwise the first tile would wait for the map. */
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
     way.box = fig_latent_wide_box(p.page_size);
     way.boxes = FIG_LATENT_WIDE_TILE / way.box;
     way.policy = fig_latent_feed_policy(p.split.groups);
@@ -244,7 +349,7 @@ static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attentio
     while (start.count > 0) {
         const fig_feed_piece piece = fig_feed_piece_of(of, plan, start);
         last = start;
-        fig_latent_feed_piece(p, of, ring, plan, piece, &way);
+        fig_latent_feed_piece<AHEAD>(p, of, ring, plan, piece, &way);
         fig_feed_pass(of, plan, piece, &start);
     }
     fig_feed_wait(&way.has_waited);

@@ -1,14 +1,18 @@
 /* latent_leave.cuh: writes the results of pieces over a latent cache, and merges those of cut
  * segments.
  *
- * A thread of a warpgroup has two vectors, 8 apart. Of each vector it has 16 packs of four sums,
- * those of dimensions d, d + 1, d + 8 and d + 9. Packs lie in a partial in the order
+ * A thread of a warpgroup has two vectors, 8 apart. Of each vector it has 64 sums of one half of V:
+ * the dimensions 8 j + 2 q and 8 j + 2 q + 1 of that half for j = 0 .. 31, where q is the thread's
+ * number in its quad. A partial has 2 KB of room for a vector:
  *
- *     [half of V][16 dimensions][quarter of 8 dimensions]
+ *     bytes    0 .. 1023                             1024 .. 1087
+ *     f16      [half of V][32 dims][quarter][8]      f32 [half of V][quarter]{greatest, weights}
  *
- * so a quad of lanes writes 64 bytes. Words are their own flags, as in partials.cuh. The blocks
- * that share a merge take whole vectors; 128 threads have a vector, a pack each. Under
- * FIG_ATTENTION_APART the block whose piece is the last to finish merges all vectors.
+ * The 8 values of a pack are those of four j, so a quad writes 64 bytes. The f16 values are sums
+ * divided by a power of two, so that the greatest one of a thread is below 2^15; its exponent is in
+ * `greatest`. Words are their own flags, as in partials.cuh. The blocks that share a merge take
+ * whole vectors; 64 threads have a vector, a pack each. Under FIG_ATTENTION_APART the block whose
+ * piece is the last to finish merges all vectors.
  *
  * Invariant: partials, sums and counters are zeros before and after a launch. The same plan gives
  * the same bits. */
@@ -16,22 +20,23 @@
 #define FIG_KERNELS_LATENT_LEAVE_CUH
 
 #include "kernels/latent/latent_ring.cuh"
+#include "kernels/latent/latent_words.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 enum {
     FIG_LATENT_LEAVE_SUMS = 128, /* of a thread */
-    FIG_LATENT_LEAVE_PACKS = FIG_LATENT_DIM / FIG_PARTIALS_PACK,
-    FIG_LATENT_LEAVE_TRIP = 8,    /* pieces that one round trip loads */
-    FIG_LATENT_LEAVE_ABREAST = 2, /* vectors that one round trip loads */
-    FIG_LATENT_LEAVE_HALVES = 2
+    FIG_LATENT_LEAVE_PACK = 8,   /* values */
+    FIG_LATENT_LEAVE_PACKS = FIG_LATENT_DIM / FIG_LATENT_LEAVE_PACK,
+    FIG_LATENT_LEAVE_SUMS_AT = FIG_LATENT_DIM / 2, /* words behind a vector's place in a partial */
+    FIG_LATENT_LEAVE_TRIP = 8,                     /* pieces that one round trip loads */
+    FIG_LATENT_LEAVE_ABREAST = 2,                  /* lots that a crew has side by side */
+    FIG_LATENT_LEAVE_CREWS = FIG_LATENT_RING_READERS / FIG_LATENT_LEAVE_PACKS,
+    FIG_LATENT_LEAVE_LOTS = FIG_LATENT_LEAVE_CREWS * FIG_LATENT_LEAVE_ABREAST,
+    FIG_LATENT_LEAVE_EXPONENT = 127 + 14, /* biased; of the greatest value in f16 */
+    FIG_LATENT_LEAVE_EXPONENT_LEAST = 63  /* biased; of a sum that counts as greatest */
 };
-static_assert((int)FIG_LATENT_LEAVE_PACKS == (int)FIG_LATENT_RING_GROUP, "a thread has a pack");
-
-/* Returns the first dimension of a pack; the others are 1, 8 and 9 further on. */
-static __device__ __forceinline__ int32_t fig_latent_leave_dim(int32_t pack) {
-    return pack / 4 * 16 + pack % 4 * 2;
-}
+static_assert((int)FIG_LATENT_LEAVE_PACKS == 2 * FIG_BLOCK_WARP, "a warp has half a vector");
 
 /* Names all vectors of a group of a row. */
 static __device__ __forceinline__ fig_partials_place
@@ -47,53 +52,62 @@ fig_latent_leave_place(const fig_attention_params &of, int32_t row, int32_t grou
     return place;
 }
 
-template <int32_t DTYPE>
-static __device__ __forceinline__ uint32_t fig_latent_leave_pair(float low, float high) {
-    uint32_t pair;
-    if (DTYPE == FIG_BF16) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    }
-    return pair;
-}
-
 /* ---- The end of a piece */
 
-/* Writes half a vector to out, 16 bytes a lane: each quad of lanes turns 4 x 4 words. All lanes of
- * the warp take part; is_kept: this lane's vector is one. h: 0 for the lane's first vector, 1 for
- * its second one. */
+/* Turns the 4 x 4 words of a quad of lanes: lane n gets word n of each lane. All lanes of the warp
+ * take part. */
+static __device__ __forceinline__ uint4 fig_latent_leave_turn(uint32_t (&words)[4]) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t is_odd = lane & 1, is_high = lane & 2;
+#pragma unroll
+    for (int32_t j = 0; j < 4; j += 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, is_odd ? words[j] : words[j + 1], 1);
+        words[j] = is_odd ? other : words[j];
+        words[j + 1] = is_odd ? words[j + 1] : other;
+    }
+#pragma unroll
+    for (int32_t j = 0; j < 2; j++) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, is_high ? words[j] : words[j + 2], 2);
+        words[j] = is_high ? other : words[j];
+        words[j + 2] = is_high ? words[j + 2] : other;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* Writes half a vector to out, 16 bytes a lane. All lanes of the warp take part; is_kept: this
+ * lane's vector is one. h: 0 for the lane's first vector, 1 for its second one. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_row(uint16_t *to, const float (&sums)[FIG_LATENT_LEAVE_SUMS], int32_t h,
                      float scale, int32_t is_kept) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t is_odd = lane & 1, is_high = lane & 2;
 #pragma unroll
     for (int32_t i = 0; i < FIG_LATENT_LEAVE_SUMS; i += 16) {
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++)
-            words[j] = fig_latent_leave_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
+            words[j] = fig_latent_words_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
                                                     sums[i + 4 * j + 2 * h + 1] * scale);
-#pragma unroll
-        for (int32_t j = 0; j < 4; j += 2) {
-            const uint32_t other =
-                __shfl_xor_sync(0xffffffffu, is_odd ? words[j] : words[j + 1], 1);
-            words[j] = is_odd ? other : words[j];
-            words[j + 1] = is_odd ? words[j + 1] : other;
-        }
-#pragma unroll
-        for (int32_t j = 0; j < 2; j++) {
-            const uint32_t other =
-                __shfl_xor_sync(0xffffffffu, is_high ? words[j] : words[j + 2], 2);
-            words[j] = is_high ? other : words[j];
-            words[j + 2] = is_high ? words[j + 2] : other;
-        }
-        if (is_kept)
-            *(uint4 *)(to + i / 4 * 8 + lane % 4 * 8) =
-                make_uint4(words[0], words[1], words[2], words[3]);
+        const uint4 turned = fig_latent_leave_turn(words);
+        if (is_kept) *(uint4 *)(to + i / 4 * 8 + lane % 4 * 8) = turned;
     }
+}
+
+/* Returns the address of a vector's place in a partial. */
+static __device__ __forceinline__ float *fig_latent_leave_vector(const fig_attention_params &of,
+                                                                 int64_t vector) {
+    return of.partials + vector * FIG_LATENT_DIM;
+}
+
+/* Returns the biased exponent of the greatest of the thread's sums of a vector. A bound below keeps
+ * the powers of two finite that follow from it; sums that are so small are lost. */
+static __device__ __forceinline__ int32_t
+fig_latent_leave_exponent(const float (&sums)[FIG_LATENT_LEAVE_SUMS], int32_t h) {
+    float most = 0;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_SUMS; i += 4)
+        most = fmaxf(most, fmaxf(fabsf(sums[i + 2 * h]), fabsf(sums[i + 2 * h + 1])));
+    return max((int32_t)(__float_as_uint(most) >> 23), (int32_t)FIG_LATENT_LEAVE_EXPONENT_LEAST);
 }
 
 /* Writes the thread's half of vector `number` to its partial. */
@@ -103,17 +117,24 @@ fig_latent_leave_partial(const fig_attention_params &of, const fig_partials_plac
                          const float (&sums)[FIG_LATENT_LEAVE_SUMS], int32_t h,
                          fig_partials_sum sum) {
     const int32_t quarter = (int32_t)threadIdx.x % 4;
-    const int64_t at = fig_partials_at(place, partial) + number;
-    float *to = of.partials + at * FIG_LATENT_DIM + half * FIG_LATENT_RING_HALF_DIMS +
-                quarter * FIG_PARTIALS_PACK;
+    const int32_t lift = FIG_LATENT_LEAVE_EXPONENT - fig_latent_leave_exponent(sums, h);
+    const float scale = __uint_as_float((uint32_t)(127 + lift) << 23);
+    float *vector = fig_latent_leave_vector(of, fig_partials_at(place, partial) + number);
+    float *to = vector + (half * FIG_BLOCK_WARP + quarter) * 4;
 #pragma unroll
-    for (int32_t i = 0; i < FIG_LATENT_LEAVE_SUMS; i += 8)
-        fig_partials_store(to + i * 2, fig_partials_words(make_float4(
-                                           sums[i + 2 * h], sums[i + 2 * h + 1],
-                                           sums[i + 4 + 2 * h], sums[i + 4 + 2 * h + 1])));
-    if (half == 0 && quarter == 0)
-        fig_partials_store(of.sums + 2 * at, make_uint2(fig_partials_word(sum.greatest),
-                                                        fig_partials_word(sum.weights)));
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_SUMS; i += 16) {
+        uint32_t words[4];
+#pragma unroll
+        for (int32_t j = 0; j < 4; j++) {
+            words[j] = fig_latent_words_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
+                                                      sums[i + 4 * j + 2 * h + 1] * scale);
+            words[j] = words[j] == 0 ? 0x80000000u : words[j];
+        }
+        fig_partials_store(to + i, make_uint4(words[0], words[1], words[2], words[3]));
+    }
+    fig_partials_store(vector + FIG_LATENT_LEAVE_SUMS_AT + (half * 4 + quarter) * 2,
+                       make_uint2(fig_partials_word(sum.greatest - (float)lift),
+                                  fig_partials_word(sum.weights * scale)));
 }
 
 /* Writes the result of a piece: to out if the piece is whole, and otherwise to its partial. row:
@@ -146,56 +167,77 @@ fig_latent_leave(const fig_attention_params &of, const fig_partials_place &place
 
 /* A thread's pack of a vector, and the sum of the vector's weights. */
 typedef struct fig_latent_leave_pack {
-    float4 joined;
+    float joined[FIG_LATENT_LEAVE_PACK];
     fig_partials_sum sum;
 } fig_latent_leave_pack;
 
-/* The vectors that a thread merges side by side. If there is only one, it is merged twice, and
- * only the first result counts. */
-typedef struct fig_latent_leave_abreast {
-    int32_t number[FIG_LATENT_LEAVE_ABREAST];
-    int32_t count;
-} fig_latent_leave_abreast;
+/* The vectors that a block merges: those of `range`. `lots` lots have every lots-th piece of a
+ * vector, so that a block whose vectors are few loads with all its threads. */
+typedef struct fig_latent_leave_share {
+    fig_partials_segment segment;
+    fig_partials_range range;
+    int32_t lots;
+} fig_latent_leave_share;
+
+/* What a thread merges side by side. A lot that has no vector repeats the loads of the first lot,
+ * and nobody uses its result. */
+typedef struct fig_latent_leave_lots {
+    int32_t number[FIG_LATENT_LEAVE_ABREAST]; /* vectors */
+    int32_t first[FIG_LATENT_LEAVE_ABREAST];  /* pieces */
+    int32_t count;                            /* lots that have vectors */
+} fig_latent_leave_lots;
 
 typedef struct fig_latent_leave_loaded {
     uint4 values[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
     uint2 sums[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
 } fig_latent_leave_loaded;
 
-/* If it waits in vain, ends the launch with an error by a store to address 0. With a trap instead,
- * the assembler would give the products too few registers. */
-static __device__ __forceinline__ void fig_latent_leave_end_if(int32_t is_vain) {
-    asm volatile("{ .reg .pred p; .reg .b64 none; mov.b64 none, 0; setp.ne.b32 p, %0, 0;\n"
-                 "@p st.global.u32 [none], 0; }" ::"r"(is_vain)
-                 : "memory");
+/* Passes results from crew to crew, in the memory of tiles. Two passes take turns, so one barrier a
+ * pass is enough. */
+typedef struct fig_latent_leave_shelf {
+    float4 low[2][FIG_LATENT_LEAVE_CREWS][FIG_LATENT_LEAVE_PACKS];
+    float4 high[2][FIG_LATENT_LEAVE_CREWS][FIG_LATENT_LEAVE_PACKS];
+    float2 sums[2][FIG_LATENT_LEAVE_CREWS][FIG_LATENT_LEAVE_PACKS];
+} fig_latent_leave_shelf;
+static_assert(sizeof(fig_latent_leave_shelf) <= (size_t)FIG_LATENT_WIDE_SIDE_BYTES, "a tile's");
+
+/* Returns the address of a vector's place in the partial of a piece. */
+static __device__ __forceinline__ float *
+fig_latent_leave_place_of(const fig_attention_params &of, const fig_partials_segment &segment,
+                          int32_t piece, int32_t number) {
+    return fig_latent_leave_vector(of, (int64_t)fig_partials_of(segment, piece) * segment.vectors +
+                                           number);
 }
 
-/* Returns the address of the thread's pack of a vector in partial 0. */
-static __device__ __forceinline__ float *fig_latent_leave_values(const fig_attention_params &of,
-                                                                 int32_t number, int32_t pack) {
-    return of.partials + (int64_t)number * FIG_LATENT_DIM + pack * FIG_PARTIALS_PACK;
+/* Returns where the thread's sum of weights lies in a vector's place; eight lanes share it. */
+static __device__ __forceinline__ int32_t fig_latent_leave_sums_at(int32_t pack) {
+    return FIG_LATENT_LEAVE_SUMS_AT + (pack / FIG_BLOCK_WARP * 4 + pack % 4) * 2;
 }
 
-/* Loads the pieces of one trip, beginning with piece `first`, and waits until they have arrived. No
- * load is conditional: a position past the last piece loads `first` again. */
-static __device__ __forceinline__ void
-fig_latent_leave_await(const fig_attention_params &of, const fig_partials_segment &segment,
-                       const fig_latent_leave_abreast &vectors, int32_t pack, int32_t first,
-                       int32_t step, fig_latent_leave_loaded *loaded) {
+/* Loads the pieces of one trip, from the first ones of `lots` on, and waits until they have
+ * arrived. No load is conditional: a position past the last piece loads the first lot's again. */
+static __device__ __forceinline__ void fig_latent_leave_await(const fig_attention_params &of,
+                                                              const fig_latent_leave_share &share,
+                                                              const fig_latent_leave_lots &lots,
+                                                              int32_t pack,
+                                                              fig_latent_leave_loaded *loaded) {
     uint32_t least;
 #pragma unroll 1
     for (int32_t looks = 0;; looks++) {
+        int32_t step = share.lots;
         least = ~0u;
+        /* Hidden from the compiler, which would hold all addresses in registers across looks. */
+        asm volatile("" : "+r"(step));
 #pragma unroll
         for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
-            const int32_t piece = first + i * step < segment.pieces ? first + i * step : first;
-            const int64_t vector = (int64_t)fig_partials_of(segment, piece) * segment.vectors;
 #pragma unroll
             for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
-                const int32_t number = vectors.number[v];
-                fig_partials_load(&loaded->values[v][i], fig_latent_leave_values(of, number, pack) +
-                                                             vector * FIG_LATENT_DIM);
-                fig_partials_load(&loaded->sums[v][i], of.sums + 2 * number + vector * 2);
+                const int32_t at = lots.first[v] + i * step;
+                const int32_t piece = at < share.segment.pieces ? at : lots.first[0];
+                const float *from =
+                    fig_latent_leave_place_of(of, share.segment, piece, lots.number[v]);
+                fig_partials_load(&loaded->values[v][i], from + pack * 4);
+                fig_partials_load(&loaded->sums[v][i], from + fig_latent_leave_sums_at(pack));
             }
         }
 #pragma unroll
@@ -206,7 +248,7 @@ fig_latent_leave_await(const fig_attention_params &of, const fig_partials_segmen
             least = min(least, min(loaded->sums[v][at].x, loaded->sums[v][at].y));
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
-        fig_latent_leave_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
+        fig_latent_words_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
     }
 }
 
@@ -215,68 +257,112 @@ static __device__ __forceinline__ void fig_latent_leave_scale(fig_latent_leave_p
     const float shrink = fig_partials_power(pack->sum.greatest - greatest);
     pack->sum.greatest = greatest;
     pack->sum.weights *= shrink;
-    pack->joined.x *= shrink;
-    pack->joined.y *= shrink;
-    pack->joined.z *= shrink;
-    pack->joined.w *= shrink;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_PACK; i++)
+        pack->joined[i] *= shrink;
 }
 
-static __device__ __forceinline__ void fig_latent_leave_add(fig_latent_leave_pack *pack,
-                                                            float4 values, fig_partials_sum sum) {
+static __device__ __forceinline__ void
+fig_latent_leave_add(fig_latent_leave_pack *pack, const float (&values)[FIG_LATENT_LEAVE_PACK],
+                     fig_partials_sum sum) {
     const float weight = fig_partials_power(sum.greatest - pack->sum.greatest);
     pack->sum.weights = fmaf(sum.weights, weight, pack->sum.weights);
-    pack->joined.x = fmaf(values.x, weight, pack->joined.x);
-    pack->joined.y = fmaf(values.y, weight, pack->joined.y);
-    pack->joined.z = fmaf(values.z, weight, pack->joined.z);
-    pack->joined.w = fmaf(values.w, weight, pack->joined.w);
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_PACK; i++)
+        pack->joined[i] = fmaf(values[i], weight, pack->joined[i]);
 }
 
-/* Adds one vector's pieces of a trip, and writes zeros over its values. */
 static __device__ __forceinline__ void
-fig_latent_leave_add_trip(const fig_partials_segment &segment,
-                          const uint4 (&values)[FIG_LATENT_LEAVE_TRIP],
-                          const uint2 (&sums)[FIG_LATENT_LEAVE_TRIP], int32_t first, int32_t step,
-                          float *cleared, fig_latent_leave_pack *pack) {
-    float greatest = pack->sum.greatest;
+fig_latent_leave_unpack(uint4 words, float (&values)[FIG_LATENT_LEAVE_PACK]) {
+    const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++)
-        greatest = fmaxf(greatest, __uint_as_float(sums[i].x));
-    fig_latent_leave_scale(pack, greatest);
-#pragma unroll
-    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
-        if (first + i * step >= segment.pieces) break;
-        const uint4 words = values[i];
-        const fig_partials_sum sum = {__uint_as_float(sums[i].x), __uint_as_float(sums[i].y)};
-        fig_latent_leave_add(pack,
-                             make_float4(__uint_as_float(words.x), __uint_as_float(words.y),
-                                         __uint_as_float(words.z), __uint_as_float(words.w)),
-                             sum);
-        const int64_t vector =
-            (int64_t)fig_partials_of(segment, first + i * step) * segment.vectors;
-        fig_partials_store(cleared + vector * FIG_LATENT_DIM, make_uint4(0, 0, 0, 0));
+    for (int32_t i = 0; i < 4; i++) {
+        const float2 pair = fig_latent_words_floats(pairs[i]);
+        values[2 * i] = pair.x;
+        values[2 * i + 1] = pair.y;
     }
 }
 
-/* Merges every step-th piece of the segment, from piece `from` on, and writes zeros over what it
- * has read, except over the sums. */
+/* Adds lot `v`'s pieces of a trip, and writes zeros over what the warp has read. */
 static __device__ __forceinline__ void
-fig_latent_leave_join(const fig_attention_params &of, const fig_partials_segment &segment,
-                      const fig_latent_leave_abreast &vectors, int32_t pack, int32_t from,
-                      int32_t step, fig_latent_leave_pack (&results)[FIG_LATENT_LEAVE_ABREAST]) {
+fig_latent_leave_add_trip(const fig_attention_params &of, const fig_latent_leave_share &share,
+                          const fig_latent_leave_lots &lots, int32_t v, int32_t pack,
+                          const fig_latent_leave_loaded &loaded, fig_latent_leave_pack *result) {
+    float greatest = result->sum.greatest;
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++)
+        greatest = fmaxf(greatest, __uint_as_float(loaded.sums[v][i].x));
+    fig_latent_leave_scale(result, greatest);
+#pragma unroll
+    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
+        if (lots.first[v] + i * share.lots >= share.segment.pieces) break;
+        float values[FIG_LATENT_LEAVE_PACK];
+        fig_latent_leave_unpack(loaded.values[v][i], values);
+        fig_latent_leave_add(
+            result, values,
+            {__uint_as_float(loaded.sums[v][i].x), __uint_as_float(loaded.sums[v][i].y)});
+    }
+    const int32_t trip_end = lots.first[v] + FIG_LATENT_LEAVE_TRIP * share.lots;
+    const int32_t end = fig_size_min(trip_end, share.segment.pieces);
+#pragma unroll 1
+    for (int32_t piece = lots.first[v]; piece < end; piece += share.lots) {
+        float *cleared = fig_latent_leave_place_of(of, share.segment, piece, lots.number[v]);
+        fig_partials_store(cleared + pack * 4, make_uint4(0, 0, 0, 0));
+        if (pack % FIG_BLOCK_WARP < 4)
+            fig_partials_store(cleared + fig_latent_leave_sums_at(pack), make_uint2(0, 0));
+    }
+}
+
+/* Merges the pieces of the crew's lots. Two lots of the same vector become one. */
+static __device__ __forceinline__ void
+fig_latent_leave_join(const fig_attention_params &of, const fig_latent_leave_share &share,
+                      fig_latent_leave_lots lots, int32_t pack,
+                      fig_latent_leave_pack (&results)[FIG_LATENT_LEAVE_ABREAST]) {
     fig_latent_leave_loaded loaded;
 #pragma unroll
     for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
-        results[v].joined = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int32_t i = 0; i < FIG_LATENT_LEAVE_PACK; i++)
+            results[v].joined[i] = 0;
         results[v].sum = {FIG_PARTIALS_NONE, 0};
     }
 #pragma unroll 1
-    for (int32_t first = from; first < segment.pieces; first += FIG_LATENT_LEAVE_TRIP * step) {
-        fig_latent_leave_await(of, segment, vectors, pack, first, step, &loaded);
+    while (lots.count > 0 && lots.first[0] < share.segment.pieces) {
+        fig_latent_leave_await(of, share, lots, pack, &loaded);
 #pragma unroll
-        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++)
-            fig_latent_leave_add_trip(segment, loaded.values[v], loaded.sums[v], first, step,
-                                      fig_latent_leave_values(of, vectors.number[v], pack),
-                                      &results[v]);
+        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+            if (v < lots.count)
+                fig_latent_leave_add_trip(of, share, lots, v, pack, loaded, &results[v]);
+            lots.first[v] += FIG_LATENT_LEAVE_TRIP * share.lots;
+        }
+    }
+    if (share.lots == 1) return;
+    fig_latent_leave_scale(&results[0], fmaxf(results[0].sum.greatest, results[1].sum.greatest));
+    fig_latent_leave_add(&results[0], results[1].joined, results[1].sum);
+}
+
+/* Joins the results of the crews that have the same vector, in the first one of them. turn: 0 or 1,
+ * in turns. All threads of both warpgroups call this function. */
+static __device__ __forceinline__ void fig_latent_leave_gather(fig_latent_leave_shelf *shelf,
+                                                               int32_t turn, int32_t crews,
+                                                               int32_t crew, int32_t pack,
+                                                               fig_latent_leave_pack *result) {
+    const float *x = result->joined;
+    if (crew % crews != 0) {
+        shelf->low[turn][crew][pack] = make_float4(x[0], x[1], x[2], x[3]);
+        shelf->high[turn][crew][pack] = make_float4(x[4], x[5], x[6], x[7]);
+        shelf->sums[turn][crew][pack] = make_float2(result->sum.greatest, result->sum.weights);
+    }
+    fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
+    if (crew % crews != 0) return;
+#pragma unroll 1
+    for (int32_t i = crew + 1; i < crew + crews; i++) {
+        const float4 low = shelf->low[turn][i][pack], high = shelf->high[turn][i][pack];
+        const float2 sum = shelf->sums[turn][i][pack];
+        const float values[FIG_LATENT_LEAVE_PACK] = {low.x,  low.y,  low.z,  low.w,
+                                                     high.x, high.y, high.z, high.w};
+        fig_latent_leave_scale(result, fmaxf(result->sum.greatest, sum.x));
+        fig_latent_leave_add(result, values, {sum.x, sum.y});
     }
 }
 
@@ -286,56 +372,63 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
                        int32_t number, int32_t pack, const fig_latent_leave_pack &result) {
     const fig_partials_way way = fig_partials_way_of(of, place, number);
     const fig_pieces_end end = fig_partials_end_of(way, result.sum);
-    uint16_t *to = (uint16_t *)of.out + way.out + fig_latent_leave_dim(pack);
-    const float4 x = result.joined;
-    *(uint32_t *)to = fig_latent_leave_pair<DTYPE>(x.x * end.scale, x.y * end.scale);
-    *(uint32_t *)(to + 8) = fig_latent_leave_pair<DTYPE>(x.z * end.scale, x.w * end.scale);
+    uint32_t words[4];
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++)
+        words[i] = fig_latent_words_pair<DTYPE>(result.joined[2 * i] * end.scale,
+                                                result.joined[2 * i + 1] * end.scale);
+    *(uint4 *)((uint16_t *)of.out + way.out + pack * FIG_LATENT_LEAVE_PACK) =
+        fig_latent_leave_turn(words);
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }
 
-/* Merges a single vector. Each of the two warpgroups takes every second piece of it. */
-template <int32_t DTYPE>
-static __device__ __forceinline__ void
-fig_latent_leave_lone(const fig_attention_params &of, const fig_partials_place &place,
-                      const fig_partials_segment &segment, int32_t number, int32_t half,
-                      int32_t pack, fig_latent_ring_state *state) {
-    const fig_latent_leave_abreast vectors = {{number, number}, 1};
-    fig_latent_leave_pack results[FIG_LATENT_LEAVE_ABREAST];
-    fig_latent_leave_join(of, segment, vectors, pack, half, FIG_LATENT_LEAVE_HALVES, results);
-    if (half != 0) {
-        state->joined[pack] = results[0].joined;
-        state->joined_sums[pack] = make_float2(results[0].sum.greatest, results[0].sum.weights);
+/* Returns the number of lots that share a vector, a power of two, with which the fewest round trips
+ * merge `vectors` vectors of `pieces` pieces. */
+static __device__ __forceinline__ int32_t fig_latent_leave_lots_of(int32_t pieces,
+                                                                   int32_t vectors) {
+    int32_t lots = 1, least = INT32_MAX;
+#pragma unroll
+    for (int32_t n = 1; n <= FIG_LATENT_LEAVE_LOTS; n *= 2) {
+        const int32_t of_trip = FIG_LATENT_LEAVE_TRIP * n;
+        const int32_t trips = (pieces + of_trip - 1) / of_trip *
+                              ((vectors * n + FIG_LATENT_LEAVE_LOTS - 1) / FIG_LATENT_LEAVE_LOTS);
+        lots = trips < least ? n : lots;
+        least = min(least, trips);
     }
-    fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
-    if (half != 0) return;
-    const float2 words = state->joined_sums[pack];
-    const fig_partials_sum other = {words.x, words.y};
-    fig_latent_leave_scale(&results[0], fmaxf(results[0].sum.greatest, other.greatest));
-    fig_latent_leave_add(&results[0], state->joined[pack], other);
-    fig_latent_leave_write<DTYPE>(of, place, number, pack, results[0]);
+    return lots;
 }
 
-/* Merges the vectors of `range`. Each of the two warpgroups takes every second vector. */
+/* Merges the block's vectors. A crew of 64 threads has two lots. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_vectors(const fig_attention_params &of, const fig_partials_place &place,
-                         const fig_partials_segment &segment, fig_partials_range range,
-                         int32_t half, int32_t pack, fig_latent_ring_state *state) {
-    if (range.end - range.first == 1) {
-        fig_latent_leave_lone<DTYPE>(of, place, segment, range.first, half, pack, state);
-        return;
-    }
+                         const fig_latent_leave_share &share, fig_latent_leave_shelf *shelf) {
+    const int32_t crew = (int32_t)threadIdx.x / FIG_LATENT_LEAVE_PACKS;
+    const int32_t pack = (int32_t)threadIdx.x % FIG_LATENT_LEAVE_PACKS;
+    const int32_t crews = share.lots / FIG_LATENT_LEAVE_ABREAST; /* of a vector */
+    const int32_t shift = __ffs(share.lots) - 1;
+    int32_t turn = 0;
 #pragma unroll 1
-    for (int32_t n = range.first + half; n < range.end;
-         n += FIG_LATENT_LEAVE_HALVES * FIG_LATENT_LEAVE_ABREAST) {
-        const int32_t next = n + FIG_LATENT_LEAVE_HALVES, has_next = next < range.end;
-        const fig_latent_leave_abreast vectors = {{n, has_next ? next : n}, 1 + has_next};
+    for (int32_t n = share.range.first; n < share.range.end;
+         n += FIG_LATENT_LEAVE_LOTS >> shift, turn ^= 1) {
+        fig_latent_leave_lots lots;
         fig_latent_leave_pack results[FIG_LATENT_LEAVE_ABREAST];
-        fig_latent_leave_join(of, segment, vectors, pack, 0, 1, results);
+        lots.count = 0;
+#pragma unroll
+        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+            const int32_t lot = crew * FIG_LATENT_LEAVE_ABREAST + v, at = n + (lot >> shift);
+            const int32_t is_one = at < share.range.end;
+            lots.number[v] = is_one || v == 0 ? at : lots.number[0];
+            lots.first[v] = is_one || v == 0 ? lot & (share.lots - 1) : lots.first[0];
+            lots.count += is_one;
+        }
+        fig_latent_leave_join(of, share, lots, pack, results);
+        if (crews > 1) fig_latent_leave_gather(shelf, turn, crews, crew, pack, &results[0]);
+        if (crews > 1 && crew % crews != 0) continue;
 #pragma unroll
         for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++)
-            if (v < vectors.count)
-                fig_latent_leave_write<DTYPE>(of, place, vectors.number[v], pack, results[v]);
+            if (v < lots.count && (v == 0 || share.lots == 1))
+                fig_latent_leave_write<DTYPE>(of, place, lots.number[v], pack, results[v]);
     }
 }
 
@@ -356,29 +449,23 @@ fig_latent_leave_is_last(const fig_attention_params &of, const fig_latent_ring_m
     return is_last;
 }
 
-/* Does the block's part of a merge, once its pieces have left their partials. All threads of both
- * warpgroups call this function. */
+/* Does the block's part of a merge, once its pieces have left their partials and nobody multiplies
+ * tiles any more. All threads of both warpgroups call this function. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_merge(const fig_attention_params &of, uint32_t flags,
-                       const fig_latent_ring_merge &merge, int32_t half, int32_t pack,
-                       fig_latent_ring_state *state) {
+                       const fig_latent_ring_merge &merge, fig_latent_ring_state *state) {
     if (merge.parts == 0) return;
     if (flags & FIG_ATTENTION_APART && !fig_latent_leave_is_last(of, merge, state)) return;
     const fig_partials_place place = fig_latent_leave_place(of, merge.row, merge.group);
-    const fig_partials_segment segment = {merge.partial, merge.first - 1, 1,
-                                          merge.last - merge.first + 1, place.vectors};
-    const fig_partials_range range = fig_partials_part(place.count, merge.part, merge.parts);
-    fig_latent_leave_vectors<DTYPE>(of, place, segment, range, half, pack, state);
-    fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS); /* all have read the sums */
-    const int32_t count = range.end - range.first;
-#pragma unroll 1
-    for (int32_t i = (int32_t)threadIdx.x; i < segment.pieces * count;
-         i += FIG_LATENT_RING_READERS) {
-        const int64_t vector = (int64_t)fig_partials_of(segment, i / count) * segment.vectors +
-                               range.first + i % count;
-        fig_partials_store(of.sums + 2 * vector, make_uint2(0, 0));
-    }
+    fig_latent_leave_share share;
+    share.segment = {merge.partial, merge.first - 1, 1, merge.last - merge.first + 1,
+                     place.vectors};
+    share.range = fig_partials_part(place.count, merge.part, merge.parts);
+    share.lots =
+        fig_latent_leave_lots_of(share.segment.pieces, share.range.end - share.range.first);
+    fig_latent_leave_vectors<DTYPE>(of, place, share,
+                                    (fig_latent_leave_shelf *)fig_latent_ring_tiles(state));
 }
 
 #endif

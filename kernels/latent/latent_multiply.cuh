@@ -9,6 +9,13 @@
  *     warpgroup 0   q k 0 | weights 0, half of V | V of 1 | q k 2 | weights 2 ..
  *     warpgroup 1   q k 1 | V of 0 | weights 1, half of V | V of 2 | q k 3 ..
  *
+ * AHEAD 1: a warpgroup issues the logits of its next tile before it waits for the other one's
+ * weights, so its products run while the other one computes weights. The tile after the next one
+ * must then be near, so the loading warp asks L2 for it. That pays where products are the limit,
+ * and costs time where memory is.
+ *
+ *     warpgroup 0   q k 0 | weights 0, half of V | q k 2 | V of 1 | weights 2 ..
+ *
  * Weights are relative to a reference, which is raised only when a logit passes it by 2^8. Both
  * warpgroups take the same references in the order of the tiles. They add up the weights of their
  * own tiles, and exchange these sums at the end of a piece.
@@ -63,6 +70,18 @@ static __device__ __forceinline__ void fig_latent_multiply_pin(fig_latent_multip
 #pragma unroll
     for (int32_t i = 0; i < 32; i++)
         asm volatile("" : "+f"(work->logits[i])::"memory");
+}
+
+/* Waits for all products. */
+static __device__ __forceinline__ void fig_latent_multiply_settle(fig_latent_multiply_work *work) {
+    fig_wgmma_wait<0>(work->sums);
+    fig_latent_multiply_pin(work);
+}
+
+/* Waits for the logits, but not for the product with V that was issued behind them. */
+static __device__ __forceinline__ void fig_latent_multiply_await(fig_latent_multiply_work *work) {
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    fig_latent_multiply_pin(work);
 }
 
 /* Releases the warpgroup's chunks of a tile. If the other warpgroup owns the tile, also releases
@@ -163,8 +182,9 @@ static __device__ __forceinline__ void fig_latent_multiply_scale(fig_latent_mult
 }
 
 /* Issues the product of the other warpgroup's weights with this one's half of V. IS_FIRST 1: the
- * tile is the piece's first, so the sums are zeros; logits of the next tile are in flight. */
-template <int32_t DTYPE, int32_t IS_FIRST>
+ * tile is the piece's first, so the sums are zeros; logits of the next tile are in flight.
+ * LOGITS 1: logits are in flight here too. */
+template <int32_t DTYPE, int32_t IS_FIRST, int32_t LOGITS>
 static __device__ __forceinline__ void
 fig_latent_multiply_other(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                           fig_latent_multiply_work *work, int32_t tile) {
@@ -177,6 +197,7 @@ fig_latent_multiply_other(const fig_latent_ring &ring, const fig_latent_multiply
         work->greatest[1] = state->greatest[stage][at.row + 8];
     } else if (fig_latent_multiply_same(state->grows[stage][at.warp])) {
         const float next[2] = {state->greatest[stage][at.row], state->greatest[stage][at.row + 8]};
+        if (LOGITS) fig_latent_multiply_settle(work);
         fig_latent_multiply_scale(work, next);
     }
     fig_latent_multiply_clear(ring, at, *work, tile);
@@ -214,7 +235,8 @@ static __device__ __forceinline__ void fig_latent_multiply_mask(const fig_latent
 }
 
 /* Raises the references if some logit passes them, or if the tile is the piece's first. Tells the
- * other warpgroup. */
+ * other warpgroup. AHEAD 1: first waits for the product with V of the preceding tile. */
+template <int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_multiply_raise(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                           fig_latent_multiply_work *work, int32_t tile) {
@@ -231,6 +253,10 @@ fig_latent_multiply_raise(const fig_latent_ring &ring, const fig_latent_multiply
         __any_sync(0xffffffffu, tile == work->begin ||
                                     most[0] > work->greatest[0] + FIG_LATENT_MULTIPLY_GROWTH ||
                                     most[1] > work->greatest[1] + FIG_LATENT_MULTIPLY_GROWTH);
+    if (AHEAD) {
+        fig_wgmma_wait<0>(work->sums);
+        if (tile > work->begin) fig_latent_multiply_release(ring, at.group, tile - 1, 0);
+    }
     if (grows) {
 #pragma unroll
         for (int32_t h = 0; h < 2; h++) {
@@ -261,7 +287,7 @@ fig_latent_multiply_weigh(const fig_latent_multiply_place &at, fig_latent_multip
             const float y = fig_partials_power(
                 fmaf(work->logits[4 * j + 2 * h + 1], at.scale, -work->greatest[h]));
             work->weights[h] += x + y;
-            weights[2 * j + h] = fig_latent_leave_pair<DTYPE>(x, y);
+            weights[2 * j + h] = fig_latent_words_pair<DTYPE>(x, y);
         }
 }
 
@@ -286,7 +312,7 @@ fig_latent_multiply_share(const fig_latent_ring &ring, const fig_latent_multiply
 
 /* Computes the weights of a tile of this warpgroup, whose logits are there, and multiplies them by
  * its half of V. */
-template <int32_t DTYPE>
+template <int32_t DTYPE, int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                         fig_latent_multiply_work *work, int32_t tile) {
@@ -294,7 +320,7 @@ fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_p
     const int32_t stage = tile % FIG_LATENT_WIDE_STAGES;
     uint32_t weights[16];
     fig_latent_multiply_mask(at, work, tile);
-    fig_latent_multiply_raise(ring, at, work, tile);
+    fig_latent_multiply_raise<AHEAD>(ring, at, work, tile);
     fig_latent_multiply_weigh<DTYPE>(at, work, weights);
     fig_latent_multiply_clear(ring, at, *work, tile);
     const uint64_t v =
@@ -375,23 +401,57 @@ fig_latent_multiply_begin(const fig_split_shape &split, const fig_latent_multipl
     fig_wgmma_wait<0>(work->sums);
 }
 
-/* Multiplies the tiles of a piece. */
+/* Multiplies the warpgroup's tiles of a piece, from `first` on. A product is in flight. */
 template <int32_t DTYPE>
+static __device__ __forceinline__ void
+fig_latent_multiply_in_turns(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
+                             fig_latent_multiply_work *work, int32_t first) {
+    const int32_t begin = work->begin, end = work->end;
+#pragma unroll 1
+    for (int32_t tile = first; tile < end; tile += 2) {
+        fig_latent_multiply_settle(work);
+        if (tile == first && tile > begin) fig_latent_multiply_release(ring, at.group, tile - 1, 0);
+        fig_latent_multiply_own<DTYPE, 0>(ring, at, work, tile);
+        if (tile + 1 < end) fig_latent_multiply_other<DTYPE, 0, 0>(ring, at, work, tile + 1);
+        if (tile + 2 < end) fig_latent_multiply_logits<DTYPE, 1>(ring, at, work, tile + 2);
+    }
+}
+
+/* The same, with the logits of the next tile in front. The loop ends in its middle, because a
+ * condition around the logits would make the products in flight differ. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ void
+fig_latent_multiply_ahead(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
+                          fig_latent_multiply_work *work, int32_t first) {
+    const int32_t end = work->end;
+    if (first >= end) return;
+    fig_latent_multiply_settle(work);
+#pragma unroll 1
+    for (int32_t tile = first;; tile += 2) {
+        fig_latent_multiply_own<DTYPE, 1>(ring, at, work, tile);
+        if (tile + 2 >= end) {
+            if (tile + 1 < end) fig_latent_multiply_other<DTYPE, 0, 0>(ring, at, work, tile + 1);
+            break;
+        }
+        fig_latent_multiply_logits<DTYPE, 0>(ring, at, work, tile + 2);
+        fig_latent_multiply_other<DTYPE, 0, 1>(ring, at, work, tile + 1);
+        fig_latent_multiply_await(work);
+    }
+}
+
+/* Multiplies the tiles of a piece. */
+template <int32_t DTYPE, int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_multiply_tiles(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                           fig_latent_multiply_work *work) {
     const int32_t begin = work->begin, end = work->end, group = at.group;
     const int32_t first = begin + ((begin ^ group) & 1);
     if (first < end) fig_latent_multiply_logits<DTYPE, 0>(ring, at, work, first);
-    if (first != begin) fig_latent_multiply_other<DTYPE, 1>(ring, at, work, begin);
-#pragma unroll 1
-    for (int32_t tile = first; tile < end; tile += 2) {
-        fig_wgmma_wait<0>(work->sums);
-        fig_latent_multiply_pin(work);
-        if (tile == first && tile > begin) fig_latent_multiply_release(ring, group, tile - 1, 0);
-        fig_latent_multiply_own<DTYPE>(ring, at, work, tile);
-        if (tile + 1 < end) fig_latent_multiply_other<DTYPE, 0>(ring, at, work, tile + 1);
-        if (tile + 2 < end) fig_latent_multiply_logits<DTYPE, 1>(ring, at, work, tile + 2);
+    if (first != begin) fig_latent_multiply_other<DTYPE, 1, 0>(ring, at, work, begin);
+    if (AHEAD) {
+        fig_latent_multiply_ahead<DTYPE>(ring, at, work, first);
+    } else {
+        fig_latent_multiply_in_turns<DTYPE>(ring, at, work, first);
     }
     fig_wgmma_wait<0>(work->sums);
     if (((end - 1) & 1) != group) fig_latent_multiply_release(ring, group, end - 1, 0);
@@ -442,7 +502,7 @@ fig_latent_multiply_note(const fig_latent_ring &ring, int32_t number) {
 }
 
 /* Does the work of a thread of the warpgroups that multiply. */
-template <int32_t DTYPE>
+template <int32_t DTYPE, int32_t AHEAD>
 static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_attention_params &p,
                                                            const fig_latent_ring &ring) {
     const fig_attention_params of = fig_latent_attention_pieces(&p);
@@ -464,15 +524,14 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
         fig_partials_sum sum[2];
         fig_latent_multiply_load_q(p, place, ring);
         fig_latent_multiply_begin(p.split, at, note, place, &work);
-        fig_latent_multiply_tiles<DTYPE>(ring, at, &work);
+        fig_latent_multiply_tiles<DTYPE, AHEAD>(ring, at, &work);
         fig_latent_multiply_join(ring, at, &work, number, sum);
         fig_latent_leave<DTYPE>(of, place, note.partial, at.row, at.group, work.sums, sum);
         work.begin = work.end;
     }
 #pragma unroll 1
     for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
-        fig_latent_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], at.group, at.thread,
-                                      ring.state);
+        fig_latent_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], ring.state);
 }
 
 #endif

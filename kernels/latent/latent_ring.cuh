@@ -65,14 +65,13 @@ typedef struct fig_latent_ring_state {
     uint64_t empty[FIG_LATENT_WIDE_STAGES][FIG_LATENT_WIDE_CHUNKS];
     uint64_t weighed[FIG_LATENT_WIDE_STAGES]; /* the weights are where the last chunk was */
     uint64_t noted[FIG_LATENT_RING_NOTES];
+    uint64_t early, unused_barrier; /* a tile that is sent before the wait */
     fig_latent_ring_note notes[FIG_LATENT_RING_NOTES];
     fig_latent_ring_merge merges[FIG_LATENT_RING_MERGES];
     float greatest[FIG_LATENT_WIDE_STAGES][FIG_LATENT_WIDE_VECTORS];
     float sums[2][FIG_LATENT_WIDE_GROUPS][FIG_LATENT_WIDE_VECTORS]; /* of weights, at the end */
     int32_t grows[FIG_LATENT_WIDE_STAGES][FIG_LATENT_RING_WARPS];
     uint32_t is_last, unused[3];
-    float4 joined[FIG_LATENT_RING_GROUP]; /* half of a merge, for the other half */
-    float2 joined_sums[FIG_LATENT_RING_GROUP];
 } fig_latent_ring_state;
 static_assert(sizeof(fig_latent_ring_state) <= FIG_LATENT_WIDE_STATE_BYTES, "the state's room");
 
@@ -90,6 +89,11 @@ static __device__ __forceinline__ uint32_t fig_latent_ring_chunk(const fig_laten
 static __device__ __forceinline__ uint32_t fig_latent_ring_q(const fig_latent_ring &ring,
                                                              int32_t chunk) {
     return fig_latent_ring_chunk(ring, FIG_LATENT_WIDE_STAGES, chunk);
+}
+
+/* Returns the memory of the tiles, which lies before q and the state. */
+static __device__ __forceinline__ void *fig_latent_ring_tiles(fig_latent_ring_state *state) {
+    return (uint8_t *)state - (FIG_LATENT_WIDE_STAGES + 1) * FIG_LATENT_WIDE_SIDE_BYTES;
 }
 
 /* Returns the number of the i-th chunk in which a tile is loaded and read. The first half belongs
@@ -135,6 +139,7 @@ static __device__ __forceinline__ void fig_latent_ring_init(fig_latent_ring_stat
         fig_ring_barrier_init(&state->weighed[stage], FIG_LATENT_RING_WARPS);
     for (int32_t note = 0; note < FIG_LATENT_RING_NOTES; note++)
         fig_ring_barrier_init(&state->noted[note], 1);
+    fig_ring_barrier_init(&state->early, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 

@@ -13,12 +13,12 @@
 
 /* Registers per thread. Together the 12 warps use no more than the 168 per thread that they start
  * with. */
-#define FEED_REGISTERS "40"
-#define MULTIPLY_REGISTERS "232"
+#define FEED_REGISTERS "56"
+#define MULTIPLY_REGISTERS "224"
 
 enum { FEED_WARP = 8, IDLE_ROWS_WARP = 9 };
 
-template <int32_t DTYPE>
+template <int32_t DTYPE, int32_t AHEAD>
 static __device__ __forceinline__ void attend(const fig_latent_attention_params &p) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const int32_t warp = fig_block_warp();
@@ -30,21 +30,23 @@ static __device__ __forceinline__ void attend(const fig_latent_attention_params 
     __syncthreads();
     if (warp >= FEED_WARP) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 " FEED_REGISTERS ";");
-        if (warp == FEED_WARP) fig_latent_feed(p, ring);
+        if (warp == FEED_WARP) fig_latent_feed<AHEAD>(p, ring);
         if (warp == IDLE_ROWS_WARP) fig_latent_feed_idle_rows(p);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
-        fig_latent_multiply<DTYPE>(p, ring);
+        fig_latent_multiply<DTYPE, AHEAD>(p, ring);
     }
 }
 
-#define INSTANCE(name, type)                                                                       \
+#define INSTANCE(name, type, ahead)                                                                \
     extern "C" __global__ void __launch_bounds__(FIG_LATENT_WIDE_WARPS *FIG_BLOCK_WARP, 1)         \
         fig_kernel_latent_attention_wide_##name(                                                   \
             const __grid_constant__ fig_latent_attention_params p) {                               \
-        attend<type>(p);                                                                           \
+        attend<type, ahead>(p);                                                                    \
     }
-INSTANCE(bf16, FIG_BF16)
-INSTANCE(f16, FIG_F16)
+INSTANCE(bf16, FIG_BF16, 0)
+INSTANCE(f16, FIG_F16, 0)
+INSTANCE(bf16_ahead, FIG_BF16, 1)
+INSTANCE(f16_ahead, FIG_F16, 1)
 
 #endif

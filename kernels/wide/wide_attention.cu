@@ -7,8 +7,10 @@
  * warpgroup loads: one of its warps loads tiles of K and V, another loads the queries
  * (wide_feed.cuh). Two warpgroups multiply the same tiles, by 64 query vectors each
  * (wide_multiply.cuh). If several blocks share a strip, their warps exchange partials and merge
- * them (wide_leave.cuh). Premises: fig_prompt_attention_wide_refuses() returns NULL, and the
- * launch has one block per worker of the plan. */
+ * them (wide_leave.cuh). Results of vectors in shared strips are merged by whoever comes last: by a
+ * warpgroup's warps, or by the two other warps of the loading warpgroup (wide_slots.cuh). Premises:
+ * fig_prompt_attention_wide_refuses() returns NULL, and the launch has one block per worker of the
+ * plan. */
 #include "kernels/wide/wide_feed.cuh"
 #include "kernels/wide/wide_multiply.cuh"
 
@@ -36,6 +38,7 @@ static __device__ __forceinline__ void attend(const fig_prompt_attention_params 
         const fig_wide_stretch stretch = fig_wide_stretch_of(p);
         if (warp == 0) fig_wide_feed_cache<form>(p, memory, stretch);
         if (warp == 1) fig_wide_feed_queries<form>(p, memory, stretch);
+        if (warp >= 2) fig_wide_merge_orders<form>(p, memory, warp - 2);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
         fig_wide_multiply<form>(p, memory, group - 1);

@@ -223,39 +223,63 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
             : "memory");
 }
 
-/* Loads the queries of one warpgroup from the tokens of members, as the copy engine would lay them
- * out. All lanes of the warp take part. A vector that does not exist becomes zeros. */
+/* Copies the queries of one warpgroup from the tokens of members, and lays them out as the copy
+ * engine would. All lanes of the warp take part. A lane finds the addresses of two vectors, and all
+ * copies are in flight at once. Vectors that do not exist keep what memory holds: no other row's
+ * bits depend on them, and nobody writes their results. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t head,
                   const fig_strips_member *members, int32_t queries, const uint64_t *barrier) {
-    const int32_t pieces = form::DIM / 8, of_column = form::COLUMN / 16; /* of 16 bytes */
+    constexpr int32_t PIECES = form::DIM / 8, OF_COLUMN = form::COLUMN / 16; /* of 16 bytes */
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, ratio = p.ratio;
     const int32_t count = fig_size_min(queries, p.half) * ratio;
+#pragma unroll 1
+    for (int32_t first = 0; first < count; first += FIG_BLOCK_WARP) {
+        const int32_t vectors = fig_size_min(count - first, FIG_BLOCK_WARP);
+        const int32_t own = first + fig_size_min(lane, vectors - 1), query = own / ratio;
+        const int64_t at = members[query].query * p.q_strides.row +
+                           (head * ratio + own - query * ratio) * p.q_strides.head;
+        const uint64_t address = (uint64_t)((const uint16_t *)p.q + at);
 #pragma unroll 4
-    for (int32_t i = lane; i < FIG_STRIPS_HALF * pieces; i += FIG_BLOCK_WARP) {
-        const int32_t vector = i / pieces, piece = i % pieces, query = vector / ratio;
-        uint4 value = make_uint4(0, 0, 0, 0);
-        if (vector < count) {
-            const int64_t at = members[query].query * p.q_strides.row +
-                               (head * ratio + vector - query * ratio) * p.q_strides.head +
-                               piece * 8;
-            value = *(const uint4 *)((const uint16_t *)p.q + at);
+        for (int32_t i = lane; i - lane < vectors * PIECES; i += FIG_BLOCK_WARP) {
+            const int32_t vector = i / PIECES, piece = i % PIECES;
+            const uint64_t from = __shfl_sync(0xffffffffu, address, vector % FIG_BLOCK_WARP);
+            /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
+            uint32_t place = (uint32_t)((first + vector) * form::COLUMN + piece % OF_COLUMN * 16);
+            place ^= (place >> 7 & (uint32_t)(OF_COLUMN - 1)) << 4;
+            place += (uint32_t)(piece / OF_COLUMN) * form::Q_COLUMN;
+            if (vector < vectors)
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + place),
+                             "l"(from + (uint64_t)piece * 16)
+                             : "memory");
         }
-        /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
-        uint32_t place = (uint32_t)(vector * form::COLUMN + piece % of_column * 16);
-        place ^= (place >> 7 & (uint32_t)(of_column - 1)) << 4;
-        place += (uint32_t)(piece / of_column) * form::Q_COLUMN;
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + place), "r"(value.x),
-                     "r"(value.y), "r"(value.z), "r"(value.w)
-                     : "memory");
     }
+    asm volatile("cp.async.wait_all;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* products read by that proxy */
     __syncwarp();
     if (lane == 0) fig_ring_arrive(fig_fragment_shared(barrier));
 }
 
-/* Sends the notes and the queries of the worker's items, then the note that ends the work. */
+/* Writes a note for a warpgroup. All lanes of the warp take part. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_write_note(const fig_wide_memory<form> &memory,
+                                                           int32_t group, int32_t word,
+                                                           int32_t flags, int32_t skip) {
+    const int32_t words = sizeof(fig_strips_item) / sizeof(int32_t);
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t field = offsetof(fig_strips_item, flags) / sizeof(int32_t);
+    volatile int32_t *to = (volatile int32_t *)&memory.state->notes[group];
+    if (lane < words) to[lane] = lane == field ? flags : word;
+    if (lane == words) to[lane] = skip;
+    __syncwarp();
+}
+
+/* Sends the notes and the queries of the worker's items, then the note that ends the work. A
+ * warpgroup that has no part in an item gets no note for it, if its queries lie in registers: its
+ * next note tells how many tiles to skip. So the queries of its next item are there when it ends
+ * one. Otherwise its queries are in use until its item ends, and this warp waits for that; the
+ * other warpgroup must release the item's tiles before then, so it gets a note for each item. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_feed_queries(const fig_prompt_attention_params &p,
                                                              const fig_wide_memory<form> &memory,
@@ -263,41 +287,41 @@ static __device__ __forceinline__ void fig_wide_feed_queries(const fig_prompt_at
     const fig_strips_item *items = stretch.items;
     const int32_t half = p.half, end = stretch.end;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    int32_t item = stretch.item;
+    int32_t item = stretch.item, skips[FIG_WIDE_GROUPS] = {};
     int32_t word = fig_wide_item_word(items, item, end);
-    uint32_t phase = 1;
+    uint32_t phases[FIG_WIDE_GROUPS] = {1, 1};
     if (fig_wide_is_early(p)) fig_block_wait();
 #pragma unroll 1
-    for (; item <= end; item++, phase ^= 1) {
+    for (; item <= end; item++) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
         const int32_t flags = item < end ? FIG_WIDE_WORD(word, flags) : FIG_WIDE_END;
         const int32_t query = FIG_WIDE_WORD(word, query), head = FIG_WIDE_WORD(word, head);
-        const int32_t member = FIG_WIDE_WORD(word, member);
+        const int32_t member = FIG_WIDE_WORD(word, member), tiles = FIG_WIDE_WORD(word, tiles);
         const int32_t queries = FIG_WIDE_WORD(word, queries);
-        const int32_t field = offsetof(fig_strips_item, flags) / sizeof(int32_t);
-#pragma unroll 1
+        const int32_t is_lone = flags & FIG_STRIPS_LONE;
+#pragma unroll
         for (int32_t group = 0; group < FIG_WIDE_GROUPS; group++) {
-            const int32_t is_lone = flags & FIG_STRIPS_LONE;
-            const int32_t is_idle =
-                item == end || (is_lone && group != ((flags & FIG_STRIPS_SECOND) != 0));
-            fig_wide_wait(&memory.state->q_empty[group], phase);
-            if (lane < (int32_t)(sizeof(fig_strips_item) / sizeof(int32_t)))
-                ((volatile int32_t *)&memory.state->notes[group])[lane] =
-                    lane == field ? flags : word;
-            __syncwarp();
-            if (flags & FIG_STRIPS_IS_SHARED && !is_idle) {
-                const int32_t before = is_lone ? 0 : group * half;
+            const int32_t is_other =
+                item < end && is_lone && group != ((flags & FIG_STRIPS_SECOND) != 0);
+            uint64_t *const full = &memory.state->q_full[group];
+            if (is_other && form::HOLDS_QUERIES) {
+                skips[group] += tiles;
+                continue;
+            }
+            fig_wide_wait(&memory.state->q_empty[group], phases[group]);
+            phases[group] ^= 1;
+            fig_wide_write_note<form>(memory, group, word, flags, skips[group]);
+            skips[group] = 0;
+            const int32_t before = is_lone ? 0 : group * half;
+            if (item == end || is_other) {
+                if (lane == 0) fig_ring_arrive(fig_fragment_shared(full));
+            } else if (flags & FIG_STRIPS_IS_SHARED) {
                 fig_wide_gather_q<form>(p, fig_wide_q<form>(memory, group), head,
                                         fig_strips_members(fig_params_strips(&p)) + member + before,
-                                        queries - before, &memory.state->q_full[group]);
+                                        queries - before, full);
             } else if (lane == 0) {
-                if (is_idle) {
-                    fig_ring_arrive(fig_fragment_shared(&memory.state->q_full[group]));
-                } else {
-                    fig_wide_send_q<form>(p, fig_wide_q<form>(memory, group), head,
-                                          query + (is_lone ? 0 : group * half),
-                                          &memory.state->q_full[group]);
-                }
+                fig_wide_send_q<form>(p, fig_wide_q<form>(memory, group), head, query + before,
+                                      full);
             }
             __syncwarp();
         }

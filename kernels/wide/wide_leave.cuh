@@ -2,9 +2,8 @@
  *
  * The pieces of a strip that is cut are merged in pairs. Whichever warp finishes last merges, so no
  * warp ever waits for another. Each pair has a counter for each set of 16 vectors; the counter
- * names the piece whose partial is ready. The results of a vector in shared strips lie in slots;
- * the last of them merges all. Invariant: the bits of a merged vector do not depend on which warp
- * merges. */
+ * names the piece whose partial is ready. Invariant: the bits of a merged vector do not depend on
+ * which warp merges. */
 #ifndef FIG_KERNELS_WIDE_LEAVE_CUH
 #define FIG_KERNELS_WIDE_LEAVE_CUH
 
@@ -217,120 +216,6 @@ fig_wide_write(const fig_prompt_attention_params &p, const fig_wide_way &way,
         for (int32_t j = 0; j < form::DIM / 8; j++)
             to[4 * j] = fig_wide_pack<form::TYPE>(sums[4 * j + 2 * h] * result.scale,
                                                   sums[4 * j + 2 * h + 1] * result.scale);
-    }
-}
-
-/* ---- Slots */
-
-/* A vector of a shared strip: the results of its query token and q head. */
-struct fig_wide_slots {
-    const fig_strips_head *head;
-    const fig_strips_member *member;
-    int32_t q_head;
-};
-
-static __device__ __forceinline__ fig_wide_slots
-fig_wide_slots_of(const fig_prompt_attention_params &p, const fig_wide_way &way, int32_t vector) {
-    const int32_t query = vector / p.ratio;
-    fig_wide_slots slots;
-    slots.head = (const fig_strips_head *)(const void *)fig_params_strips(&p);
-    slots.member = fig_strips_members(fig_params_strips(&p)) + ~way.query + query;
-    slots.q_head = way.head * p.ratio + vector - query * p.ratio;
-    return slots;
-}
-
-/* Counts the result of a vector. Returns 1 if it was the last one. */
-static __device__ __forceinline__ int32_t fig_wide_count_slot(const fig_prompt_attention_params &p,
-                                                              const fig_wide_slots &slots) {
-    uint32_t *counter =
-        p.counters + fig_strips_slot_counter(slots.head, slots.member, slots.q_head);
-    __threadfence();
-    const int32_t is_last = atomicAdd(counter, 1u) == (uint32_t)slots.member->slots - 1;
-    __threadfence();
-    if (is_last) *counter = 0;
-    return is_last;
-}
-
-/* Merges all results of the thread's vector, in the order of their slots, and writes them to out if
- * is_last. Four threads have the vector. All lanes of the warp run the same loops: after a loop
- * that only some lanes run, products would not overlap. The warp's sums lie in slots by then, so
- * their registers are free. */
-template <class form>
-static __device__ __forceinline__ void fig_wide_merge_slots(const fig_prompt_attention_params &p,
-                                                            const fig_wide_slots &slots,
-                                                            int32_t is_last, int32_t quad) {
-    constexpr int32_t PAIRS = form::DIM / 8, CHUNK = PAIRS < 16 ? PAIRS : 16;
-    const int32_t last = is_last ? slots.member->slots - 1 : 0;
-    const int32_t most_slots = (int32_t)__reduce_max_sync(0xffffffffu, (uint32_t)last) + 1;
-    float greatest = FIG_WIDE_NONE, weights = 0.0f;
-#pragma unroll 1
-    for (int32_t slot = 0; slot < most_slots; slot++) {
-        const int64_t at =
-            fig_strips_slot(slots.head, slots.member, fig_size_min(slot, last), slots.q_head);
-        const float2 state = __ldcg((const float2 *)p.sums + at);
-        const float most = fmaxf(greatest, state.x);
-        const float own = slot <= last ? fig_wide_exp2(state.x - most) : 0.0f;
-        weights = __fmaf_rn(state.y, own, __fmul_rn(weights, fig_wide_exp2(greatest - most)));
-        greatest = most;
-    }
-    const fig_wide_result result = fig_wide_result_of(p, slots.member->query, slots.q_head,
-                                                      greatest, weights, is_last ? quad : -1);
-#pragma unroll 1
-    for (int32_t chunk = 0; chunk < PAIRS; chunk += CHUNK) {
-        float2 sums[CHUNK] = {};
-#pragma unroll 1
-        for (int32_t slot = 0; slot < most_slots; slot++) {
-            const int64_t at =
-                fig_strips_slot(slots.head, slots.member, fig_size_min(slot, last), slots.q_head);
-            const float2 *from = (const float2 *)(p.partials + at * form::DIM) + 4 * chunk + quad;
-            const float logit = __ldcg(p.sums + at * 2);
-            const float own = slot <= last ? fig_wide_exp2(logit - greatest) : 0.0f;
-#pragma unroll
-            for (int32_t j = 0; j < CHUNK; j++) {
-                const float2 loaded = __ldcg(from + 4 * j);
-                sums[j].x = __fmaf_rn(loaded.x, own, sums[j].x);
-                sums[j].y = __fmaf_rn(loaded.y, own, sums[j].y);
-            }
-        }
-        if (!is_last) continue;
-        uint32_t *to = (uint32_t *)((uint16_t *)p.out + result.at) + 4 * chunk + quad;
-#pragma unroll
-        for (int32_t j = 0; j < CHUNK; j++)
-            to[4 * j] =
-                fig_wide_pack<form::TYPE>(sums[j].x * result.scale, sums[j].y * result.scale);
-    }
-}
-
-/* Leaves the results of a warp's vectors of a shared strip in their slots. Four threads hold a
- * vector; if its result is the last one, they merge all of its slots. */
-template <class form>
-static __device__ __forceinline__ void
-fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &way,
-                     const float (&sums)[form::DIM / 2], const float (&greatest)[2],
-                     const float (&weights)[2], int32_t row, int32_t quad, int32_t lane) {
-#pragma unroll
-    for (int32_t h = 0; h < 2; h++) {
-        const int32_t vector = row + 8 * h;
-        if (vector >= way.count) continue;
-        const fig_wide_slots slots = fig_wide_slots_of(p, way, vector);
-        const int64_t at =
-            fig_strips_slot(slots.head, slots.member, slots.member->slot, slots.q_head);
-        float2 *to = (float2 *)(p.partials + at * form::DIM) + quad;
-#pragma unroll
-        for (int32_t j = 0; j < form::DIM / 8; j++)
-            __stcg(to + 4 * j, make_float2(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]));
-        if (quad == 0) __stcg((float2 *)p.sums + at, make_float2(greatest[h], weights[h]));
-    }
-    __syncwarp();
-#pragma unroll 1
-    for (int32_t h = 0; h < 2; h++) {
-        const int32_t vector = row + 8 * h;
-        const fig_wide_slots slots = fig_wide_slots_of(p, way, vector < way.count ? vector : 0);
-        int32_t is_last = 0;
-        if (vector < way.count && quad == 0) is_last = fig_wide_count_slot(p, slots);
-        is_last = __shfl_sync(0xffffffffu, is_last, lane & ~3);
-        if (__any_sync(0xffffffffu, is_last)) fig_wide_merge_slots<form>(p, slots, is_last, quad);
-        __syncwarp();
     }
 }
 

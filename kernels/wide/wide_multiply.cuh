@@ -19,7 +19,7 @@
 #ifndef FIG_KERNELS_WIDE_MULTIPLY_CUH
 #define FIG_KERNELS_WIDE_MULTIPLY_CUH
 
-#include "kernels/wide/wide_leave.cuh"
+#include "kernels/wide/wide_slots.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -175,7 +175,7 @@ static __device__ __forceinline__ void fig_wide_clear(uint32_t v, int32_t from, 
     fig_ring_meet(FIG_WIDE_OWN + group, 128);
 }
 
-/* Releases, without reading them, the tiles of an item that only the other warpgroup processes. */
+/* Releases, without reading them, tiles that only the other warpgroup processes. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_skip(const fig_wide_memory<form> &memory,
                                                      int32_t tiles, fig_wide_turn *turn) {
@@ -189,12 +189,13 @@ static __device__ __forceinline__ void fig_wide_skip(const fig_wide_memory<form>
     }
 }
 
-/* Reads the note of the next item. */
+/* Reads the note of the next item. skip: see fig_wide_note. */
 template <class form>
 static __device__ __forceinline__ fig_strips_item
-fig_wide_read_note(const fig_wide_memory<form> &memory, int32_t group) {
-    const int4 *from = (const int4 *)&memory.state->notes[group];
+fig_wide_read_note(const fig_wide_memory<form> &memory, int32_t group, int32_t *skip) {
+    const int4 *from = (const int4 *)&memory.state->notes[group].item;
     fig_strips_item item;
+    *skip = fig_wide_same(memory.state->notes[group].skip);
 #pragma unroll
     for (int32_t i = 0; i < (int32_t)(sizeof item / sizeof(int4)); i++)
         ((int4 *)&item)[i] = from[i];
@@ -251,6 +252,7 @@ template <class form> struct fig_wide_work {
     int32_t is_open; /* 1: the product of the weights at `last` with V is not issued yet */
     int32_t is_sum;  /* 1: that product is added to the sums; 0: it replaces them */
     int32_t tail;    /* first row of that tile past the end of the sequence */
+    uint32_t order;  /* phase of the orders of merges, in the warp that gives them */
 };
 
 /* Holds values that do not change from tile to tile. */
@@ -321,8 +323,9 @@ fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form>
             fig_wide_write<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
                                  at.quad);
         else
-            fig_wide_leave_slots<form>(p, work->way, work->sums, work->greatest, work->weights,
-                                       at.row, at.quad, at.lane);
+            fig_wide_leave_slots<form>(p, memory, work->way, work->sums, work->greatest,
+                                       work->weights, at.row, at.quad, at.lane, at.group,
+                                       &work->order);
     }
     __syncwarp();
 #pragma unroll
@@ -414,6 +417,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     work.next = work.last = {0, 0};
     work.way = {};
     work.is_open = work.is_sum = 0;
+    work.order = 1;
     work.tail = form::TILE;
     work.greatest[0] = work.greatest[1] = FIG_WIDE_NONE;
     work.weights[0] = work.weights[1] = 0.0f;
@@ -422,7 +426,8 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
 #pragma unroll 1
     for (;; phase ^= 1) {
         fig_wide_wait(&memory.state->q_full[group], phase);
-        const fig_strips_item item = fig_wide_read_note<form>(memory, group);
+        int32_t skip;
+        const fig_strips_item item = fig_wide_read_note<form>(memory, group, &skip);
         const int32_t is_pair = !(item.flags & FIG_STRIPS_LONE);
         const int32_t is_mine =
             item.flags >= 0 && (is_pair || group == ((item.flags & FIG_STRIPS_SECOND) != 0));
@@ -431,8 +436,10 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
             fig_wide_clear<form>(fig_wide_v<form>(memory, work.last.stage), work.tail, at.thread,
                                  group);
         }
-        if (work.is_open && (!is_mine || work.way.pieces > 1 || fig_wide_same(work.way.query) < 0))
+        if (work.is_open &&
+            (!is_mine || skip > 0 || work.way.pieces > 1 || fig_wide_same(work.way.query) < 0))
             fig_wide_flush<form>(p, memory, at, &work);
+        fig_wide_skip<form>(memory, skip, &work.next);
         if (item.flags < 0) break;
         if (!is_mine) {
             __syncwarp();
@@ -454,6 +461,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
             fig_wide_do_tile<form>(p, memory, at, part, old, tile, &work);
         work.tail = fig_size_min(item.end - (part.end - 1) * form::TILE, form::TILE);
     }
+    if (at.warp == 0) fig_wide_order_merge<form>(memory, work.way, 0, group, &work.order);
 }
 
 #endif

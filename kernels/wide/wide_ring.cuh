@@ -20,7 +20,8 @@ enum {
     FIG_WIDE_GROUPS = 2,      /* warpgroups that multiply */
     FIG_WIDE_GROUP_WARPS = 4, /* warps of a warpgroup */
     FIG_WIDE_READERS = FIG_WIDE_GROUPS * FIG_WIDE_GROUP_WARPS,
-    FIG_WIDE_END = -1 /* flags of the note after the last item */
+    FIG_WIDE_ORDER_LIMIT = 16, /* vectors of an order: those of one warp */
+    FIG_WIDE_END = -1          /* flags of the note after the last item */
 };
 
 template <int32_t DTYPE> struct fig_wide_tag { typedef fig_wgmma_f16 type; };
@@ -46,11 +47,27 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     static constexpr int32_t HOLDS_QUERIES = DIMS <= 128;
 };
 
-/* Holds the state, which follows the ring. A note is a warpgroup's next item. */
+/* Tells a warpgroup its next item. */
+struct fig_wide_note {
+    fig_strips_item item;
+    int32_t skip; /* tiles of the ring before the item's, which the warpgroup releases unread */
+    int32_t reserved[3];
+};
+
+/* Asks for the merge of a few vectors of a shared strip. */
+struct fig_wide_order {
+    int32_t member, head; /* of the first vector */
+    int32_t count;        /* 0: the last order */
+    int32_t reserved;
+};
+
+/* Holds the state, which follows the ring. */
 template <int32_t STAGES> struct fig_wide_state {
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
     uint64_t q_full[FIG_WIDE_GROUPS], q_empty[FIG_WIDE_GROUPS];
-    fig_strips_item notes[FIG_WIDE_GROUPS];
+    fig_wide_note notes[FIG_WIDE_GROUPS];
+    uint64_t order_full[FIG_WIDE_GROUPS], order_empty[FIG_WIDE_GROUPS];
+    fig_wide_order orders[FIG_WIDE_GROUPS];
 };
 
 /* Locates the block's shared memory, as a shared address and as a pointer to its state. */
@@ -129,6 +146,8 @@ static __device__ __forceinline__ void fig_wide_init(const fig_wide_memory<form>
     for (int32_t i = 0; i < FIG_WIDE_GROUPS; i++) {
         fig_ring_barrier_init(&memory.state->q_full[i], 1);
         fig_ring_barrier_init(&memory.state->q_empty[i], FIG_WIDE_GROUP_WARPS);
+        fig_ring_barrier_init(&memory.state->order_full[i], 1);
+        fig_ring_barrier_init(&memory.state->order_empty[i], 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

@@ -1,8 +1,8 @@
-/* page_order.c: sets entries, and finds the places of the sequences that they move.
+/* page_order.c: sets entries, and sorts the sequences whose places change.
  *
- * A change of entry d of a sequence matters for the order only if d is at most what the sequence
- * shares with a neighbour. A row that gets another page behind all that it shares costs two
- * comparisons of numbers. Invariant: nothing allocates after fig_page_order_init(). */
+ * A change of entry d of a sequence can affect the order only if the sequence shares at least d
+ * pages with a neighbour. So a row that grows by a page after its shared ones costs two comparisons
+ * of numbers. Invariant: nothing allocates after fig_page_order_init(). */
 #include "planner/prefixes/page_order.h"
 
 #include <assert.h>
@@ -22,7 +22,7 @@ fig_status fig_page_order_init(fig_page_order *order, const fig_page_order_limit
     if (fig_size_multiply(&entries, sequences, pages) ||
         fig_size_multiply(&bytes, entries, sizeof *order->entries))
         return fig_fail(FIG_NOMEM, "page table: %zu sequences of %zu pages", sequences, pages);
-    /* The C library gives memory of zeros this large page by page, as entries are set. */
+    /* calloc gets a block this large from the system, which adds memory only as it is written. */
     order->entries = calloc(entries + 1, sizeof *order->entries);
     order->known = calloc(5 * sequences + 2, sizeof *order->known);
     order->is_marked = calloc(sequences + 1, 1);

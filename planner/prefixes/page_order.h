@@ -1,4 +1,4 @@
-/* page_order.h: keeps a copy of a page table, and its sequences in the order of their pages.
+/* page_order.h: keeps a copy of a page table, and sorts its sequences by their lists of pages.
  *
  *     sequence 4   7 9 2            common with the one before   0
  *     sequence 0   7 9 2 5 1                                     3
@@ -6,12 +6,13 @@
  *     sequence 1   8 3                                           0
  *
  * Sequences that begin with the same pages stand side by side, so those that share n pages or more
- * are an interval of the order. Pages are compared themselves, never a hash of them: equal entries
- * are the same memory, whoever wrote it, so nothing can be stale or collide. An entry that was
- * never set counts as 0, as in the table, and memory is used only for rows that were set.
+ * are an interval of the order. This file compares page numbers, not hashes of the contents: equal
+ * numbers are the same memory, so no collision and no stale hash is possible. An entry that was
+ * never set counts as 0, as in the table itself. Only rows that were set use memory.
  *
  * Invariant: after fig_page_order_settle(), common[i] is the exact number of leading pages that
- * order[i - 1] and order[i] share. Before it, that is so for all sequences that are not marked. */
+ * order[i - 1] and order[i] share. Before that call, this holds only between sequences that are not
+ * marked. */
 #ifndef FIG_PLANNER_PAGE_ORDER_H
 #define FIG_PLANNER_PAGE_ORDER_H
 
@@ -22,11 +23,11 @@
 typedef struct fig_page_order {
     int32_t sequence_limit, page_limit;
     int32_t *entries; /* [sequence_limit][page_limit] the table */
-    int32_t *known;   /* [sequence_limit] entries up to the last one that was set */
-    int32_t *order;  /* [count] all sequences with known entries, the marked ones where they were */
+    int32_t *known;   /* [sequence_limit] the number of entries up to the last one that was set */
+    int32_t *order;  /* [count] all sequences with known entries; marked ones at their old places */
     int32_t *common; /* [count + 1] of order[i - 1] and order[i]; 0 at both ends */
     int32_t *place;  /* [sequence_limit] index in `order`; -1: not there */
-    int32_t *marked; /* [marked_count] sequences whose place is no longer known */
+    int32_t *marked; /* [marked_count] sequences whose place must be found again */
     uint8_t *is_marked; /* [sequence_limit] */
     int32_t count, marked_count;
 } fig_page_order;

@@ -1,20 +1,21 @@
 /* prefix_groups.c: costs of strips in finer units, and groups in kv tokens.
  *
- * Invariant: a group comes before those inside it, so a group that is left out leaves them out. */
+ * Invariant: a group comes before those inside it, so leaving out a group also leaves out the
+ * groups inside it. */
 #include "planner/prefixes/prefix_groups.h"
 
-/* Costs are those of strips.c in sixteenths. To leave one result more of a vector, and to merge it,
- * costs PARTIAL: 45 ns where a full tile takes 1.9 us. */
+/* Costs are in sixteenths of the units of strips.c. PARTIAL is the cost of one more partial result
+ * of a query vector, written and merged: 45 ns, if a full tile takes 1.9 us. */
 enum { FINE = 16, PARTIAL = 6 };
 
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens) {
     const int32_t half = fig_strips_half(shape->ratio);
-    const fig_strips_cost lone = fig_strips_cost_of(shape, 1);
-    const fig_strips_cost full = fig_strips_cost_of(shape, 2 * half);
+    const fig_strips_cost lone = fig_strips_shared_cost_of(shape, 1);
+    const fig_strips_cost full = fig_strips_shared_cost_of(shape, 2 * half);
     return (fig_prefixes_costs){.page_tokens = page_tokens,
                                 .query_limit = half,
                                 .tile_tokens = shape->tile_tokens,
-                                .tile = FINE * (int32_t)lone.tile,
+                                .tile = FINE * (int32_t)fig_strips_cost_of(shape, 1).tile,
                                 .strip_queries = 2 * half,
                                 .strip_tile_tokens = shape->tile_tokens,
                                 .strip_once = FINE * (int32_t)full.once,

@@ -1,4 +1,4 @@
-/* prefix_groups.h: what shared prefixes cost strips, and the groups as strips take them.
+/* prefix_groups.h: connects prefixes.h with strips: costs of strips, and groups in kv tokens.
  *
  * prefixes.c chooses groups by costs in any unit, and counts in pages; strips count in kv tokens.
  * Invariant: the groups that are taken have no more query tokens than the limit. */
@@ -8,13 +8,14 @@
 #include "planner/prefixes/prefixes.h"
 #include "planner/strip_groups.h"
 
-/* Returns the costs of strips of this shape. Only rows whose queries fit half a strip take part:
- * the strips of longer rows are as full without others. */
+/* Returns the costs of strips of this shape. Only rows whose queries fit into half a strip may
+ * share: a longer row fills its strips by itself. */
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens);
 
-/* Writes the groups to `groups` [prefixes->group_count] and returns their number. Takes a group
- * with all groups inside it as long as the query tokens of all its rows are within `limit`. The
- * rows of a group are entries of prefixes->members. */
+/* Writes the groups to `groups` [prefixes->group_count] and returns their number. Takes an
+ * outermost group, with all groups inside it, if the query tokens of all rows taken so far stay
+ * within `limit`; otherwise skips these groups. The rows of a group are entries of
+ * prefixes->members. */
 int32_t fig_prefix_groups_take(const fig_prefixes *prefixes, int32_t limit,
                                fig_strip_group *groups);
 

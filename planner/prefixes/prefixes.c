@@ -1,17 +1,17 @@
 /* prefixes.c: from the order of a page table to the groups of a step.
  *
- * Rows of the step are the items, in the order of the table. The intervals of items that share
- * more pages than the items beside them do are the nodes of a tree. A node may become a group. It
- * then saves each of its rows the tiles of its pages, and costs the tiles of its strips and another
- * partial for each query token. With n rows, pages [from, to), and costs times the tokens of a
- * row's tile:
+ * The items are the rows of the step, in the order of the table. An interval of items that share
+ * more pages with each other than with their neighbours is a node of a tree. A node may become a
+ * group. The group saves each of its rows the tiles of the shared pages. It costs the tiles of its
+ * strips, and one more partial for each query token. The gain of pages [from, to), multiplied by
+ * tile_tokens to be an integer, is:
  *
  *     gain = page_worth * (to - from) - tile_price * (end_tile(to) - begin_tile(from)) - price
  *
- * The best choice follows from the smallest nodes up: for each group that may be around a node, and
- * each number of levels that are left, the best sum of gains inside the node. A tree that is deeper
- * than FIG_PREFIXES_DEPTH_LIMIT is thinned out first.
- * Invariant: nothing allocates after fig_prefixes_init(). */
+ * The search goes from the smallest nodes up. For each node it computes the best sum of gains
+ * inside the node, for each group that may enclose the node and each number of levels that are
+ * left. A tree that is deeper than FIG_PREFIXES_DEPTH_LIMIT is thinned out first. Invariant:
+ * nothing allocates after fig_prefixes_init(). */
 #include "planner/prefixes/prefixes.h"
 
 #include <assert.h>
@@ -78,7 +78,8 @@ static int32_t queries_of(const fig_prefixes_step *step, int32_t row) {
 }
 
 /* Returns 1 if some row has another sequence or other query tokens than in the last step, or a
- * length with which it may change groups. Without branches, so that it is done by vectors. */
+ * length with which it may change groups. The loop has no branches, so that the compiler can
+ * vectorise it. */
 static int differs(const fig_prefixes *prefixes, const fig_prefixes_step *step) {
     const int32_t *sequences = prefixes->sequences, *queries = prefixes->queries;
     const int32_t *least = prefixes->least, *most = prefixes->most, rows = step->rows;
@@ -122,7 +123,7 @@ static void take_rows(fig_prefixes *prefixes, const fig_prefixes_step *step) {
     }
 }
 
-/* Finds the items, with all pages that each shares with the one before. */
+/* Finds the items, and the number of pages that each shares with the preceding item. */
 static void find_items(fig_prefixes *prefixes, const fig_page_order *order) {
     fig_prefixes_item *items = prefixes->items;
     int32_t count = 0, common = INT32_MAX;
@@ -139,8 +140,8 @@ static void find_items(fig_prefixes *prefixes, const fig_page_order *order) {
 }
 
 /* Counts the whole pages in front of each row's queries, up to the most that it shares with any
- * other row, and sets between which lengths that number stays. Most rows have as many, which needs
- * no division. */
+ * other row, and sets between which lengths that number stays. Most rows reach that most, which
+ * needs no division. */
 static void count_pages(fig_prefixes *prefixes, const fig_prefixes_step *step) {
     const int32_t page_tokens = prefixes->costs.page_tokens;
     for (int32_t i = 0; i < prefixes->item_count; i++) {
@@ -186,7 +187,7 @@ static void find_slots(fig_prefixes *prefixes) {
     }
 }
 
-/* Sorts the items by slots, and in a slot by whole pages. Few rows leave their places. */
+/* Sorts the items by slots, and in a slot by whole pages. Few rows change places. */
 static void sort_items(fig_prefixes *prefixes) {
     fig_prefixes_item *items = prefixes->items;
     for (int32_t i = 1; i < prefixes->item_count; i++) {
@@ -200,7 +201,7 @@ static void sort_items(fig_prefixes *prefixes) {
     }
 }
 
-/* Sets what each item shares with the one before, in whole pages of both, and counts queries. */
+/* Sets the whole pages that each item shares with the preceding one, and counts queries. */
 static void join_items(fig_prefixes *prefixes) {
     fig_prefixes_item *items = prefixes->items;
     const int32_t *commons = prefixes->members, count = prefixes->item_count;
@@ -258,7 +259,7 @@ static void find_nodes(fig_prefixes *prefixes) {
     }
 }
 
-/* Finds the node around each, and returns the most that are around one. */
+/* Finds the parent of each node, and returns the greatest level. */
 static int32_t find_parents(fig_prefixes *prefixes) {
     fig_prefixes_node *nodes = prefixes->nodes;
     int32_t *around = prefixes->stack, open = 0, deepest = 0;

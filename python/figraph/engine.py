@@ -151,8 +151,9 @@ class Engine(Unique):
     example torch's; it must stay open longer than the engine. Without it the engine opens its own.
     slots: the number of steps that may be in flight. busy_us: the microseconds that stage() may
     wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
-    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: rows that
-    begin with the same pages read them once, if `sharing` is None.
+    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: let
+    rows that begin with the same pages read these pages once; if they cannot, `sharing` gives the
+    reason.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:
@@ -492,7 +493,7 @@ class Engine(Unique):
 
     @property
     def sharing(self) -> Optional[str]:
-        """Why rows that begin with the same pages do not read them once; None if they do."""
+        """The reason why rows of a step cannot share the pages that they begin with, or None."""
         reason = library.fig_engine_sharing(self.handle)
         return None if reason is None else reason.decode()
 

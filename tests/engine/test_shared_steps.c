@@ -1,9 +1,9 @@
-/* test_shared_steps.c: in a step whose rows begin with the same pages, each vector is what float64
- * says, whatever became of pages and sequences before it.
+/* test_shared_steps.c: compares steps whose rows begin with the same pages with float64, while
+ * pages and sequences change from step to step.
  *
- * Sequences are forked from each other, grow, and give up their pages, which others get. The dumber
- * truth is a table that the test keeps; it knows nothing of groups. Invariant: no two sequences
- * have a page that one of them will append to. */
+ * Sequences are forked from each other, grow, and free pages that other sequences then get. The
+ * float64 reference reads a table that the test keeps, which knows nothing of groups. Invariant: no
+ * two sequences have a page that one of them will append to. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static struct world {
     fig_chunk_case c, apart; /* `apart` takes the same steps without groups */
     fig_random random;
     int32_t ends[FIG_CHUNK_ROW_LIMIT]; /* tokens of each sequence */
-    uint8_t uses[PAGE_LIMIT];          /* of each page, by entries of the table */
+    uint8_t uses[PAGE_LIMIT];          /* for each page, the number of table entries that name it */
 } w;
 
 static void expect(fig_status status) {
@@ -80,7 +80,7 @@ static int32_t free_page(void) {
     return page;
 }
 
-/* Tells both engines entries [first, end) of a sequence, in calls of a few entries or of all. */
+/* Sets entries [first, end) of a sequence in both engines, a few at a time or all at once. */
 static void send(int32_t sequence, int32_t first, int32_t end) {
     const int32_t most = draw(0, 2) == 0 ? FEW : w.c.columns;
     for (; first < end; first += most) {
@@ -161,7 +161,7 @@ static fig_chunk_step draw_step(void) {
     return step;
 }
 
-/* Compares both engines: they differ by what merging in another order rounds. */
+/* Compares both engines. They merge in different orders, so their results round differently. */
 static void compare_apart(const fig_chunk_step *step) {
     const float *a = w.c.lse.data, *b = w.apart.lse.data;
     int32_t tokens = 0;

@@ -1,17 +1,18 @@
 /* share_bench.c: times engine steps whose rows begin with the same pages, with groups and without.
  *
- *     build/release/tests/gpu/share_bench [SECONDS]      default 180
+ *     build/release/tests/gpu/share_bench [SECONDS [ROWS PREFIX]]      default 180
  *
- * No cell begins after these seconds. A step appends one token of each row and computes attention,
- * in as many layers as make the caches larger than 300 MB together (4 to 16), so each layer finds
- * its caches cold. Rows share a prefix and have 256 tokens of their own; their pages lie in random
- * order. Prints CSV: for each cell, the microseconds of a layer in a step whose rows read all of
- * their pages, and in one whose rows share them; the host's microseconds of staging and launching
- * a step, for both; the bytes of a plan, for both; the KV tokens that groups read and save; and
- * the rms difference of both results, relative to the rms of the values. A time is the median of
- * seven series of steps, divided by steps and layers. The times are not judged. Exits with 1 if
- * the results differ by more than rounding, or if rows share nothing where a group saves time.
- * SIGALRM ends the program if a step hangs. FIG_DEVICE=host runs one small cell. */
+ * No cell begins after SECONDS. ROWS and PREFIX select a single cell. A step appends one token of
+ * each row and computes attention, in 4 to 16 layers: so many that their caches together exceed 300
+ * MB, so that each layer finds its caches cold. Rows share a prefix and have 256 tokens of their
+ * own; their pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a
+ * step whose rows read all of their pages, and in one whose rows share them; the host's
+ * microseconds of staging and launching a step, for both; the bytes of a plan, for both; the KV
+ * tokens that groups read and save; and the rms difference of both results, relative to the rms of
+ * the values. A time is the median of seven series of steps, divided by steps and layers. The
+ * program does not judge the times. It exits with 1 if the results differ by more than rounding, or
+ * if rows share nothing although a group would save time. SIGALRM ends the program if a step hangs.
+ * FIG_DEVICE=host runs one small cell. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -352,6 +353,10 @@ int main(int argc, char **argv) {
     printf("rows,prefix,layers,us,us_shared,host_us,host_us_shared,plan_bytes,plan_bytes_shared,"
            "tokens_read,tokens_saved,error\n");
     if (is_host()) return run_cell(&small);
+    if (argc > 3) {
+        const cell asked = {atoi(argv[2]), atoi(argv[3])};
+        return run_cell(&asked);
+    }
     for (size_t i = 0; i < sizeof cells / sizeof cells[0] && fig_clock_ns() < deadline_ns; i++)
         failed |= run_cell(&cells[i]);
     return fig_gpu_caller_tear_down(&state) != 0 || failed;

@@ -137,13 +137,19 @@ static void check_strip(const fig_strips_item **next, const fig_strips_item *end
     }
 }
 
+static fig_strips_cost cost_of(const fig_strips_item *item) {
+    return item->flags & FIG_STRIPS_IS_SHARED
+               ? fig_strips_shared_cost_of(&ground.shape, item->queries)
+               : fig_strips_cost_of(&ground.shape, item->queries);
+}
+
 /* No worker has more than an equal share plus what a cut may move. */
 static void check_loads(void) {
     const int32_t *ranges = fig_strips_ranges(plan);
     const fig_strips_item *items = fig_strips_items(plan, ground.shape.workers);
     int64_t once = 0, tile = 0, units = 0;
     for (int32_t i = 0; i < ground.made.items; i++) {
-        const fig_strips_cost cost = fig_strips_cost_of(&ground.shape, items[i].queries);
+        const fig_strips_cost cost = cost_of(&items[i]);
         units += cost.tile * items[i].tiles +
                  (i == 0 || items[i].partial <= items[i].first_partial ? cost.once : 0);
         once = cost.once > once ? cost.once : once;
@@ -152,7 +158,7 @@ static void check_loads(void) {
     for (int32_t w = 0; w < ground.shape.workers; w++) {
         int64_t load = 0;
         for (int32_t i = ranges[w]; i < ranges[w + 1]; i++) {
-            const fig_strips_cost cost = fig_strips_cost_of(&ground.shape, items[i].queries);
+            const fig_strips_cost cost = cost_of(&items[i]);
             load += cost.once + cost.tile * items[i].tiles;
         }
         if (ground.made.items == 0 || ground.shape.whole) continue;

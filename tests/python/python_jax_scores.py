@@ -152,7 +152,8 @@ def mistakes_are_told_by_name():
          dict(score="f32 slope[9]; " + text, score_arrays={"slope": slope})),
         ("slope is [8, 1]", dict(score=text, score_arrays={"slope": slope[:, None]})),
     ):
-        refused(words, lambda: fj.attention(q, cache, LENGTHS, **more))  # noqa: B023
+        refused(words, lambda: jax.block_until_ready(  # a GPU refuses later
+            fj.attention(q, cache, LENGTHS, **more)))  # noqa: B023
 
 
 def whatever_takes_no_score_refuses_it_by_name():

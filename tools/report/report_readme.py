@@ -71,9 +71,9 @@ def of_bytes(sheets, chip):
         parts = [f"{r['cell']} {r['chain_us']} µs" for r in sheet.rows if r["set"] == "ragged"]
         twins = numbers(sheet.rows, "of_twin")
         yield "attention, ragged batches", (
-            f"{', '.join(parts)}; {len(twins)} batches of long rows of random lengths: bytes per "
-            f"second, divided by those of a batch of equal rows, are {mean(twins):.3f} on average "
-            f"and {min(twins):.3f} at least"
+            f"{', '.join(parts)}; {len(twins)} batches of long rows of random lengths reach "
+            f"{mean(twins):.3f} of the bandwidth of equal rows on average, "
+            f"{min(twins):.3f} at least"
         )
 
 

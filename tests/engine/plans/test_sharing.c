@@ -1,8 +1,8 @@
-/* test_sharing.c: the engine tells whether its steps can share pages, counts what they share, and
- * lets nobody change entries that a staged step reads for other rows.
+/* test_sharing.c: tests that an engine reports whether its steps can share pages, counts these
+ * pages, and refuses changes to table entries by which rows of a staged step share them.
  *
- * All sequences begin with the pages of sequence 0. Invariant: a step whose staging is refused
- * nothing still has the results that float64 gives. */
+ * All sequences begin with the pages of sequence 0. Invariant: whether its rows share pages or not,
+ * a step has the results that float64 gives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,7 +101,7 @@ static void what_is_shared_is_counted_until_it_is_taken_back(void **state) {
 
 /* ---- Where it cannot be ---------------------------------------------------------------------- */
 
-/* The engine says why, and its steps have no groups. */
+/* Checks that the engine gives a reason and that its steps have no groups. */
 static void expect_none(const fig_chunk_step *step) {
     assert_non_null(fig_engine_sharing(c.engine));
     expect(stage(step));
@@ -223,7 +223,7 @@ static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
     }
 }
 
-/* What a sequence lent to a step that was launched, it may change while another step waits. */
+/* While another step waits, entries that a sequence lent to a launched step may change. */
 static void a_step_that_was_launched_holds_no_entries(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);

@@ -67,6 +67,62 @@ static void workers_are_the_machines_or_the_tiles(void **state) {
     fig_program_destroy(program);
 }
 
+static fig_tensor tensor(fig_program *program, const char *name, fig_dtype dtype, int64_t first,
+                         int64_t second, int64_t third) {
+    return fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND, .dtype = dtype,
+                             .rank = third > 0 ? 3 : 2, .dims = {first, second, third}));
+}
+
+static fig_program *latent_program(int32_t heads, int32_t rows) {
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .q_heads = 8,
+                           .kv_heads = 1,
+                           .head_dim = 64,
+                           .page_size = 64,
+                           .batch_limit = rows,
+                           .kv_limit = 8448};
+    fig_program *program = fig_sample_program(&spec);
+    fig_latent_attention_op op = {.size = sizeof op, .sm_scale = 0.04f};
+    op.q = tensor(program, "q", FIG_BF16, FIG_DIM_BATCH, heads, 576);
+    op.out = tensor(program, "out", FIG_BF16, FIG_DIM_BATCH, heads, 512);
+    op.cache = tensor(program, "cache", FIG_BF16, FIG_DIM_PAGES, 64, 576);
+    op.page_table = tensor(program, "table", FIG_I32, rows, 132, 0);
+    fig_latent_attention(program, &op);
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+/* Groups of at most 64 heads. Of 132 SMs, 128 get a worker if then no worker begins inside a
+ * segment, or if each segment is cut into equal parts. With 44 rows all 132 do. With 45 rows 42 SMs
+ * would be idle, and with 150 segments 57. 257 segments are no multiple of 2. If 67 to 132 tiles
+ * are all, half of the machine has work. */
+static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, rows, length, workers;
+    } cases[] = {{16, 64, 8192, 128},  {128, 64, 8192, 128}, {16, 8, 8192, 128},
+                 {16, 44, 8192, 132},  {16, 43, 8192, 129},  {16, 45, 8192, 132},
+                 {128, 75, 8192, 132}, {16, 256, 8192, 128}, {16, 257, 8192, 132},
+                 {16, 4, 2048, 64},    {64, 16, 512, 64},    {16, 1, 8192, 66},
+                 {16, 1, 8448, 66},    {16, 133, 64, 132}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_program *program = latent_program(cases[i].heads, cases[i].rows);
+        const fig_bucket caps = {cases[i].rows, cases[i].length};
+        fig_lower_target target = fig_sample_target("h200");
+        fig_bucket_shape shape;
+        assert_int_equal(shape_for(program, &target, &caps, 0, &shape), FIG_OK);
+        if (shape.plan.splits[0].workers != cases[i].workers)
+            fail_msg("case %zu: %d workers", i, shape.plan.splits[0].workers);
+        target.deterministic = 1;
+        assert_int_equal(shape_for(program, &target, &caps, 0, &shape), FIG_OK);
+        if (cases[i].rows >= 43 && cases[i].length > 64)
+            assert_int_equal(shape.plan.splits[0].workers, 132);
+        fig_program_destroy(program);
+    }
+}
+
 /* 8 kv heads of 128, one at a time; 64 KB are 128 tokens of bf16 or 256 of e4m3. Rows have two
  * tokens, since rows with one token would count as short. */
 static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
@@ -413,6 +469,7 @@ static void a_class_too_many_is_not_shaped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
+        cmocka_unit_test(cuts_of_latent_caches_fall_on_ends_of_segments),
         cmocka_unit_test(a_segment_is_whole_where_cutting_it_gains_nothing),
         cmocka_unit_test(short_rows_have_a_cluster_for_each_kv_head),
         cmocka_unit_test(no_worker_has_more_heads_than_warps),

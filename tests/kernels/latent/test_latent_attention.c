@@ -298,10 +298,17 @@ static void warpgroups_serve_caches_of_q_s_dtype_on_hopper(void **state) {
         static const int32_t kinds[] = {FIG_BF16, FIG_F16};
         static const char *const entries[] = {"fig_kernel_latent_attention_wide_bf16",
                                               "fig_kernel_latent_attention_wide_f16"};
+        static const char *const ahead[] = {"fig_kernel_latent_attention_wide_bf16_ahead",
+                                            "fig_kernel_latent_attention_wide_f16_ahead"};
         params.dtype = params.kv_dtype = kinds[i];
         const fig_family_choice choice = choose(&params, 90);
         assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_WIDE);
         assert_string_equal(choice.entry, entries[i]);
+        params.q_heads *= 2;
+        params.split.groups *= 2;
+        assert_string_equal(choose(&params, 90).entry, ahead[i]);
+        params.q_heads /= 2;
+        params.split.groups /= 2;
         assert_int_equal(choice.shape.grid[0], 132);
         assert_int_equal(choice.shape.block[0], 384);
         assert_int_equal(choice.shape.shared_bytes, FIG_LATENT_WIDE_BYTES);

@@ -12,9 +12,10 @@ if ! command -v "$compiler" > /dev/null; then
     echo "skipped: there is no C++ compiler, $compiler"
     exit 0
 fi
-for name in latent latent_decode; do
+for name in latent latent_leave latent_decode; do
     "$compiler" -std=c++17 -O1 -w -I. -Iinclude "tests/kernels/latent/${name}_block.cpp" \
         "$library" -lzstd -ljansson -lhwloc -lm -lpthread -o "$scratch/$name"
 done
 "$scratch/latent" 6
+"$scratch/latent_leave" 40
 "$scratch/latent_decode" 40

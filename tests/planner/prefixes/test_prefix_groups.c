@@ -50,9 +50,9 @@ static void costs_are_those_of_strips(void **state) {
     assert_int_equal(costs.query_limit, 8);
     assert_int_equal(costs.strip_queries, 16);
     assert_int_equal(costs.tile, 16 * fig_strips_cost_of(&shape, 8).tile);
-    assert_int_equal(costs.lone_once, 16 * fig_strips_cost_of(&shape, 8).once);
-    assert_int_equal(costs.strip_once, 16 * fig_strips_cost_of(&shape, 9).once);
-    assert_int_equal(costs.strip_tile, 16 * fig_strips_cost_of(&shape, 9).tile);
+    assert_int_equal(costs.lone_once, 16 * fig_strips_shared_cost_of(&shape, 8).once);
+    assert_int_equal(costs.strip_once, 16 * fig_strips_shared_cost_of(&shape, 9).once);
+    assert_int_equal(costs.strip_tile, 16 * fig_strips_shared_cost_of(&shape, 9).tile);
     assert_true(costs.partial > 0);
 }
 
