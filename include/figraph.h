@@ -582,7 +582,8 @@ typedef struct fig_attention_op {
     float soft_cap;
     /* 0: the spec's. */
     float sm_scale;
-    /* Makes the score from q.k * sm_scale; alibi and soft_cap are then absent. NULL: no expression.
+    /* Makes the score from q.k * sm_scale; alibi and soft_cap are then absent. It may have a mask,
+     * which says what a query sees, within the window if there is one. NULL: no expression.
      * If alibi and soft_cap can express the score, the node is recorded with those. */
     const fig_score *score;
     /* The tensors of the score's arrays, in the order of its normal form: [elements] of the array's

@@ -17,6 +17,9 @@
  *     f32 cap;             a scalar: an array of one element, read without an index
  *     far = q_pos - 512;   a name for an expression
  *     weights sigmoid;     a weight is sigmoid(score); weights are not divided by a sum
+ *     see 0:q_pos + 1;     a mask: the query sees the tokens from 0 to q_pos; two ranges have a
+ *                          comma between them
+ *     bits low, high;      a part of the mask: which of the row's last 64 tokens the query sees
  *
  * An array without a statement is f32 and has as many elements as its tensor. Terms:
  *
@@ -50,6 +53,16 @@
  * of NaN or +inf makes the query's out NaN. f32 arithmetic rounds as IEEE 754 says; the functions
  * from exp2 to cos are as exact as those of the C library, or of CUDA.
  *
+ * A mask says which tokens a query sees, before any score is computed. Attention does not read the
+ * tokens outside its ranges. Without a mask, a query sees its own token and those before it; a mask
+ * takes the place of this rule, so it may show later tokens of the same step too. A window of
+ * attention holds beside a mask. The bounds of a range are i32 expressions of the terms, without
+ * score and kv_pos, and of i32 arrays; nothing in a mask is f32. `see a:b` shows the tokens from a
+ * to b - 1. A bound below 0 counts as 0, and a bound above kv_length as kv_length. A range that
+ * ends where it begins, or before, shows nothing. Of two i32 words, bit i of `low` belongs to token
+ * kv_length - 64 + i, and bit i of `high` to token kv_length - 32 + i. A token among these 64 is
+ * seen if it lies in a range and its bit is 1.
+ *
  * A score has one normal form. Implied conversions are nodes of it. An operation on constants is
  * replaced by its result, unless the result would need the C library. The operands of a sum or a
  * product have a fixed order. Equal parts are one node. Files hold the normal form, and programs
@@ -63,8 +76,8 @@
 extern "C" {
 #endif
 
-/* FIG_SCORE_NODE_LIMIT: nodes of a score. FIG_SCORE_NAME_LIMIT: characters of an array's name.
- * FIG_SCORE_TEXT_LIMIT: characters of a text. figraph.h has FIG_SCORE_ARRAY_LIMIT. */
+/* FIG_SCORE_NODE_LIMIT: nodes of a score and its mask. FIG_SCORE_NAME_LIMIT: characters of an
+ * array's name. FIG_SCORE_TEXT_LIMIT: characters of a text. figraph.h has FIG_SCORE_ARRAY_LIMIT. */
 enum { FIG_SCORE_NODE_LIMIT = 128, FIG_SCORE_NAME_LIMIT = 23, FIG_SCORE_TEXT_LIMIT = 16383 };
 
 /* The operation of a node. Files hold these numbers. */
@@ -118,14 +131,19 @@ enum {
     /* Conversions of a: from i32 to f32, and from f32 to i32. */
     FIG_SCORE_FLOAT = 36,
     FIG_SCORE_INT = 37,
-    FIG_SCORE_OP_COUNT = 38
+    /* Of a mask. The tokens from a to b, b left out. */
+    FIG_SCORE_RANGE = 38,
+    /* Of a mask. a has the bits of the tokens from kv_length - 64, and b those of the last 32. */
+    FIG_SCORE_BITS = 39,
+    FIG_SCORE_OP_COUNT = 40
 };
 
 /* A node of an expression. Closed. */
 typedef struct fig_score_node {
     /* What the node computes. */
     fig_score_op op;
-    /* FIG_I32 or FIG_F32. fig_score_create computes it, except for a constant. */
+    /* FIG_I32 or FIG_F32; 0 of a range and of bits. fig_score_create computes it, except for a
+     * constant. */
     uint16_t type;
     /* Operands: numbers of earlier nodes, from 0. An operand that the operation does not have is
      * 0. */
@@ -165,12 +183,24 @@ typedef struct fig_score_parts {
     int32_t node_count;
     int32_t array_count;
     fig_score_weights weights;
+    /* The number of nodes of the mask. 0: no mask. */
+    int32_t mask_node_count;
+    /* [mask_node_count] The nodes of the mask, which number their operands from 0 and share the
+     * arrays. One or two are ranges, and at most one is bits. */
+    const fig_score_node *mask_nodes;
 } fig_score_parts;
 
 /* Makes a score from a text. The caller owns *score and frees it with fig_score_destroy.
  * FIG_INVALID: the sentence says what is wrong and in which column. FIG_TOO_LARGE: it names the
  * limit. */
 FIG_API fig_status fig_score_parse(fig_score **score, const char *text);
+/* Sets *masked to the score with a mask. text: the mask's statements, and its ranges in place of an
+ * expression, such as "i32 start[]; start[q_pos]:q_pos + 1". score: NULL for the logit itself. An
+ * array that both declare is one array. Arrays that only the mask has come behind those of the
+ * score. The caller owns *masked. FIG_INVALID: the score has a mask,
+ * or one of the two declares an array in another way; otherwise as fig_score_parse. */
+FIG_API fig_status fig_score_parse_mask(fig_score **masked, const char *text,
+                                        const fig_score *score);
 /* Makes a score from nodes, which are copied and brought into the normal form; conversions that a
  * text implies may be missing. FIG_INVALID: the sentence names the node and the field. */
 FIG_API fig_status fig_score_create(fig_score **score, const fig_score_parts *parts);
@@ -204,7 +234,8 @@ typedef struct fig_score_place {
 } fig_score_place;
 
 /* Replaces `count` logits by their scores, as the host's attention does. scores[i] belongs to the
- * token place->kv_pos + i. FIG_INVALID: a field of *place is missing. */
+ * token place->kv_pos + i. It becomes -inf if the score's mask hides that token. FIG_INVALID: a
+ * field of *place is missing. */
 FIG_API fig_status fig_score_evaluate(const fig_score *score, const fig_score_place *place,
                                       float *scores, int32_t count);
 

@@ -514,6 +514,7 @@ static fig_status check_arrays(const fig_program_view *view, fig_strings *names)
     FIG_TRY(check_tensors(view, names));
     FIG_TRY(fig_score_units_check(view));
     FIG_TRY(check_nodes(view, names));
+    FIG_TRY(fig_score_units_check_uses(view));
     FIG_TRY(fig_segment_check(view, names));
     return fig_strings_check_uses(names);
 }

@@ -11,7 +11,7 @@ static_assert(sizeof(fig_score_array) == 32 && sizeof(fig_score_node) == 16, "fi
 
 /* The place of a score among the units. */
 typedef struct extent {
-    uint32_t first, node_count, array_count, weights;
+    uint32_t first, node_count, array_count, weights, mask_node_count;
 } extent;
 
 /* Reads the score that begins at unit `first`. Returns its length, or 0 if it is no score or does
@@ -22,9 +22,10 @@ static uint32_t extent_at(const fig_program_view *view, uint32_t first, extent *
     const uint32_t *words = view->scores[first].words;
     if (words[0] < 1 || words[0] > FIG_SCORE_NODE_LIMIT || words[1] > FIG_SCORE_ARRAY_LIMIT)
         return 0;
-    *at = (extent){first, words[0], words[1], words[2]};
-    const uint32_t count = 1 + ARRAY_UNITS * words[1] + words[0];
-    return count <= view->score_units - first && words[3] == 0 ? count : 0;
+    if (words[3] > FIG_SCORE_NODE_LIMIT - words[0]) return 0;
+    *at = (extent){first, words[0], words[1], words[2], words[3]};
+    const uint32_t count = 1 + ARRAY_UNITS * words[1] + words[0] + words[3];
+    return count <= view->score_units - first ? count : 0;
 }
 
 /* Finds score `number`. Returns its length, or 0 if there is no such score. */
@@ -48,11 +49,13 @@ uint32_t fig_score_units_count(const fig_program_view *view) {
 
 uint32_t fig_score_units_write(const fig_score *score, fig_score_unit *units) {
     const fig_score_code *code = &score->code;
-    units[0] = (fig_score_unit){{code->node_count, score->array_count, code->weights, 0}};
+    const uint32_t node_count = code->node_count + code->mask_node_count;
+    units[0] = (fig_score_unit){
+        {code->node_count, score->array_count, code->weights, code->mask_node_count}};
     memcpy(units + 1, score->arrays, score->array_count * sizeof *score->arrays);
     memcpy(units + 1 + ARRAY_UNITS * score->array_count, code->nodes,
-           code->node_count * sizeof *code->nodes);
-    return 1 + ARRAY_UNITS * score->array_count + code->node_count;
+           node_count * sizeof *code->nodes);
+    return 1 + ARRAY_UNITS * score->array_count + node_count;
 }
 
 uint32_t fig_score_units_find(const fig_program_view *view, const fig_score_unit *units,
@@ -74,12 +77,14 @@ void fig_score_units_code(const fig_program_view *view, uint32_t number, fig_sco
     const fig_score_unit *units = view->scores + at.first + 1;
     code->node_count = at.node_count;
     code->weights = at.weights;
+    code->mask_node_count = at.mask_node_count;
     for (uint32_t i = 0; i < at.array_count; i++) {
         fig_score_array array;
         memcpy(&array, units + ARRAY_UNITS * i, sizeof array);
         code->arrays[i] = (fig_score_extent){array.dtype, array.count};
     }
-    memcpy(code->nodes, units + ARRAY_UNITS * at.array_count, at.node_count * sizeof *code->nodes);
+    memcpy(code->nodes, units + ARRAY_UNITS * at.array_count,
+           (at.node_count + at.mask_node_count) * sizeof *code->nodes);
 }
 
 fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, fig_score *score) {
@@ -91,13 +96,16 @@ fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, f
         return fig_fail(FIG_FORMAT, "score %u: no score begins there", number);
     const fig_score_unit *units = view->scores + at.first + 1;
     memcpy(arrays, units, at.array_count * sizeof *arrays);
-    memcpy(nodes, units + ARRAY_UNITS * at.array_count, at.node_count * sizeof *nodes);
+    memcpy(nodes, units + ARRAY_UNITS * at.array_count,
+           (at.node_count + at.mask_node_count) * sizeof *nodes);
     return fig_score_make(score, &(fig_score_parts){.size = sizeof(fig_score_parts),
                                                     .nodes = nodes,
                                                     .arrays = arrays,
                                                     .node_count = (int32_t)at.node_count,
                                                     .array_count = (int32_t)at.array_count,
-                                                    .weights = at.weights});
+                                                    .weights = at.weights,
+                                                    .mask_node_count = (int32_t)at.mask_node_count,
+                                                    .mask_nodes = nodes + at.node_count});
 }
 
 uint32_t fig_score_units_of(const fig_program_view *view, const fig_node *node) {
@@ -126,17 +134,6 @@ static fig_status check_score(const fig_program_view *view, uint32_t number, fig
     return FIG_OK;
 }
 
-static fig_status check_uses(const fig_program_view *view, uint32_t count) {
-    uint8_t is_used[FIG_SCORE_UNITS_SCORE_LIMIT + 1] = {0};
-    for (uint32_t n = 0; n < view->node_count; n++) {
-        const uint32_t number = fig_score_units_of(view, &view->nodes[n]);
-        if (number <= count) is_used[number] = 1;
-    }
-    for (uint32_t number = 1; number <= count; number++)
-        if (!is_used[number]) return fig_fail(FIG_FORMAT, "score %u: no node has it", number);
-    return FIG_OK;
-}
-
 fig_status fig_score_units_check(const fig_program_view *view) {
     const uint32_t count = fig_score_units_count(view);
     fig_status status = FIG_OK;
@@ -157,5 +154,17 @@ fig_status fig_score_units_check(const fig_program_view *view) {
     for (uint32_t number = 1; number <= count && status == FIG_OK; number++)
         status = check_score(view, number, score);
     free(score);
-    return status == FIG_OK ? check_uses(view, count) : status;
+    return status;
+}
+
+fig_status fig_score_units_check_uses(const fig_program_view *view) {
+    const uint32_t count = fig_score_units_count(view);
+    uint8_t is_used[FIG_SCORE_UNITS_SCORE_LIMIT + 1] = {0};
+    for (uint32_t n = 0; n < view->node_count; n++) {
+        const uint32_t number = fig_score_units_of(view, &view->nodes[n]);
+        if (number <= count) is_used[number] = 1;
+    }
+    for (uint32_t number = 1; number <= count; number++)
+        if (!is_used[number]) return fig_fail(FIG_FORMAT, "score %u: no node has it", number);
+    return FIG_OK;
 }

@@ -1,9 +1,9 @@
 /* score_units.h: the scores of a program as units of 16 bytes, as a file holds them.
  *
- * A score is one unit {node_count, array_count, weights, 0}, two units for each array and one for
- * each node, as figraph_scores.h defines both. Scores are numbered from 1 in their order.
- * Invariant: in a checked program every score is in its normal form, its arrays have a count, no
- * two scores are equal, and each one has a node. */
+ * A score is one unit {node_count, array_count, weights, mask_node_count}, two units for each array
+ * and one for each node, as figraph_scores.h defines both; the nodes of the mask come last. Scores
+ * are numbered from 1 in their order. Invariant: in a checked program every score is in its normal
+ * form, its arrays have a count, no two scores are equal, and each one has a node. */
 #ifndef FIG_GRAPHS_SCORE_UNITS_H
 #define FIG_GRAPHS_SCORE_UNITS_H
 
@@ -30,7 +30,9 @@ void fig_score_units_code(const fig_program_view *view, uint32_t number, fig_sco
 fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, fig_score *score);
 /* Returns the number of a node's score, or 0 if its operation has none. */
 uint32_t fig_score_units_of(const fig_program_view *view, const fig_node *node);
-/* Checks all scores, apart from the nodes' demands on them. */
+/* Checks all scores, apart from the demands of nodes, which need not have been checked. */
 fig_status fig_score_units_check(const fig_program_view *view);
+/* Checks that each score has a node. Nodes and scores have been checked. */
+fig_status fig_score_units_check_uses(const fig_program_view *view);
 
 #endif

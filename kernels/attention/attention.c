@@ -21,6 +21,7 @@
 #include "kernels/attention/pieces.h"
 #include "kernels/common/cache.h"
 #include "kernels/common/numeric.h"
+#include "planner/scores/mask_value.h"
 #include "planner/spec.h"
 
 /* LANES is the number of sums that a dot product keeps side by side. Separate sums let the compiler
@@ -52,6 +53,7 @@ typedef struct kv_head_work {
     float scale; /* factor for a product with K as the cache stores it */
     float q[AT_ONCE][HEAD_DIM_LIMIT];
     seen_so_far seen[AT_ONCE];
+    fig_mask_sight sights[AT_ONCE]; /* what the vectors see; set only if there is a mask */
 } kv_head_work;
 
 /* Tokens [first, end) of a sequence. */
@@ -95,14 +97,25 @@ static int32_t position_of(const fig_attention_params *p, const kv_head_work *he
     return head->length - head->queries.count + query;
 }
 
-/* Returns the part of `tokens` that a query sees. An empty part begins and ends at the first token
- * that the query could see. */
+static int has_mask(const fig_attention_params *p) {
+    const fig_scored_attention_params *scored = fig_pieces_scored(p);
+    return scored != NULL && scored->score.mask_node_count > 0;
+}
+
+/* Returns the first token that the window leaves to a query, at least 0. */
+static int32_t low_of(const fig_attention_params *p, const kv_head_work *head, int32_t query) {
+    const int32_t low = position_of(p, head, query) + 1 - p->split.window;
+    return p->split.window == 0 || low < 0 ? 0 : low;
+}
+
+/* Returns the part of `tokens` that a query sees or, with a mask, that its mask may show. An empty
+ * part begins and ends at the first token that the query could see. */
 static token_range seen_of(const fig_attention_params *p, const kv_head_work *head, int32_t query,
                            token_range tokens) {
-    int32_t position = position_of(p, head, query);
-    int32_t low = p->split.window == 0 ? 0 : position + 1 - p->split.window;
+    const int32_t low = low_of(p, head, query);
+    const int32_t end = has_mask(p) ? head->length : position_of(p, head, query) + 1;
     token_range seen = {fig_size_min(tokens.first > low ? tokens.first : low, tokens.end),
-                        fig_size_min(tokens.end, position + 1)};
+                        fig_size_min(tokens.end, end)};
     if (seen.end < seen.first) seen.end = seen.first;
     return seen;
 }
@@ -112,16 +125,22 @@ typedef struct logit_place {
     int32_t token, position, q_head; /* position: of the query */
 } logit_place;
 
-static float score_of(const fig_scored_attention_params *p, const kv_head_work *head,
-                      const logit_place *place, float logit) {
+static fig_score_inputs inputs_of(const fig_scored_attention_params *p, const kv_head_work *head,
+                                  const logit_place *place) {
     fig_score_inputs inputs = {.arrays = p->arrays};
-    inputs.terms[FIG_SCORE_SCORE] = fig_score_value_bits(logit);
     inputs.terms[FIG_SCORE_Q_POS] = (uint32_t)place->position;
     inputs.terms[FIG_SCORE_KV_POS] = (uint32_t)place->token;
     inputs.terms[FIG_SCORE_KV_LENGTH] = (uint32_t)head->length;
     inputs.terms[FIG_SCORE_HEAD] = (uint32_t)place->q_head;
     inputs.terms[FIG_SCORE_KV_HEAD] = (uint32_t)head->kv_head;
     inputs.terms[FIG_SCORE_ROW] = (uint32_t)head->row;
+    return inputs;
+}
+
+static float score_of(const fig_scored_attention_params *p, const kv_head_work *head,
+                      const logit_place *place, float logit) {
+    fig_score_inputs inputs = inputs_of(p, head, place);
+    inputs.terms[FIG_SCORE_SCORE] = fig_score_value_bits(logit);
     return fig_logit_of_score(fig_score_value_of(&p->score, &inputs), p->score.weights);
 }
 
@@ -169,7 +188,21 @@ static int32_t q_head_of(const kv_head_work *head, int32_t n) {
     return head->kv_head * head->ratio + (head->first + n) % head->ratio;
 }
 
-/* Processes at most STRIP tokens. Each K and V is widened to f32 once for all vectors. */
+/* Returns 1 if the mask hides the token from a vector. */
+static int is_hidden(const fig_attention_params *p, const kv_head_work *head, int32_t n,
+                     int32_t token) {
+    return has_mask(p) && !fig_mask_value_sees(&head->sights[n], token);
+}
+
+/* Returns 1 if the masks of all vectors hide the token, so that nobody reads it. */
+static int is_unread(const fig_attention_params *p, const kv_head_work *head, int32_t token) {
+    for (int32_t n = 0; n < head->vectors; n++)
+        if (!is_hidden(p, head, n, token)) return 0;
+    return 1;
+}
+
+/* Processes at most STRIP tokens. Each K and V is widened to f32 once for all vectors. A token that
+ * a mask hides has the logit -inf, so its weight is 0. */
 static void see_strip(const fig_attention_params *p, kv_head_work *head, token_range tokens) {
     float logits[AT_ONCE][STRIP], vector[HEAD_DIM_LIMIT];
     token_range seen[FIG_ROW_TOKENS_LIMIT];
@@ -179,10 +212,13 @@ static void see_strip(const fig_attention_params *p, kv_head_work *head, token_r
         seen[query] = seen_of(p, head, query, tokens);
     /* The first query sees the oldest tokens. */
     for (int32_t token = seen[0].first; token < tokens.end; token++) {
-        load_token(p, &k, head, token, vector);
+        const int is_read = !is_unread(p, head, token);
+        if (is_read) load_token(p, &k, head, token, vector);
         for (int32_t n = 0; n < head->vectors; n++) {
             const int32_t query = query_of(head, n);
             if (token < seen[query].first || token >= seen[query].end) continue;
+            logits[n][token - tokens.first] = -INFINITY;
+            if (!is_read || is_hidden(p, head, n, token)) continue;
             const logit_place place = {token, position_of(p, head, query), q_head_of(head, n)};
             logits[n][token - tokens.first] =
                 logit_of(p, head, &place, dot(head->q[n], vector, p->head_dim));
@@ -194,6 +230,7 @@ static void see_strip(const fig_attention_params *p, kv_head_work *head, token_r
               range.end - range.first);
     }
     for (int32_t token = seen[0].first; token < tokens.end; token++) {
+        if (is_unread(p, head, token)) continue;
         load_token(p, &v, head, token, vector);
         for (int32_t n = 0; n < head->vectors; n++) {
             token_range range = seen[query_of(head, n)];
@@ -221,6 +258,18 @@ static void load_q(const fig_attention_params *p, fig_pieces_vector place, float
     }
 }
 
+/* Finds out what the vectors see, if there is a mask. */
+static void look(const fig_attention_params *p, kv_head_work *head) {
+    if (!has_mask(p)) return;
+    for (int32_t n = 0; n < head->vectors; n++) {
+        const int32_t query = query_of(head, n);
+        const logit_place place = {0, position_of(p, head, query), q_head_of(head, n)};
+        const fig_score_inputs inputs = inputs_of(fig_pieces_scored(p), head, &place);
+        head->sights[n] =
+            fig_mask_value_of(&fig_pieces_scored(p)->score, &inputs, low_of(p, head, query));
+    }
+}
+
 /* Processes all tiles of a piece. The caller has filled `head` except for its vectors. */
 static void see_piece(const fig_attention_params *p, kv_head_work *head,
                       const fig_split_piece *piece) {
@@ -230,6 +279,7 @@ static void see_piece(const fig_attention_params *p, kv_head_work *head,
         head->seen[n].greatest = -INFINITY;
         head->seen[n].weights = 0;
     }
+    look(p, head);
     const int32_t tile_tokens = p->split.tile_tokens, origin = head->origin;
     if (fig_attention_turn_is_on(p) && head->first == 0)
         fig_attention_turn_append(p, head->row, head->kv_head, origin + piece->tile * tile_tokens,

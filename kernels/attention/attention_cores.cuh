@@ -18,8 +18,9 @@
  * Invariant: a token that a query does not see is skipped, not multiplied by a weight of zero, so
  * any bytes may lie there. Premise: head_dim is a multiple of 16 and at most HEAD_DIM_LIMIT.
  *
- * An image that defines FIG_PIECES_SCORED evaluates a score; its params are those of a
- * fig_scored_attention_params. Other images are compiled as if there were no scores. */
+ * An image that defines FIG_PIECES_SCORED evaluates a score and its mask; its params are those of a
+ * fig_scored_attention_params. Strips begin at tokens that the mask shows to a vector, so strips
+ * outside all ranges are not read. Other images are compiled as if there were no scores. */
 #ifndef FIG_KERNELS_ATTENTION_CORES_CUH
 #define FIG_KERNELS_ATTENTION_CORES_CUH
 
@@ -27,6 +28,7 @@
 #include "kernels/attention/pieces.cuh"
 #include "kernels/attention/strip.cuh"
 #include "kernels/common/vector.cuh"
+#include "planner/scores/mask_value.h"
 
 enum {
     THREADS = FIG_STRIP_WARPS * FIG_BLOCK_WARP,
@@ -56,6 +58,9 @@ typedef struct shared_state {
     float sums[CHUNK];     /* sums of weights, relative to `greatest` */
     float shrink[CHUNK];   /* factor for the sums before this strip */
     uint32_t is_last;
+#ifdef FIG_PIECES_SCORED
+    fig_mask_sight sights[CHUNK]; /* what the vectors see; set only if there is a mask */
+#endif
 } shared_state;
 static_assert(sizeof(shared_state) <= 48 * 1024, "static shared memory");
 static_assert(offsetof(shared_state, weights) % 16 == 0, "packs of weights load at once");
@@ -106,12 +111,21 @@ static __device__ int32_t position_of(const chunk_work &work, int32_t query) {
     return work.length - work.queries.count + query;
 }
 
-/* Returns the tokens that a query sees, before any other limit. */
+/* Returns 1 if the launch has a mask. */
+static __device__ int has_mask(const fig_attention_params &p) {
+#ifdef FIG_PIECES_SCORED
+    return fig_pieces_scored(p).score.mask_node_count > 0;
+#else
+    return 0;
+#endif
+}
+
+/* Returns the tokens that a query sees or, with a mask, that its mask may show. */
 static __device__ fig_strip_range seen_of(const fig_attention_params &p, const chunk_work &work,
                                           int32_t query) {
     int32_t position = position_of(work, query);
     int32_t low = p.split.window == 0 ? 0 : position + 1 - p.split.window;
-    fig_strip_range seen = {low > 0 ? low : 0, position + 1};
+    fig_strip_range seen = {low > 0 ? low : 0, has_mask(p) ? work.length : position + 1};
     return seen;
 }
 
@@ -124,30 +138,99 @@ static __device__ fig_strip_range seen_by_any(const fig_attention_params &p,
     return seen;
 }
 
+#ifndef FIG_PIECES_SCORED
 static __device__ fig_strip_range seen_by_all(const fig_attention_params &p,
                                               const chunk_work &work) {
     return fig_strip_overlap(seen_of(p, work, query_of(work, 0)),
                              seen_of(p, work, query_of(work, work.count - 1)));
 }
+#endif
 
 /* ---- A strip */
 
 #ifdef FIG_PIECES_SCORED
-/* Returns the score, in base 2, of the chunk's n-th vector. */
-static __device__ float score_of(const fig_scored_attention_params &p, const chunk_work &work,
-                                 int32_t n, int32_t token, float logit) {
+/* Returns the terms of the chunk's n-th vector, apart from its logit. */
+static __device__ fig_score_inputs inputs_of(const fig_scored_attention_params &p,
+                                             const chunk_work &work, int32_t n, int32_t token) {
     fig_score_inputs inputs;
     inputs.arrays = p.arrays;
-    inputs.terms[FIG_SCORE_SCORE] = fig_score_value_bits(logit);
     inputs.terms[FIG_SCORE_Q_POS] = (uint32_t)position_of(work, query_of(work, n));
     inputs.terms[FIG_SCORE_KV_POS] = (uint32_t)token;
     inputs.terms[FIG_SCORE_KV_LENGTH] = (uint32_t)work.length;
     inputs.terms[FIG_SCORE_HEAD] = (uint32_t)q_head_of(work, n);
     inputs.terms[FIG_SCORE_KV_HEAD] = (uint32_t)work.kv_head;
     inputs.terms[FIG_SCORE_ROW] = (uint32_t)work.row;
+    return inputs;
+}
+
+/* Returns the score, in base 2, of the chunk's n-th vector. */
+static __device__ float score_of(const fig_scored_attention_params &p, const chunk_work &work,
+                                 int32_t n, int32_t token, float logit) {
+    if (fig_score_value_is_logit(&p.score)) return fig_logit_of_score(logit, FIG_SCORE_SOFTMAX);
+    fig_score_inputs inputs = inputs_of(p, work, n, token);
+    inputs.terms[FIG_SCORE_SCORE] = fig_score_value_bits(logit);
     return fig_logit_of_score(fig_score_value_of(&p.score, &inputs), p.score.weights);
 }
 #endif
+
+/* ---- The mask */
+
+#ifdef FIG_PIECES_SCORED
+/* Finds out what one vector sees. */
+static __device__ fig_mask_sight look(const fig_attention_params &p, const chunk_work &work,
+                                      int32_t n) {
+    const fig_scored_attention_params &scored = fig_pieces_scored(p);
+    const fig_score_inputs inputs = inputs_of(scored, work, n, 0);
+    return fig_mask_value_of(&scored.score, &inputs, seen_of(p, work, query_of(work, n)).first);
+}
+#endif
+
+/* Returns the first token, not before `token`, that a vector of the chunk may see. */
+static __device__ int32_t next_token(const fig_attention_params &p, const chunk_work &work,
+                                     const shared_state *shared, int32_t token) {
+#ifdef FIG_PIECES_SCORED
+    int32_t next = FIG_MASK_NO_TOKEN;
+    for (int32_t n = 0; has_mask(p) && n < work.count; n++)
+        next = fig_size_min(next, fig_mask_value_next(&shared->sights[n], token));
+    if (has_mask(p)) return next;
+#endif
+    return token;
+}
+
+/* Returns the strip of at most `most` tokens that begins at or behind `from`, and leaves out tokens
+ * that no vector sees. It is empty if no such token comes before `end`. */
+static __device__ fig_strip_range strip_from(const fig_attention_params &p, const chunk_work &work,
+                                             const shared_state *shared, fig_strip_range from,
+                                             int32_t most) {
+    const int32_t first = fig_size_min(next_token(p, work, shared, from.first), from.end);
+    fig_strip_range strip = {first, fig_size_min(from.end - first, most) + first};
+    return strip;
+}
+
+/* Returns 1 if every vector sees every token of the strip, and no score hides one. */
+static __device__ int sees_strip(const fig_attention_params &p, const chunk_work &work,
+                                 const shared_state *shared, fig_strip_range strip) {
+#ifdef FIG_PIECES_SCORED
+    int sees = has_mask(p) && fig_score_value_is_logit(&fig_pieces_scored(p).score);
+    for (int32_t n = 0; sees && n < work.count; n++)
+        sees = fig_mask_value_sees_all(&shared->sights[n], strip.first, strip.end);
+    return sees;
+#else
+    const fig_strip_range all = seen_by_all(p, work);
+    return all.first <= strip.first && strip.end <= all.end;
+#endif
+}
+
+/* Returns 1 if neither the mask nor its score hides a token from the vector. */
+static __device__ int sees(const fig_attention_params &p, const shared_state *shared, int32_t n,
+                           int32_t token, float logit) {
+#ifdef FIG_PIECES_SCORED
+    if (has_mask(p) && !fig_mask_value_sees(&shared->sights[n], token)) return 0;
+    return logit != -INFINITY || fig_score_value_is_logit(&fig_pieces_scored(p).score);
+#else
+    return 1;
+#endif
+}
 
 /* Returns the logit, in base 2, of the chunk's n-th vector. */
 static __device__ float logit_of(const fig_attention_params &p, const chunk_work &work, int32_t n,
@@ -217,6 +300,7 @@ static __device__ void write_logits(const fig_attention_params &p, const chunk_w
 /* Turns logits into weights relative to the greatest logit so far. Each vector has one warp. */
 static __device__ void weigh(const fig_attention_params &p, const chunk_work &work,
                              fig_strip_range strip, shared_state *shared) {
+    const int sees_all = sees_strip(p, work, shared, strip);
     int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
     int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     int32_t token = strip.first + lane;
@@ -224,9 +308,10 @@ static __device__ void weigh(const fig_attention_params &p, const chunk_work &wo
         fig_strip_range range = fig_strip_overlap(strip, seen_of(p, work, query_of(work, n)));
         int seen = token >= range.first && token < range.end;
         float logit = seen ? shared->weights[lane][n] : -INFINITY;
-#ifdef FIG_PIECES_SCORED
-        seen = seen && logit != -INFINITY;
-#endif
+        if (seen && !sees_all && !sees(p, shared, n, token, logit)) {
+            seen = 0;
+            logit = -INFINITY;
+        }
         float before = shared->greatest[n], sum = shared->sums[n];
         float greatest = fig_pieces_warp_max(fmaxf(before, logit));
         float weight = fig_pieces_shrink(logit, greatest);
@@ -273,10 +358,7 @@ template <int32_t DTYPE>
 static __device__ void add_strip(const fig_attention_params &p, const chunk_work &work,
                                  fig_strip_range strip, const shared_state *shared,
                                  float (&values)[DIMS][CHUNK]) {
-    fig_strip_range all = seen_by_all(p, work);
-#ifdef FIG_PIECES_SCORED
-    all.end = all.first; /* a score may hide any token */
-#endif
+    const int sees_all = sees_strip(p, work, shared, strip);
     int32_t tokens = strip.end - strip.first;
 #pragma unroll
     for (int32_t i = 0; i < DIMS; i++) {
@@ -285,7 +367,7 @@ static __device__ void add_strip(const fig_attention_params &p, const chunk_work
 #pragma unroll
         for (int32_t n = 0; n < CHUNK; n++)
             if (n < work.count) values[i][n] *= shared->shrink[n];
-        if (all.first <= strip.first && strip.end <= all.end) {
+        if (sees_all) {
             add_tokens<DTYPE, SEEN_BY_ALL>(shared, work, tokens, p.head_dim, dim, values[i]);
         } else {
             add_tokens<DTYPE, SEEN_BY_SOME>(shared, work, tokens, p.head_dim, dim, values[i]);
@@ -309,6 +391,10 @@ static __device__ void load_vectors(const fig_attention_params &p, const chunk_w
         shared->greatest[threadIdx.x] = -INFINITY;
         shared->sums[threadIdx.x] = 0;
     }
+#ifdef FIG_PIECES_SCORED
+    if (has_mask(p) && threadIdx.x < work.count)
+        shared->sights[threadIdx.x] = look(p, work, (int32_t)threadIdx.x);
+#endif
     __syncthreads();
 }
 
@@ -324,12 +410,13 @@ static __device__ void see_tokens(const fig_attention_params &p, const chunk_wor
     const fig_strip_side v =
         fig_strip_side_of(p.v_cache, p.v_cache_strides, p.v_pages, work.kv_head, bytes);
     float values[DIMS][CHUNK] = {{0}};
-    fig_strip_range strip = {tokens.first, fig_size_min(tokens.first + length, tokens.end)};
+    fig_strip_range strip = strip_from(p, work, shared, tokens, length);
     fig_strip_place place = fig_strip_place_of(k, v, work.sequence, strip, bytes);
     fig_strip_copy<DTYPE>(k, place.k, p.head_dim, shared->k);
     fig_strip_copy<DTYPE>(v, place.v, p.head_dim, shared->v);
     while (strip.first < tokens.end) {
-        fig_strip_range next = {strip.end, fig_size_min(strip.end + length, tokens.end)};
+        const fig_strip_range rest = {strip.end, tokens.end};
+        fig_strip_range next = strip_from(p, work, shared, rest, length);
         place = fig_strip_place_of(k, v, work.sequence, next, bytes);
         __pipeline_wait_prior(1); /* K of this strip has arrived; V may still be in flight */
         __syncthreads();

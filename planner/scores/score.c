@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "planner/scores/mask_value.h"
 #include "planner/scores/score_ops.h"
 #include "planner/status.h"
 
@@ -22,14 +23,63 @@ static fig_status check_parts(const fig_score_parts *parts) {
     if (parts->array_count < 0 || parts->array_count > FIG_SCORE_ARRAY_LIMIT)
         return fig_fail(FIG_INVALID, "score: %" PRId32 " arrays, limits 0 to %d",
                         parts->array_count, FIG_SCORE_ARRAY_LIMIT);
+    if (parts->mask_node_count < 0 ||
+        parts->mask_node_count > FIG_SCORE_NODE_LIMIT - parts->node_count)
+        return fig_fail(
+            FIG_INVALID, "score: %" PRId32 " nodes of a mask beside %" PRId32 ", limits 0 to %d",
+            parts->mask_node_count, parts->node_count, FIG_SCORE_NODE_LIMIT - parts->node_count);
+    if (parts->mask_nodes == NULL && parts->mask_node_count > 0)
+        return fig_fail(FIG_INVALID, "score: mask_nodes is NULL");
     if (parts->nodes == NULL || (parts->arrays == NULL && parts->array_count > 0))
         return fig_fail(FIG_INVALID, "score: %s is NULL",
                         parts->nodes == NULL ? "nodes" : "arrays");
     return FIG_OK;
 }
 
+/* A list of nodes whose operands are numbers within the list. */
+typedef struct node_list {
+    const char *name;
+    const fig_score_node *nodes; /* [count] */
+    int32_t count;
+} node_list;
+
 /* Builds the nodes one after the other. numbers[i] is the builder's number of node i. */
+static fig_status build_nodes(fig_score_builder *builder, const node_list *list,
+                              uint16_t *numbers) {
+    for (int32_t i = 0; i < list->count; i++) {
+        fig_score_node node = list->nodes[i];
+        uint16_t *const operands[] = {&node.a, &node.b, &node.c};
+        for (int32_t o = 0; o < fig_score_ops_operands(node.op); o++) {
+            if (*operands[o] >= i)
+                return fig_fail(FIG_INVALID,
+                                "score: %s %" PRId32
+                                ": operand %c is node %d, it must be an earlier one",
+                                list->name, i, 'a' + (char)o, *operands[o]);
+            *operands[o] = numbers[*operands[o]];
+        }
+        const fig_status status = fig_score_build_node(builder, &node, &numbers[i]);
+        if (status != FIG_OK) return name_item(list->name, i, status);
+    }
+    return FIG_OK;
+}
+
+/* Builds the mask of the parts, if they have one. */
+static fig_status build_mask(fig_score_builder *builder, const fig_score_parts *parts) {
+    const node_list list = {"mask node", parts->mask_nodes, parts->mask_node_count};
+    uint16_t numbers[FIG_SCORE_NODE_LIMIT];
+    FIG_TRY(build_nodes(builder, &list, numbers));
+    for (int32_t i = 0; i < list.count; i++) {
+        if (builder->nodes[numbers[i]].type != 0) continue;
+        const fig_status status = fig_score_build_part(builder, numbers[i]);
+        if (status != FIG_OK) return name_item(list.name, i, status);
+    }
+    if (list.count > 0 && builder->range_count == 0)
+        return fig_fail(FIG_INVALID, "score: the nodes of the mask have no range");
+    return FIG_OK;
+}
+
 static fig_status build(fig_score_builder *builder, const fig_score_parts *parts, uint16_t *root) {
+    const node_list list = {"node", parts->nodes, parts->node_count};
     uint16_t numbers[FIG_SCORE_NODE_LIMIT];
     uint32_t array;
     *root = 0;
@@ -37,22 +87,9 @@ static fig_status build(fig_score_builder *builder, const fig_score_parts *parts
         const fig_status status = fig_score_build_array(builder, &parts->arrays[i], &array);
         if (status != FIG_OK) return name_item("array", i, status);
     }
-    for (int32_t i = 0; i < parts->node_count; i++) {
-        fig_score_node node = parts->nodes[i];
-        uint16_t *const operands[] = {&node.a, &node.b, &node.c};
-        for (int32_t o = 0; o < fig_score_ops_operands(node.op); o++) {
-            if (*operands[o] >= i)
-                return fig_fail(FIG_INVALID,
-                                "score: node %" PRId32
-                                ": operand %c is node %d, it must be an earlier one",
-                                i, 'a' + (char)o, *operands[o]);
-            *operands[o] = numbers[*operands[o]];
-        }
-        const fig_status status = fig_score_build_node(builder, &node, &numbers[i]);
-        if (status != FIG_OK) return name_item("node", i, status);
-        *root = numbers[i];
-    }
-    return FIG_OK;
+    FIG_TRY(build_nodes(builder, &list, numbers));
+    *root = numbers[list.count - 1];
+    return build_mask(builder, parts);
 }
 
 fig_status fig_score_make(fig_score *score, const fig_score_parts *parts) {
@@ -94,6 +131,8 @@ fig_status fig_score_read(const fig_score *score, fig_score_parts *parts) {
     ours.node_count = (int32_t)score->code.node_count;
     ours.array_count = (int32_t)score->array_count;
     ours.weights = score->code.weights;
+    ours.mask_node_count = (int32_t)score->code.mask_node_count;
+    if (ours.mask_node_count > 0) ours.mask_nodes = score->code.nodes + score->code.node_count;
     return fig_status_give(parts, &ours, sizeof ours, "fig_score_parts");
 }
 
@@ -129,12 +168,68 @@ fig_status fig_score_evaluate(const fig_score *score, const fig_score_place *pla
     inputs.terms[FIG_SCORE_HEAD] = (uint32_t)ours.head;
     inputs.terms[FIG_SCORE_KV_HEAD] = (uint32_t)ours.kv_head;
     inputs.terms[FIG_SCORE_ROW] = (uint32_t)ours.row;
+    const fig_mask_sight sight = fig_mask_value_of(&code, &inputs, 0);
     for (int32_t i = 0; i < count; i++) {
+        const uint32_t token = (uint32_t)ours.kv_pos + (uint32_t)i;
         inputs.terms[FIG_SCORE_SCORE] = fig_score_value_bits(scores[i]);
-        inputs.terms[FIG_SCORE_KV_POS] = (uint32_t)ours.kv_pos + (uint32_t)i;
+        inputs.terms[FIG_SCORE_KV_POS] = token;
         scores[i] = fig_score_value_of(&code, &inputs);
+        if (code.mask_node_count > 0 && !fig_mask_value_sees(&sight, (int32_t)token))
+            scores[i] = -INFINITY;
     }
     return FIG_OK;
+}
+
+/* ---- A score and a mask of another one */
+
+/* Adds an array of the mask to those of the score, or finds it there, and sets *number. */
+static fig_status join_array(fig_score_array *arrays, int32_t *count, const fig_score_array *array,
+                             uint32_t *number) {
+    for (*number = 0; *number < (uint32_t)*count; ++*number)
+        if (strcmp(arrays[*number].name, array->name) == 0) break;
+    fig_score_array *at = &arrays[*number];
+    if (*number == FIG_SCORE_ARRAY_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "score: more than %d arrays with those of the mask",
+                        FIG_SCORE_ARRAY_LIMIT);
+    if (*number == (uint32_t)*count) {
+        arrays[(*count)++] = *array;
+        return FIG_OK;
+    }
+    if (at->dtype != array->dtype ||
+        (at->count != 0 && array->count != 0 && at->count != array->count))
+        return fig_fail(FIG_INVALID, "score: the mask declares array %s in another way",
+                        array->name);
+    if (at->count == 0) at->count = array->count;
+    return FIG_OK;
+}
+
+fig_status fig_score_join(const fig_score *score, const fig_score *mask, fig_score *joined) {
+    static const fig_score_node logit = {.op = FIG_SCORE_SCORE};
+    fig_score_array arrays[FIG_SCORE_ARRAY_LIMIT] = {{.count = 0}};
+    fig_score_node nodes[FIG_SCORE_NODE_LIMIT];
+    uint32_t number;
+    fig_score_parts all = {.nodes = &logit, .node_count = 1}, given;
+    memset(joined, 0, sizeof *joined);
+    if (score != NULL) {
+        all.size = sizeof all;
+        FIG_TRY(fig_score_read(score, &all));
+        if (mask != NULL && all.mask_node_count > 0)
+            return fig_fail(FIG_INVALID, "score: a mask is given beside a score with a mask");
+        memcpy(arrays, all.arrays, (size_t)all.array_count * sizeof *arrays);
+    }
+    all.arrays = arrays;
+    if (mask == NULL) return fig_score_make(joined, &all);
+    given = (fig_score_parts){.size = sizeof given};
+    FIG_TRY(fig_score_read(mask, &given));
+    all.mask_nodes = nodes;
+    all.mask_node_count = given.mask_node_count;
+    for (int32_t i = 0; i < given.mask_node_count; i++) {
+        nodes[i] = given.mask_nodes[i];
+        if (nodes[i].op != FIG_SCORE_ELEMENT) continue;
+        FIG_TRY(join_array(arrays, &all.array_count, &given.arrays[nodes[i].bits], &number));
+        nodes[i].bits = number;
+    }
+    return fig_score_make(joined, &all);
 }
 
 /* ---- Forms that attention has fields for */
@@ -186,7 +281,7 @@ static float cap_of(const fig_score *score, uint16_t n, uint16_t *inside) {
 fig_score_form fig_score_recognise(const fig_score *score) {
     fig_score_form form = {.slope_array = -1};
     uint16_t n = (uint16_t)(score->code.node_count - 1);
-    if (score->code.weights != FIG_SCORE_SOFTMAX) return form;
+    if (score->code.weights != FIG_SCORE_SOFTMAX || score->code.mask_node_count > 0) return form;
     form.soft_cap = cap_of(score, n, &n);
     const fig_score_node *node = &score->code.nodes[n];
     if (node->op == FIG_SCORE_ADD || node->op == FIG_SCORE_SUBTRACT) {

@@ -18,6 +18,7 @@ struct fig_score {
 
 /* Nodes that a builder holds before the normal form drops those without use. */
 enum { FIG_SCORE_BUILD_LIMIT = 512 };
+enum { FIG_SCORE_RANGE_LIMIT = 2 }; /* ranges of a mask */
 
 /* A score that is being built. No two of its nodes are equal. */
 typedef struct fig_score_builder {
@@ -27,6 +28,9 @@ typedef struct fig_score_builder {
     uint8_t has_score[FIG_SCORE_BUILD_LIMIT]; /* [node] 1: it depends on the term `score` */
     fig_score_array arrays[FIG_SCORE_ARRAY_LIMIT];
     uint32_t node_count, array_count;
+    uint16_t ranges[FIG_SCORE_RANGE_LIMIT]; /* nodes */
+    uint16_t bits;                          /* a node, if has_bits is 1 */
+    uint32_t range_count, has_bits;
 } fig_score_builder;
 
 /* Adds an array and sets *number. Refuses a name that is no name, or is taken. */
@@ -37,7 +41,10 @@ fig_status fig_score_build_array(fig_score_builder *builder, const fig_score_arr
  * failure does not say where. */
 fig_status fig_score_build_node(fig_score_builder *builder, const fig_score_node *node,
                                 uint16_t *number);
-/* Writes the normal form of node `root`, with its text, to *score. */
+/* Makes a node that is a range or bits a part of the mask. A part that is there already is not
+ * added again. The sentence of a failure does not say where. */
+fig_status fig_score_build_part(fig_score_builder *builder, uint16_t node);
+/* Writes the normal form of node `root`, with the mask and its text, to *score. */
 fig_status fig_score_build_finish(const fig_score_builder *builder, uint16_t root,
                                   fig_score_weights weights, fig_score *score);
 
@@ -53,6 +60,9 @@ typedef struct fig_score_form {
     float soft_cap;      /* 0: none */
     int32_t slope_array; /* the array of ALiBi's slopes; -1: none */
 } fig_score_form;
+
+/* Makes *score from a score and the mask of another one. Either may be NULL. */
+fig_status fig_score_join(const fig_score *score, const fig_score *mask, fig_score *joined);
 
 /* Recognises score, score + slope[head] * (kv_pos - q_pos), and cap * tanh(x / cap) of either. */
 fig_score_form fig_score_recognise(const fig_score *score);

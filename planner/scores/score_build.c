@@ -163,6 +163,11 @@ static fig_status check_types(fig_score_builder *builder, fig_score_node *node) 
     case FIG_SCORE_KIND_FUNCTION: FIG_TRY(to_float(builder, &node->a)); break;
     case FIG_SCORE_KIND_FLOAT: break;
     case FIG_SCORE_KIND_INT: node->type = FIG_I32; break;
+    case FIG_SCORE_KIND_MASK:
+        FIG_TRY(need_int(builder, node->op, node->a, "the first operand"));
+        FIG_TRY(need_int(builder, node->op, node->b, "the second operand"));
+        node->type = 0;
+        break;
     }
     return FIG_OK;
 }
@@ -182,7 +187,8 @@ static int folds(const fig_score_builder *builder, const fig_score_node *node, u
     const int32_t operands = fig_score_ops_table[node->op].operands;
     *bits = 0;
     if (operands == 0 || node->op == FIG_SCORE_ELEMENT ||
-        fig_score_ops_table[node->op].kind == FIG_SCORE_KIND_FUNCTION)
+        fig_score_ops_table[node->op].kind == FIG_SCORE_KIND_FUNCTION ||
+        fig_score_ops_table[node->op].kind == FIG_SCORE_KIND_MASK)
         return 0;
     if (a->op != FIG_SCORE_CONSTANT) return 0;
     if (operands > 1 && b->op != FIG_SCORE_CONSTANT) return 0;
@@ -222,7 +228,11 @@ static fig_status check_fields(const fig_score_builder *builder, const fig_score
     if (node->reserved != 0)
         return fig_fail(FIG_INVALID, "reserved is %d, it must be 0", node->reserved);
     for (int32_t i = 0; i < 3; i++) {
-        if (i < operands && given[i] < builder->node_count) continue;
+        if (i < operands && given[i] < builder->node_count) {
+            if (builder->nodes[given[i]].type != 0) continue;
+            return fig_fail(FIG_INVALID, "operand %c is a part of a mask, which has no value",
+                            'a' + (char)i);
+        }
         if (i >= operands && given[i] == 0) continue;
         if (i >= operands)
             return fig_fail(FIG_INVALID, "operand %c is %d, but %s has %" PRId32, 'a' + (char)i,
@@ -267,7 +277,7 @@ fig_status fig_score_build_node(fig_score_builder *builder, const fig_score_node
 
 /* ---- The normal form */
 
-/* The nodes that the root needs, in the order in which it needs them. */
+/* The nodes that the roots need, in the order in which they need them. */
 typedef struct numbering {
     uint16_t numbers[FIG_SCORE_BUILD_LIMIT]; /* [node] its number from 1; 0: none yet */
     uint16_t order[FIG_SCORE_BUILD_LIMIT];   /* [number - 1] */
@@ -275,9 +285,8 @@ typedef struct numbering {
     uint32_t count, open_count;
 } numbering;
 
+/* Numbers the nodes that a root needs and that have no number yet. */
 static void number_nodes(const fig_score_builder *builder, uint16_t root, numbering *n) {
-    memset(n->numbers, 0, sizeof n->numbers);
-    n->count = 0;
     n->open[0] = root;
     n->open_count = 1;
     while (n->open_count > 0) {
@@ -297,9 +306,9 @@ static void number_nodes(const fig_score_builder *builder, uint16_t root, number
     }
 }
 
-/* Copies a node with its operands' new numbers, and its array if it is the first to need it. */
-static void place_node(const fig_score_builder *builder, const numbering *n, uint32_t at,
-                       fig_score *score) {
+/* Returns a node with its operands' new numbers. Copies its array if it is the first to need it. */
+static fig_score_node place_node(const fig_score_builder *builder, const numbering *n, uint32_t at,
+                                 fig_score *score) {
     fig_score_node node = builder->nodes[n->order[at]];
     const int32_t operands = fig_score_ops_table[node.op].operands;
     if (operands > 0) node.a = (uint16_t)(n->numbers[node.a] - 1);
@@ -314,12 +323,60 @@ static void place_node(const fig_score_builder *builder, const numbering *n, uin
         score->code.arrays[number] = (fig_score_extent){array->dtype, array->count};
         node.bits = number;
     }
-    score->code.nodes[at] = node;
+    return node;
+}
+
+fig_status fig_score_build_part(fig_score_builder *builder, uint16_t node) {
+    if (builder->nodes[node].op == FIG_SCORE_BITS) {
+        if (builder->has_bits && builder->bits != node)
+            return fig_fail(FIG_INVALID, "a mask has bits once");
+        builder->bits = node;
+        builder->has_bits = 1;
+        return FIG_OK;
+    }
+    for (uint32_t i = 0; i < builder->range_count; i++)
+        if (builder->ranges[i] == node) return FIG_OK;
+    if (builder->range_count == FIG_SCORE_RANGE_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "a mask has more than %d ranges", FIG_SCORE_RANGE_LIMIT);
+    builder->ranges[builder->range_count++] = node;
+    return FIG_OK;
+}
+
+/* Refuses what the host and a GPU might compute differently, and what a query does not have. */
+static fig_status check_mask_node(const fig_score_builder *builder, const fig_score_node *node) {
+    if (node->op == FIG_SCORE_KV_POS)
+        return fig_fail(FIG_INVALID, "score: a mask reads kv_pos: its ranges say which tokens a "
+                                     "query sees, without a term for the token");
+    if (node->op == FIG_SCORE_ELEMENT && node->type == FIG_F32)
+        return fig_fail(FIG_INVALID, "score: a mask reads array %s, which is not i32",
+                        builder->arrays[node->bits].name);
+    if (node->type == FIG_F32)
+        return fig_fail(FIG_INVALID, "score: a mask has %s, which is f32: all its parts are i32",
+                        fig_score_ops_table[node->op].name);
+    return FIG_OK;
+}
+
+/* Numbers the nodes of the mask and checks them. `n` stays empty if there is no mask. */
+static fig_status number_mask(const fig_score_builder *builder, numbering *n) {
+    *n = (numbering){.count = 0};
+    if (builder->has_bits && builder->range_count == 0)
+        return fig_fail(FIG_INVALID, "score: a mask has bits and no range");
+    for (uint32_t i = 0; i < builder->range_count; i++)
+        number_nodes(builder, builder->ranges[i], n);
+    if (builder->has_bits) number_nodes(builder, builder->bits, n);
+    for (uint32_t i = 0; i < n->count; i++)
+        FIG_TRY(check_mask_node(builder, &builder->nodes[n->order[i]]));
+    for (uint32_t i = 0; i < builder->array_count && n->count > 0; i++)
+        if (fig_score_ops_begins_mask(builder->arrays[i].name))
+            return fig_fail(FIG_INVALID,
+                            "score: array %s: beside a mask, the word has a meaning of its own",
+                            builder->arrays[i].name);
+    return FIG_OK;
 }
 
 fig_status fig_score_build_finish(const fig_score_builder *builder, uint16_t root,
                                   fig_score_weights weights, fig_score *score) {
-    numbering n;
+    numbering n = {.count = 0}, mask;
     memset(score, 0, sizeof *score);
     if (root >= builder->node_count) return fig_fail(FIG_INVALID, "score: it has no nodes");
     if (!IS_F32(builder, root))
@@ -328,13 +385,17 @@ fig_status fig_score_build_finish(const fig_score_builder *builder, uint16_t roo
         return fig_fail(FIG_INVALID, "score: weights are %" PRIu32 ", limits 0 to %d", weights,
                         FIG_SCORE_SIGMOID_WEIGHTS);
     number_nodes(builder, root, &n);
-    if (n.count > FIG_SCORE_NODE_LIMIT)
-        return fig_fail(FIG_TOO_LARGE, "score: %" PRIu32 " nodes, limit %d", n.count,
+    FIG_TRY(number_mask(builder, &mask));
+    if (n.count + mask.count > FIG_SCORE_NODE_LIMIT)
+        return fig_fail(FIG_TOO_LARGE, "score: %" PRIu32 " nodes, limit %d", n.count + mask.count,
                         FIG_SCORE_NODE_LIMIT);
     score->code.weights = weights;
     score->code.node_count = n.count;
+    score->code.mask_node_count = mask.count;
     for (uint32_t i = 0; i < n.count; i++)
-        place_node(builder, &n, i, score);
+        score->code.nodes[i] = place_node(builder, &n, i, score);
+    for (uint32_t i = 0; i < mask.count; i++)
+        score->code.nodes[n.count + i] = place_node(builder, &mask, i, score);
     fig_score_print_text(score);
     return FIG_OK;
 }

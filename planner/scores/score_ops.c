@@ -43,6 +43,8 @@ const fig_score_op_row fig_score_ops_table[FIG_SCORE_OP_COUNT] = {
     [FIG_SCORE_COS] = {"cos", FIG_SCORE_KIND_FUNCTION, 1, 0},
     [FIG_SCORE_FLOAT] = {"float", FIG_SCORE_KIND_FLOAT, 1, 0},
     [FIG_SCORE_INT] = {"int", FIG_SCORE_KIND_INT, 1, 0},
+    [FIG_SCORE_RANGE] = {":", FIG_SCORE_KIND_MASK, 2, 0},
+    [FIG_SCORE_BITS] = {"bits", FIG_SCORE_KIND_MASK, 2, 0},
 };
 
 int fig_score_ops_is_letter(char c) {
@@ -68,7 +70,7 @@ uint32_t fig_score_ops_term(const char *name) {
 }
 
 uint32_t fig_score_ops_function(const char *name) {
-    for (uint32_t op = FIG_SCORE_MIN; op < FIG_SCORE_OP_COUNT; op++)
+    for (uint32_t op = FIG_SCORE_MIN; op <= FIG_SCORE_INT; op++)
         if (fig_score_ops_is_letter(fig_score_ops_table[op].name[0]) &&
             strcmp(fig_score_ops_table[op].name, name) == 0)
             return op;
@@ -85,4 +87,8 @@ int fig_score_ops_has_meaning(const char *word) {
     return fig_score_ops_term(word) != 0 || fig_score_ops_function(word) != 0 ||
            fig_score_ops_dtype(word) != 0 || strcmp(word, "inf") == 0 ||
            strcmp(word, "weights") == 0;
+}
+
+int fig_score_ops_begins_mask(const char *word) {
+    return strcmp(word, "see") == 0 || strcmp(word, "bits") == 0;
 }

@@ -20,7 +20,8 @@ typedef enum fig_score_kind {
     FIG_SCORE_KIND_SIGN,       /* one, whose type is the result's */
     FIG_SCORE_KIND_FUNCTION,   /* one f32 */
     FIG_SCORE_KIND_FLOAT,      /* i32 */
-    FIG_SCORE_KIND_INT         /* f32 */
+    FIG_SCORE_KIND_INT,        /* f32 */
+    FIG_SCORE_KIND_MASK        /* two i32; it has no value, and no node has it as an operand */
 } fig_score_kind;
 
 typedef struct fig_score_op_row {
@@ -43,6 +44,9 @@ uint32_t fig_score_ops_function(const char *name);
 uint32_t fig_score_ops_dtype(const char *word);
 /* Returns 1 if a word of a text has a meaning, so that nothing else may have it as a name. */
 int fig_score_ops_has_meaning(const char *word);
+/* Returns 1 for the words that begin a statement of a mask. A score without a mask may have arrays
+ * of these names, since scores are older than masks. */
+int fig_score_ops_begins_mask(const char *word);
 int fig_score_ops_is_letter(char c);
 
 #endif

@@ -35,6 +35,9 @@ typedef struct item {
 
 typedef struct printer {
     fig_score *score;
+    const fig_score_node *nodes; /* [node_count] the part of the nodes that is being written */
+    uint32_t node_count;
+    uint8_t named; /* names given so far */
     size_t length;
     uint8_t uses[FIG_SCORE_NODE_LIMIT];  /* [node] nodes that have it as an operand, at most 2 */
     uint8_t names[FIG_SCORE_NODE_LIMIT]; /* [node] number of its name; 0: none */
@@ -165,7 +168,7 @@ static void put_name(printer *p, uint8_t number) {
 /* ---- Nodes */
 
 static const fig_score_node *node_of(const printer *p, uint16_t n) {
-    return &p->score->code.nodes[n];
+    return &p->nodes[n];
 }
 
 /* Returns 1 if the node is written without operands, so that it needs no name. */
@@ -282,10 +285,8 @@ static void write_node(printer *p, uint16_t n) {
     }
 }
 
-/* Writes the expression of a node. */
-static void write_whole(printer *p, uint16_t n) {
-    p->whole = n;
-    push_node(p, n);
+/* Writes all items. */
+static void write_items(printer *p) {
     while (p->item_count > 0) {
         const item next = p->items[--p->item_count];
         if (next.text != NULL) {
@@ -296,19 +297,72 @@ static void write_whole(printer *p, uint16_t n) {
     }
 }
 
+/* Writes the expression of a node. */
+static void write_whole(printer *p, uint16_t n) {
+    p->whole = n;
+    push_node(p, n);
+    write_items(p);
+}
+
 /* ---- Statements */
 
+/* Gives names to the parts that several nodes use. */
 static void name_shared(printer *p) {
-    const fig_score_code *code = &p->score->code;
-    uint8_t named = 0;
-    for (uint32_t n = 0; n < code->node_count; n++) {
-        const fig_score_node *node = &code->nodes[n];
+    memset(p->uses, 0, sizeof p->uses);
+    memset(p->names, 0, sizeof p->names);
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        const fig_score_node *node = &p->nodes[n];
         const uint16_t operands[] = {node->a, node->b, node->c};
         for (int32_t i = 0; i < fig_score_ops_operands(node->op); i++)
             if (p->uses[operands[i]] < 2) p->uses[operands[i]]++;
     }
-    for (uint32_t n = 0; n < code->node_count; n++)
-        if (p->uses[n] > 1 && !is_leaf(p, (uint16_t)n)) p->names[n] = ++named;
+    for (uint32_t n = 0; n < p->node_count; n++)
+        if (p->uses[n] > 1 && !is_leaf(p, (uint16_t)n)) p->names[n] = ++p->named;
+}
+
+/* Writes a statement for each part that has a name. */
+static void put_shared(printer *p) {
+    name_shared(p);
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (p->names[n] == 0) continue;
+        put_name(p, p->names[n]);
+        put(p, " = ");
+        write_whole(p, (uint16_t)n);
+        put(p, "; ");
+    }
+}
+
+/* Writes `a SIGN b` of a node of the mask. */
+static void put_part(printer *p, const fig_score_node *node, const char *sign) {
+    const uint16_t operands[] = {node->a, node->b};
+    for (int32_t i = 0; i < 2; i++) {
+        if (i == 1) put(p, sign);
+        p->whole = NODE_NONE;
+        push_node(p, operands[i]);
+        write_items(p);
+    }
+}
+
+/* Writes the statements of the mask, if there is one. */
+static void put_mask(printer *p) {
+    const fig_score_code *code = &p->score->code;
+    int32_t ranges = 0;
+    p->nodes = code->nodes + code->node_count;
+    p->node_count = code->mask_node_count;
+    if (p->node_count == 0) return;
+    put_shared(p);
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (p->nodes[n].op != FIG_SCORE_RANGE) continue;
+        put(p, ranges++ == 0 ? "see " : ", ");
+        put_part(p, &p->nodes[n], ":");
+    }
+    put(p, "; ");
+    for (uint32_t n = 0; n < p->node_count; n++) {
+        if (p->nodes[n].op != FIG_SCORE_BITS) continue;
+        put(p, "bits ");
+        put_part(p, &p->nodes[n], ", ");
+        put(p, "; ");
+    }
 }
 
 static void put_array(printer *p, const fig_score_array *array) {
@@ -329,13 +383,9 @@ void fig_score_print_text(fig_score *score) {
     if (code->weights == FIG_SCORE_SIGMOID_WEIGHTS) put(&p, "weights sigmoid; ");
     for (uint32_t i = 0; i < score->array_count; i++)
         put_array(&p, &score->arrays[i]);
-    name_shared(&p);
-    for (uint32_t n = 0; n < code->node_count; n++) {
-        if (p.names[n] == 0) continue;
-        put_name(&p, p.names[n]);
-        put(&p, " = ");
-        write_whole(&p, (uint16_t)n);
-        put(&p, "; ");
-    }
+    put_mask(&p);
+    p.nodes = code->nodes;
+    p.node_count = code->node_count;
+    put_shared(&p);
     write_whole(&p, (uint16_t)(code->node_count - 1));
 }

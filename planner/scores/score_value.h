@@ -23,10 +23,12 @@ typedef struct fig_score_extent {
 /* A score as kernels get it, in its normal form. */
 typedef struct fig_score_code {
     uint32_t node_count;
-    uint32_t weights; /* fig_score_weights */
+    uint32_t weights;         /* fig_score_weights */
+    uint32_t mask_node_count; /* 0: no mask */
     /* 0; the params of attention end at a multiple of 64 */
-    uint32_t reserved[14];
+    uint32_t reserved[13];
     fig_score_extent arrays[FIG_SCORE_ARRAY_LIMIT];
+    /* The nodes of the score, then those of the mask, which number theirs from 0. */
     fig_score_node nodes[FIG_SCORE_NODE_LIMIT];
 } fig_score_code;
 
@@ -180,21 +182,31 @@ FIG_BOTH uint32_t fig_score_value_apply(const fig_score_node *node, uint32_t ope
         fig_score_value_real(node->op, fig_score_value_float(a), fig_score_value_float(b)));
 }
 
+/* Returns the bits of nodes[n]. values: of the nodes before it. */
+FIG_BOTH uint32_t fig_score_value_node(const fig_score_code *code, const fig_score_inputs *inputs,
+                                       const fig_score_node *nodes, uint32_t n,
+                                       const uint32_t *values) {
+    const fig_score_node *node = &nodes[n];
+    if (node->op < FIG_SCORE_TERM_COUNT) return inputs->terms[node->op];
+    if (node->op == FIG_SCORE_ELEMENT)
+        return fig_score_value_element(&code->arrays[node->bits], inputs->arrays[node->bits],
+                                       (int32_t)values[node->a]);
+    return fig_score_value_apply(node, nodes[node->a].type, values[node->a], values[node->b],
+                                 values[node->c]);
+}
+
+/* Returns 1 if the score is the logit itself, so that only its mask hides tokens. */
+FIG_BOTH int fig_score_value_is_logit(const fig_score_code *code) {
+    return code->node_count == 1 && code->nodes[0].op == FIG_SCORE_SCORE &&
+           code->weights == FIG_SCORE_SOFTMAX;
+}
+
 /* Returns the score of the inputs. */
 FIG_BOTH float fig_score_value_of(const fig_score_code *code, const fig_score_inputs *inputs) {
     uint32_t values[FIG_SCORE_NODE_LIMIT];
     uint32_t value = 0;
     for (uint32_t n = 0; n < code->node_count; n++) {
-        const fig_score_node *node = &code->nodes[n];
-        if (node->op < FIG_SCORE_TERM_COUNT) {
-            value = inputs->terms[node->op];
-        } else if (node->op == FIG_SCORE_ELEMENT) {
-            value = fig_score_value_element(&code->arrays[node->bits], inputs->arrays[node->bits],
-                                            (int32_t)values[node->a]);
-        } else {
-            value = fig_score_value_apply(node, code->nodes[node->a].type, values[node->a],
-                                          values[node->b], values[node->c]);
-        }
+        value = fig_score_value_node(code, inputs, code->nodes, n, values);
         values[n] = value;
     }
     return fig_score_value_float(value);

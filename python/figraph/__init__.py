@@ -106,7 +106,7 @@ from .graphs import Graphs, Memory, Plan, Tensor, Traits, capture_for, load
 from .native import library
 from .program import run
 from .prompts import Prompts, PromptsMemory
-from .scores import Score, score
+from .scores import Mask, Masked, Score, mask, score
 from .specs import Model, Rope, RopeTable, Spec, presets, spec
 from .stats import Histogram, Progress, Stats
 
@@ -116,6 +116,7 @@ __all__ = [
     "Error",
     "Graphs",
     "Histogram",
+    "Mask",
     "Memory",
     "Model",
     "Plan",
@@ -134,6 +135,7 @@ __all__ = [
     "errors",
     "load",
     "machine",
+    "mask",
     "plan",
     "presets",
     "run",
@@ -164,6 +166,7 @@ def capture(
     deterministic: bool = False,
     reads: Sequence[str] = (),
     score: Optional[Union[str, Score]] = None,
+    mask: Optional[Masked] = None,
     **changes: Any,
 ) -> Graphs:
     """Records a model's step and lowers it for every bucket.
@@ -174,7 +177,8 @@ def capture(
     deterministic: make the bits of a row's result depend on the row's own length alone. reads:
     ("lengths",) or ("lengths", "positions"). The step then reads these int32 tensors, one number
     per row, from device memory, and stage is not given these numbers. score: a variant of
-    attention, from figraph.score or as a text; each of its arrays is a tensor of its name.
+    attention, from figraph.score or as a text; each of its arrays is a tensor of its name. mask:
+    the tokens that a query sees, from figraph.mask or as a text.
 
     >>> capture("tutorial", traits="h200", kv_limit=64).traits.sm_count
     132
@@ -184,7 +188,7 @@ def capture(
     elif isinstance(traits, str):
         traits = Traits.named(traits)
     return capture_for(model, traits, buckets=buckets, deterministic=deterministic, reads=reads,
-                       score=score, **changes)
+                       score=score, mask=mask, **changes)
 
 
 def plan(

@@ -15,8 +15,7 @@ from typing import Any, Optional, Sequence
 from . import abi, errors, program
 from .integers import integer, integers, options
 from .native import Handle, Path, Unique, encoded, library, must, path_bytes, text
-from .scores import Score
-from .scores import score as make_score
+from .scores import Masked, Score, joined
 from .specs import DTYPES, LAYOUTS, Model, Spec, name_of, spec
 
 ROLES = {"temp": abi.FIG_ROLE_TEMP, "bound": abi.FIG_ROLE_BOUND, "state": abi.FIG_ROLE_STATE}
@@ -272,6 +271,7 @@ def capture_for(
     deterministic: bool = False,
     reads: Sequence[str] = (),
     score: Optional[Union[str, Score]] = None,
+    mask: Optional[Masked] = None,
     **changes: Any,
 ) -> Graphs:
     """Does the work of figraph.capture for known traits."""
@@ -281,10 +281,10 @@ def capture_for(
     try:
         if reads:
             read_on_device(recorded, reads, wanted.batch_limit)
-        if score is None:
+        if score is None and mask is None:
             library.fig_program_decode_step(recorded)
         else:
-            given = score if isinstance(score, Score) else make_score(score)
+            given = joined(score, mask)  # a name, so that it lives while the call reads it
             library.fig_program_decode_step_score(recorded, given.handle)
         must(library.fig_program_finish(recorded))
         return lower(recorded, traits, buckets, deterministic)

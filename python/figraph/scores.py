@@ -17,6 +17,15 @@ min() and max() would look at a value that is not there yet, and are refused:
 
 >>> print(figraph.score(lambda score, kv: scores.select(kv < 4, score, -scores.inf)))
 select(kv_pos < 4, score, -inf)
+
+A mask says which tokens a query sees, by one or two ranges. It is a score too, and can be joined
+with another one:
+
+>>> print(figraph.mask("q_pos - 1023:q_pos + 1, 0:4"))
+see q_pos - 1023:q_pos + 1, 0:4; score
+>>> recent = figraph.mask(lambda q: [(q - 1023, q + 1)])
+>>> print(figraph.score("score * 2.0", mask=recent))
+see q_pos - 1023:q_pos + 1; score * 2.0
 """
 
 import ctypes
@@ -32,6 +41,7 @@ from .native import abi, encoded, library, must, text
 inf = math.inf
 DTYPES = {abi.FIG_F32: "float32", abi.FIG_BF16: "bfloat16", abi.FIG_I32: "int32"}
 TERMS = ("score", "q_pos", "kv_pos", "kv_length", "head", "kv_head", "row")
+MASK_TERMS = ("q_pos", "kv_length", "head", "kv_head", "row")
 SHORT = {"q": "q_pos", "kv": "kv_pos"}
 
 
@@ -293,17 +303,43 @@ def written(root: Part) -> str:
     return statements + texts[id(root)]
 
 
-def traced(function: Callable[..., Any], weights: str) -> str:
-    """Calls a function with the terms that its parameters name, and returns the text."""
+def called(function: Callable[..., Any], what: str, terms: tuple[str, ...]) -> Any:
+    """Calls a function with the terms that its parameters name."""
     names = list(inspect.signature(function).parameters)
+    short = [name for name in SHORT if SHORT[name] in terms]
     for name in names:
-        if SHORT.get(name, name) not in TERMS:
-            raise TypeError(f"a score's function has the parameter {name}; they are "
-                            f"{', '.join(TERMS)}, q and kv")
+        if SHORT.get(name, name) not in terms:
+            raise TypeError(f"a {what}'s function has the parameter {name}; they are "
+                            f"{', '.join(terms)} and {' and '.join(short)}")
+    return function(*(Part(SHORT.get(name, name)) for name in names))
+
+
+def traced(function: Callable[..., Any], weights: str) -> str:
+    """Returns the text of a score that a function makes."""
     if weights not in ("softmax", "sigmoid"):
         raise ValueError(f"weights is {weights!r}, it must be softmax or sigmoid")
-    result = function(*(Part(SHORT.get(name, name)) for name in names))
-    return f"weights {weights}; {written(part_of(result))}"
+    return f"weights {weights}; {written(part_of(called(function, 'score', TERMS)))}"
+
+
+def pair_of(what: str, pair: Any) -> Part:
+    """Returns the part `a:b` of a range, or `a, b` of bits."""
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise TypeError(f"{what} is {pair!r}, it must be a pair (a, b)")
+    return Part("{}, {}" if what == "bits" else "{}:{}", *pair)
+
+
+def traced_mask(function: Callable[..., Any], bits: Optional[Callable[..., Any]]) -> str:
+    """Returns the text of a mask that a function makes."""
+    ranges = called(function, "mask", MASK_TERMS)
+    if not isinstance(ranges, (tuple, list)) or not ranges:
+        raise TypeError(f"a mask's function gave {ranges!r}, it must give a list of pairs "
+                        "(begin, end)")
+    parts = [pair_of("a range", each) for each in ranges]
+    form = ", ".join(["{}"] * len(parts))
+    if bits is not None:
+        parts.insert(0, pair_of("bits", called(bits, "mask", MASK_TERMS)))
+        form = "bits {}; " + form
+    return written(Part(form, *parts))
 
 
 class Named(NamedTuple):
@@ -322,6 +358,10 @@ class Score:
         handle = ctypes.POINTER(abi.fig_score)()
         given = of if isinstance(of, str) else traced(of, weights)
         must(library.fig_score_parse(handle, encoded("a score", given)))
+        self._keep(handle)
+
+    def _keep(self, handle: Any) -> None:
+        """Takes a score of the library, and reads it."""
         self.handle = handle
         self.end = weakref.finalize(self, library.fig_score_destroy, handle)
         self.text = text(library.fig_score_text(handle))
@@ -343,15 +383,56 @@ class Score:
         return hash(str(self))
 
 
-def score(of: Union[str, Callable[..., Any]], *, weights: str = "softmax") -> Score:
+class Mask(Score):
+    """The score that is the logit itself, with a mask. source is the text of the mask alone."""
+
+    def __init__(self, source: str, of: Optional[Score] = None) -> None:
+        handle = ctypes.POINTER(abi.fig_score)()
+        base = None if of is None else of.handle
+        must(library.fig_score_parse_mask(handle, encoded("a mask", source), base))
+        self.source = source
+        self._keep(handle)
+
+
+def mask(of: Union[str, Callable[..., Any]], *,
+         bits: Optional[Callable[..., Any]] = None) -> Mask:
+    """Makes a mask from a text such as "q_pos - 1023:q_pos + 1, 0:4", or from a function of q_pos,
+    kv_length, head, kv_head and row that gives a list of one or two pairs (begin, end). bits: for a
+    function, another function that gives a pair of words (low, high) for the row's last 64
+    tokens; a text says it itself."""
+    if not isinstance(of, str) and not callable(of):
+        raise TypeError(f"a mask is {of!r}, it must be a str or a function")
+    if isinstance(of, str) and bits is not None:
+        raise ValueError("bits is given beside a text: write \"bits low, high;\" into the text")
+    return Mask(of if isinstance(of, str) else traced_mask(of, bits))
+
+
+Masked = Union[str, Mask, Callable[..., Any]]
+
+
+def joined(of: Any, given: Optional[Masked]) -> Score:
+    """Returns the score `of`, a Score or what makes one, with a mask. Either may be None."""
+    base = of if of is None or isinstance(of, Score) else score(of)
+    if given is None:
+        if base is None:
+            raise TypeError("neither a score nor a mask is given")
+        return base
+    if isinstance(given, Score) and not isinstance(given, Mask):
+        raise TypeError(f"mask is {given!r}, a score; figraph.mask makes masks")
+    made = given if isinstance(given, Mask) else mask(given)
+    return made if base is None else Score(Mask(made.source, base).text)
+
+
+def score(of: Union[str, Callable[..., Any]], *, weights: str = "softmax",
+          mask: Optional[Masked] = None) -> Score:
     """Makes a score from a text or from a function of its terms. weights: softmax or sigmoid, for a
-    function; a text says it itself."""
+    function; a text says it itself. mask: from figraph.mask, or what would make one."""
     if not isinstance(of, str) and not callable(of):
         raise TypeError(f"a score is {of!r}, it must be a str or a function")
     if isinstance(of, str) and weights != "softmax":
         raise ValueError(f"weights is {weights!r} beside a text: write \"weights {weights};\" "
                          "into the text")
-    return Score(of, weights)
+    return joined(Score(of, weights), mask)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -23,7 +23,7 @@ enum { SMALLER = 1 };
 
 static fig_chunk_case c; /* too large for the stack */
 
-static fig_chunk_form form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads,
+static fig_chunk_form whole_form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads,
                               int32_t head_dim) {
     return (fig_chunk_form){.dtype = dtype,
                             .kv_dtype = dtype,
@@ -32,9 +32,19 @@ static fig_chunk_form form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads
                             .head_dim = head_dim,
                             .page_size = 16,
                             .rows = 7,
-                            .kv = 700 / SMALLER,
-                            .row_tokens = 200 / SMALLER,
-                            .query_limit = 420 / SMALLER};
+                            .kv = 700,
+                            .row_tokens = 200,
+                            .query_limit = 420};
+}
+
+/* Returns a form whose steps are drawn at random. */
+static fig_chunk_form form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads,
+                              int32_t head_dim) {
+    fig_chunk_form form = whole_form_of(dtype, q_heads, kv_heads, head_dim);
+    form.kv /= SMALLER;
+    form.row_tokens /= SMALLER;
+    form.query_limit /= SMALLER;
+    return form;
 }
 
 /* Draws a number of query tokens: none, a token, a draft, the shortest chunk, any chunk. */
@@ -188,7 +198,7 @@ static uint8_t *take_row(const fig_chunk_step *step, int32_t row, size_t *bytes)
 /* In deterministic graphs the bits of a row depend on nothing that stands beside it. */
 static void a_fixed_row_has_its_bits_whatever_stands_beside_it(void **state) {
     (void)state;
-    fig_chunk_form form = form_of(FIG_BF16, 4, 2, 64);
+    fig_chunk_form form = whole_form_of(FIG_BF16, 4, 2, 64);
     const fig_chunk_step among = {.rows = 4,
                                   .counts = {1, 150, 4, 120},
                                   .lengths = {600, 650, 90, 130},
@@ -215,7 +225,7 @@ static void a_fixed_row_has_its_bits_whatever_stands_beside_it(void **state) {
 /* A step without a chunk behind one with chunks finds no strips of it. */
 static void strips_of_an_older_step_are_not_run_again(void **state) {
     (void)state;
-    const fig_chunk_form form = form_of(FIG_F16, 4, 2, 64);
+    const fig_chunk_form form = whole_form_of(FIG_F16, 4, 2, 64);
     const fig_chunk_step steps[] = {
         {.rows = 2, .counts = {100, 1}, .lengths = {100, 40}, .sequences = {0, 1}},
         {.rows = 2, .counts = {1, 1}, .lengths = {101, 41}, .sequences = {0, 1}},
@@ -238,7 +248,7 @@ static void strips_of_an_older_step_are_not_run_again(void **state) {
 
 static void what_chunks_cannot_do_is_refused(void **state) {
     (void)state;
-    const fig_chunk_form form = form_of(FIG_F16, 2, 1, 64);
+    const fig_chunk_form form = whole_form_of(FIG_F16, 2, 1, 64);
     const int32_t lengths[] = {300}, counts[] = {201};
     fig_chunk_case_open(&c, &form, 13);
     assert_int_equal(

@@ -1,12 +1,12 @@
-/* fuzz_score.c: checks that a score is the same after it was printed and parsed, or read and made,
- * and that it reads nothing outside its arrays. */
+/* fuzz_score.c: checks that a score, with or without a mask, is the same after it was printed and
+ * parsed, or read and made, and that it reads nothing outside its arrays. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "include/figraph_scores.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { MODE_TEXT, MODE_NODES, MODE_COUNT };
+enum { MODE_TEXT, MODE_NODES, MODE_MASK, MODE_COUNT };
 enum { ELEMENT_LIMIT = 4096 };
 
 static int is_same(const fig_score *a, const fig_score *b) {
@@ -14,6 +14,10 @@ static int is_same(const fig_score *a, const fig_score *b) {
     if (fig_score_read(a, &x) != FIG_OK || fig_score_read(b, &y) != FIG_OK) abort();
     return x.node_count == y.node_count && x.array_count == y.array_count &&
            x.weights == y.weights && strcmp(fig_score_text(a), fig_score_text(b)) == 0 &&
+           x.mask_node_count == y.mask_node_count &&
+           (x.mask_node_count == 0 ||
+            memcmp(x.mask_nodes, y.mask_nodes, (size_t)x.mask_node_count * sizeof *x.mask_nodes) ==
+                0) &&
            memcmp(x.nodes, y.nodes, (size_t)x.node_count * sizeof *x.nodes) == 0 &&
            memcmp(x.arrays, y.arrays, (size_t)x.array_count * sizeof *x.arrays) == 0;
 }
@@ -67,7 +71,8 @@ static fig_status make(fig_score **score, const uint8_t *bytes, size_t count) {
     fig_score_parts parts = {.size = sizeof parts, .arrays = arrays, .nodes = nodes};
     *score = NULL;
     if (count < 2) return FIG_INVALID;
-    parts.weights = bytes[0];
+    const int32_t of_mask = bytes[0] >> 4; /* the last nodes */
+    parts.weights = bytes[0] & 15;
     parts.array_count = bytes[1] % (FIG_SCORE_ARRAY_LIMIT + 2);
     bytes += 2;
     count -= 2;
@@ -78,6 +83,11 @@ static fig_status make(fig_score **score, const uint8_t *bytes, size_t count) {
     if (count > sizeof nodes) count = sizeof nodes;
     parts.node_count = (int32_t)(count / sizeof *nodes);
     memcpy(nodes, bytes, (size_t)parts.node_count * sizeof *nodes);
+    if (parts.node_count > of_mask) {
+        parts.node_count -= of_mask;
+        parts.mask_node_count = of_mask;
+        parts.mask_nodes = nodes + parts.node_count;
+    }
     return fig_score_create(score, &parts);
 }
 
@@ -90,7 +100,9 @@ int fig_fuzz_score(const uint8_t *bytes, size_t count) {
         char *text = calloc(1, count);
         if (text == NULL) abort();
         memcpy(text, bytes + 1, count - 1);
-        const fig_status status = fig_score_parse(&score, text);
+        const fig_status status = bytes[0] % MODE_COUNT == MODE_MASK
+                                      ? fig_score_parse_mask(&score, text, NULL)
+                                      : fig_score_parse(&score, text);
         free(text);
         if (status != FIG_OK) return 0;
     }

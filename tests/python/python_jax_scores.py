@@ -103,6 +103,20 @@ def a_plain_score_has_the_runner_of_its_options():
             assert ffi.counts().missed == missed
 
 
+def a_mask_is_a_part_of_its_score():
+    q, cache, ranges = normal(ROWS, Q, DIM), dense(), "q_pos - 2:q_pos + 1, 0:1"
+    for score in (None, "score * 2.0"):
+        wanted = fj.attention(q, cache, LENGTHS, score=f"see {ranges}; {score or 'score'}").out
+        for mask in (ranges, figraph.mask(ranges), lambda q: [(q - 2, q + 1), (0, 1)]):
+            out = fj.attention(q, cache, LENGTHS, score=score, mask=mask).out
+            assert (out == wanted).all()
+    starts = jnp.zeros(64, jnp.int32)
+    out = fj.attention(q, cache, LENGTHS, mask="i32 start[]; start[q_pos]:q_pos + 1",
+                       score_arrays={"start": starts}).out
+    assert abs(out - fj.attention(q, cache, LENGTHS).out).max() < 1e-5
+    refused("a mask is 7", lambda: fj.attention(q, cache, LENGTHS, mask=7))
+
+
 def one_jit_serves_all_values_of_an_array():
     q, cache, made = normal(ROWS, Q, DIM), dense(), figraph.score(OWN.of)
 
@@ -129,7 +143,7 @@ def mistakes_are_told_by_name():
          dict(score="score * 2.0", logits=fj.Logits(soft_cap=3.0))),
         ("score: column 8", dict(score="score +")),
         ("a score is 7, it must be", dict(score=7)),
-        ("score_arrays is given, but score is not", dict(score_arrays={"slope": slope})),
+        ("score_arrays is given, but neither", dict(score_arrays={"slope": slope})),
         ("score_arrays lacks slope", dict(score=text)),
         ("score_arrays has bias", dict(score=text, score_arrays={"slope": slope, "bias": slope})),
         ("slope is float16, it must be float32",
@@ -160,6 +174,7 @@ if __name__ == "__main__":
         attention_is_right_with_every_score,
         a_decode_step_is_right_with_every_score,
         a_plain_score_has_the_runner_of_its_options,
+        a_mask_is_a_part_of_its_score,
         one_jit_serves_all_values_of_an_array,
         mistakes_are_told_by_name,
         whatever_takes_no_score_refuses_it_by_name,

@@ -85,11 +85,57 @@ def what_a_function_cannot_say_is_refused():
     refused("NUL", lambda: figraph.score("score\0"), (ValueError,))
 
 
+def a_function_and_a_text_make_the_same_mask():
+    start = scores.array("start", 512, "i32")
+    sees = scores.array("sees", dtype="i32")
+    cases = [
+        ("0:q_pos + 1", lambda q: [(0, q + 1)]),
+        ("q_pos - 9:q_pos + 1, 0:4", lambda q_pos: ((q_pos - 9, q_pos + 1), (0, 4))),
+        ("i32 start[512]; start[q_pos]:kv_length",
+         lambda q, kv_length: [(start[q], kv_length)]),
+        ("head * 3 - kv_head:q_pos // (row + 1)",
+         lambda q, head, kv_head, row: [(head * 3 - kv_head, q // (row + 1))]),
+    ]
+    for text, function in cases:
+        made = figraph.mask(text)
+        assert made == figraph.mask(function), (made, figraph.mask(function))
+        assert isinstance(made, figraph.Score) and " see " in " " + made.text
+    with_bits = figraph.mask(lambda kv_length: [(0, kv_length)],
+                             bits=lambda q: (sees[2 * q], sees[2 * q + 1]))
+    assert with_bits == figraph.mask("n = 2 * q_pos; i32 sees[]; bits sees[n], sees[n + 1]; "
+                                     "0:kv_length"), with_bits
+
+
+def a_mask_is_joined_with_a_score():
+    text = "f32 slope[8]; score + slope[head] * (kv_pos - q_pos)"
+    wanted = "f32 slope[8]; i32 start[]; see start[q_pos]:q_pos + 1; " + text.split("; ")[1]
+    mask = figraph.mask("i32 start[]; start[q_pos]:q_pos + 1")
+    for given in (mask, mask.source):
+        made = figraph.score(text, mask=given)
+        assert made == figraph.score(wanted) and not isinstance(made, figraph.Mask)
+        assert [one.name for one in made.arrays] == ["slope", "start"]
+    assert figraph.score("score", mask=mask) == mask
+    refused("beside a score with a mask", lambda: figraph.score(wanted, mask=mask), (ValueError,))
+    refused("in another way", lambda: figraph.score("i32 start[4]; score + start[head]",
+                                                    mask="i32 start[5]; start[head]:q_pos"),
+            (ValueError,))
+    refused("a score; figraph.mask makes masks",
+            lambda: figraph.score("score", mask=figraph.score("score * 2.0")), (TypeError,))
+    refused("it must be a str or a function", lambda: figraph.mask(3), (TypeError,))
+    refused("bits is given beside a text", lambda: figraph.mask("0:4", bits=lambda: (0, 0)),
+            (ValueError,))
+    refused("it must give a list of pairs", lambda: figraph.mask(lambda q: q), (TypeError,))
+    refused("it must be a pair", lambda: figraph.mask(lambda q: [q]), (TypeError,))
+    refused("the parameter kv", lambda: figraph.mask(lambda kv: [(kv, 4)]), (TypeError,))
+    refused("more than 2 ranges", lambda: figraph.mask("0:1, 2:3, 4:5"), (ValueError,))
+    refused("a mask reads kv_pos", lambda: figraph.mask("0:kv_pos"), (ValueError,))
+
+
 def a_captured_step_computes_the_score():
     """Attention over two tokens whose keys are 0: the score alone makes the weights."""
-    def weights_of(score):
+    def weights_of(score, mask=None):
         graphs = figraph.capture("tutorial", traits="host", dtype="float32", kv_limit=64,
-                                 score=score)
+                                 score=score, mask=mask)
         engine = figraph.Engine(graphs, device="host")
         values = 4 * 64
         engine.bind("v.0", size=4 * 8 * values)
@@ -105,6 +151,10 @@ def a_captured_step_computes_the_score():
     assert abs(weights_of(lambda score, kv: score + kv * math.log(3)) - 2.5) < 1e-5
     assert weights_of("select(kv_pos < 1, score, -inf)") == 1
     assert abs(weights_of("weights sigmoid; score") - 2) < 1e-6  # half of each
+    assert weights_of(None, "0:1") == 1
+    assert weights_of(None, figraph.mask(lambda q: [(q, q + 1)])) == 3
+    assert weights_of(None, "5:q_pos") == 0
+    assert abs(weights_of(lambda score, kv: score + kv * math.log(3), "0:9") - 2.5) < 1e-5
     refused("array slope has no number of elements",
             lambda: weights_of("score + slope[head]"), (ValueError,))
 
@@ -137,6 +187,8 @@ def no_entry_point_drops_a_score():
                 said = [a.arg for a in node.args.args + node.args.kwonlyargs]
                 if name != "scores.py":
                     assert "score" not in said or node.name in takes, (name, node.name)
+                    flash = "jax/flash" in os.path.join(folder, name)  # masks given as arrays
+                    assert "mask" not in said or node.name in takes or flash, (name, node.name)
                 if node.args.kwarg is not None:
                     assert node.name in checks, (name, node.name)
     assert found > 100
@@ -151,8 +203,18 @@ def no_entry_point_drops_a_score():
                  lambda: engine.step([1], score=score),
                  lambda: engine.stage([1], score=score)):
         refused("score", call, (TypeError,))
+    mask = figraph.mask("0:4")
+    for call in (lambda: figraph.spec("tutorial", mask=mask),
+                 lambda: figraph.Prompts(mask=mask),
+                 lambda: figraph.Engine(graphs, device="host", mask=mask),
+                 lambda: figraph.load("none.fig", mask=mask),
+                 lambda: graphs.plan([1], mask=mask),
+                 lambda: engine.step([1], mask=mask),
+                 lambda: engine.stage([1], mask=mask)):
+        refused("mask", call, (TypeError,))
 
 
 run([a_function_and_a_text_make_the_same_score, shared_parts_stay_short,
-     what_a_function_cannot_say_is_refused, a_captured_step_computes_the_score,
+     what_a_function_cannot_say_is_refused, a_function_and_a_text_make_the_same_mask,
+     a_mask_is_joined_with_a_score, a_captured_step_computes_the_score,
      no_entry_point_drops_a_score])

@@ -91,6 +91,30 @@ def a_plain_score_has_the_runner_of_its_options():
             assert ffi.counts().missed == missed
 
 
+def a_mask_is_a_part_of_its_score():
+    q, cache = normal(ROWS, Q, DIM), dense()
+    slope = torch.from_numpy(VARIANTS[1].arrays["slope"]).to(DEVICE)
+    ranges, alibi = "q_pos - 2:q_pos + 1, 0:1", VARIANTS[1].of
+    for score, arrays in ((None, None), (alibi, {"slope": slope})):
+        wanted = ft.attention(q, cache, LENGTHS, score=f"see {ranges}; {score or 'score'}",
+                              score_arrays=arrays)
+        for mask in (ranges, figraph.mask(ranges), lambda q: [(q - 2, q + 1), (0, 1)]):
+            out = ft.attention(q, cache, LENGTHS, score=score, mask=mask, score_arrays=arrays)
+            assert torch.equal(out, wanted)
+            k, v = normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
+            mine, theirs = copy_of(cache), copy_of(cache)
+            out = ft.decode_attention(q.clone(), k.clone(), v, mine, LENGTHS, score=score,
+                                      mask=mask, score_arrays=arrays)
+            again = ft.decode_attention(q.clone(), k.clone(), v, theirs, LENGTHS,
+                                        score=f"see {ranges}; {score or 'score'}",
+                                        score_arrays=arrays)
+            assert torch.equal(out, again)
+    starts = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    out = ft.attention(q, cache, LENGTHS, mask="i32 start[]; start[q_pos]:q_pos + 1",
+                       score_arrays={"start": starts})
+    close(out, numpy(ft.attention(q, cache, LENGTHS)), 1e-5)
+
+
 def a_compiled_call_is_the_eager_one():
     made, text = figraph.score(OWN.of), str(figraph.score(OWN.of))
     cache, q = dense(), normal(ROWS, Q, DIM)
@@ -141,7 +165,7 @@ def mistakes_are_told_by_name():
          dict(score="score * 2.0", logits=ft.Logits(soft_cap=3.0))),
         ("score: column 8", dict(score="score +")),
         ("a score is 7, it must be", dict(score=7)),
-        ("score_arrays is given, but score is not", dict(score_arrays={"slope": slope})),
+        ("score_arrays is given, but neither", dict(score_arrays={"slope": slope})),
         ("score_arrays lacks slope", dict(score=text)),
         ("score_arrays has bias", dict(score=text, score_arrays={"slope": slope, "bias": slope})),
         ("score_arrays['slope'] is a list", dict(score=text, score_arrays={"slope": [1.0]})),
@@ -156,6 +180,14 @@ def mistakes_are_told_by_name():
          dict(score="weights sigmoid; score", sinks=slope)),
     ):
         refused(words, lambda: ft.attention(q, cache, LENGTHS, **more))  # noqa: B023
+    for words, more in (
+        ("plan is given beside a score", dict(plan=lent, mask="0:4")),
+        ("alibi is given beside a score", dict(mask="0:4", alibi=slope)),
+        ("score_arrays lacks start", dict(mask="i32 start[]; start[q_pos]:q_pos")),
+        ("beside a score with a mask", dict(score="see 0:4; score", mask="0:4")),
+        ("a mask is 7, it must be", dict(mask=7)),
+    ):
+        refused(words, lambda: ft.attention(q, cache, LENGTHS, **more))  # noqa: B023
 
 
 def whatever_takes_no_score_refuses_it_by_name():
@@ -167,6 +199,9 @@ def whatever_takes_no_score_refuses_it_by_name():
             for entry in entries:
                 refused("score", lambda: entry(score=variant),  # noqa: B023
                         (TypeError, ValueError))
+    for entry in entries:
+        refused("mask", lambda: entry(mask=figraph.mask("0:4")),  # noqa: B023
+                (TypeError, ValueError))
 
 
 CASES = [
@@ -174,6 +209,7 @@ CASES = [
     a_decode_step_is_right_with_every_score,
     rows_of_unequal_numbers_of_tokens_are_right,
     a_plain_score_has_the_runner_of_its_options,
+    a_mask_is_a_part_of_its_score,
     a_compiled_call_is_the_eager_one,
     each_operator_is_what_its_schema_says,
     mistakes_are_told_by_name,

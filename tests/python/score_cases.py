@@ -36,6 +36,7 @@ SLOPE = {"slope": numbers.uniform(0.1, 1, HEADS).astype(np.float32)}
 BIAS = {"bias": numbers.standard_normal(40).astype(np.float32),
         "heat": np.asarray([1.5], np.float32)}
 DOCUMENT = {"document": np.asarray([0, 0, 1, 1, 0, 2, 2, 1, 0] * 4, np.int32)}
+START = {"start": (np.arange(36) // 3 * 3).astype(np.int32)}
 
 
 def alibi(x, at, arrays):
@@ -62,6 +63,10 @@ VARIANTS = [
             lambda x, at, _: x - np.log2(at.length) * 0.5, is_sigmoid=True),
     Variant("i32 document[]; select(document[kv_pos] == document[q_pos], score, -inf)", DOCUMENT,
             lambda x, at, a: np.where(a["document"][at.kv] == a["document"][at.q], x, -np.inf)),
+    Variant("see q_pos - 2:q_pos + 1, 0:1; score", {},
+            lambda x, at, _: np.where((at.kv > at.q - 3) | (at.kv < 1), x, -np.inf)),
+    Variant("i32 start[]; see start[q_pos]:q_pos + 1; score + head", START,
+            lambda x, at, a: np.where(at.kv >= a["start"][at.q], x + at.head, -np.inf)),
 ]
 
 

@@ -16,8 +16,7 @@ from jax.custom_batching import custom_vmap
 from .. import ffi, operands
 from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, LatentCache, Logits, Plan, Rope,
                         Starts, placed, sound_logits)
-from ..scores import Score, picked
-from ..scores import score as make_score
+from ..scores import Masked, Score, joined, picked
 from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of,
                       number_of_kind, or_absent, real, shaped, starts_of, typed, whole)
 
@@ -273,12 +272,13 @@ class _Scored(NamedTuple):
     arrays: list[Array]
 
 
-def _score_of(of: Optional[Variant], arrays: Optional[Mapping[str, Array]]) -> _Scored:
-    if of is None:
+def _score_of(of: Optional[Variant], mask: Optional[Masked],
+              arrays: Optional[Mapping[str, Array]]) -> _Scored:
+    if of is None and mask is None:
         if arrays is not None:
-            raise ValueError("score_arrays is given, but score is not")
+            raise ValueError("score_arrays is given, but neither score nor mask is")
         return _Scored(None, [])
-    made = of if isinstance(of, Score) else make_score(of)
+    made = joined(of, mask)
     return _Scored(made.text, [jnp.asarray(x) for x in picked(made, arrays)])
 
 
@@ -314,7 +314,8 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
               sinks: Optional[Array] = None, layout: str = "nhd", with_lse: bool = False,
               deterministic: bool = False, query_start_loc: Optional[Array] = None,
               row_tokens: int = 0, score: Optional[Variant] = None,
-              score_arrays: Optional[Mapping[str, Array]] = None) -> Attended:
+              score_arrays: Optional[Mapping[str, Array]] = None,
+              mask: Optional[Masked] = None) -> Attended:
     """Returns the attention of q, [rows, heads, head_dim] or [rows, tokens, heads, head_dim], over
     the first lengths[row] tokens of each row's cache. alibi and sinks are float32 [heads].
 
@@ -329,8 +330,13 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
     score_arrays has an array for each array that it names. A score that is a soft cap, ALiBi or
     both runs as attention with these options; every other score runs on plain cores, and makes its
     own plan. Before a process runs an exported function, it must make the function's scores known:
-    figraph.ffi.score_number(figraph.score(...).text)."""
-    starts, scored = starts_of(query_start_loc, row_tokens), _score_of(score, score_arrays)
+    figraph.ffi.score_number(figraph.score(...).text).
+
+    mask says which tokens a query sees: a figraph.mask, or the text or function that would make
+    one. It runs as a score does, and takes the place of the rule that a query sees no later token.
+    Its arrays are in score_arrays too."""
+    starts = starts_of(query_start_loc, row_tokens)
+    scored = _score_of(score, mask, score_arrays)
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
                  starts, scored)
 
@@ -375,13 +381,15 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
                      sinks: Optional[Array] = None, layout: str = "nhd", with_lse: bool = False,
                      deterministic: bool = False, query_start_loc: Optional[Array] = None,
                      row_tokens: int = 0, score: Optional[Variant] = None,
-                     score_arrays: Optional[Mapping[str, Array]] = None) -> Decoded:
+                     score_arrays: Optional[Mapping[str, Array]] = None,
+                     mask: Optional[Masked] = None) -> Decoded:
     """Does apply_rope at lengths - 1, append_kv and attention in one call. With rope=None it does
     not rotate q and k. positions, int32 or int64 with one number for each token, replace lengths -
     1. cos_sin_cache, float32 [positions, rotary_dim], holds the cosines of each position and then
     its sines; of `rope`, only interleaved and rotary_dim then count. query_start_loc, row_tokens,
-    score and score_arrays are as in attention."""
-    starts, scored = starts_of(query_start_loc, row_tokens), _score_of(score, score_arrays)
+    score, score_arrays and mask are as in attention."""
+    starts = starts_of(query_start_loc, row_tokens)
+    scored = _score_of(score, mask, score_arrays)
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
                  starts, scored)
     form, (angles, places) = asked.form, _turns(rope, asked, positions, cos_sin_cache)

@@ -157,8 +157,7 @@ from torch import Tensor
 from .. import latents, operands
 from ..integers import integer
 from ..operands import Cache, LatentCache, Logits, Plan, Rope
-from ..scores import Score, picked
-from ..scores import score as make_score
+from ..scores import Masked, Score, joined, picked
 from ..specs import dtype_of
 from . import (cache_operators, latent_operators, operators,  # noqa: F401
                prompt_operators)
@@ -369,18 +368,20 @@ Variant = Union[str, Score, Callable[..., Any]]
 
 
 @torch.compiler.assume_constant_result
-def _made(of: Any) -> Score:
-    """Makes a score of a text or a function. torch.compile does it once, while it traces."""
-    return make_score(of)
+def _made(of: Any, mask: Any) -> Score:
+    """Makes a score of texts or functions. torch.compile does it once, while it traces."""
+    return joined(of, mask)
 
 
-def _scored(score: Optional[Variant], arrays: Optional[Mapping[str, Tensor]]) -> tuple[Any, ...]:
-    """Returns the arguments that a score adds."""
-    if score is None:
+def _scored(score: Optional[Variant], mask: Optional[Masked],
+            arrays: Optional[Mapping[str, Tensor]]) -> tuple[Any, ...]:
+    """Returns the arguments that a score and a mask add."""
+    if score is None and mask is None:
         if arrays is not None:
-            raise ValueError("score_arrays is given, but score is not")
+            raise ValueError("score_arrays is given, but neither score nor mask is")
         return ()
-    made = score if isinstance(score, Score) else _made(score)
+    alone = mask if score is None else score if mask is None else None
+    made = alone if isinstance(alone, Score) else _made(score, mask)
     return made.text, [_tensor(f"score_arrays[{of.name!r}]", x)
                        for of, x in zip(made.arrays, picked(made, arrays))]
 
@@ -402,7 +403,8 @@ def attention(q: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] 
               kv_dtype: Any = None, out: Optional[Tensor] = None,
               deterministic: bool = False, query_start_loc: Optional[Tensor] = None,
               row_tokens: int = 0, score: Optional[Variant] = None,
-              score_arrays: Optional[Mapping[str, Tensor]] = None) -> Attended:
+              score_arrays: Optional[Mapping[str, Tensor]] = None,
+              mask: Optional[Masked] = None) -> Attended:
     """Returns the attention of q, [rows, heads, head_dim] or [rows, tokens, heads, head_dim], over
     the first lengths[row] tokens of each row's cache. alibi and sinks are float32 [heads].
     with_lse=True also returns the log-sum-exp to base 2, float32, in the shape of q without its
@@ -418,8 +420,12 @@ def attention(q: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] 
     score is a variant of attention: a figraph.score, or the text or function that would make one,
     which then happens in every call. score_arrays has a tensor for each array that it names. A
     score that is a soft cap, ALiBi or both runs as attention with these options; every other score
-    runs on plain cores, and makes its own plan."""
-    scored = _scored(score, score_arrays)
+    runs on plain cores, and makes its own plan.
+
+    mask says which tokens a query sees: a figraph.mask, or the text or function that would make
+    one. It runs as a score does, and takes the place of the rule that a query sees no later token.
+    Its arrays are in score_arrays too."""
+    scored = _scored(score, mask, score_arrays)
     given = (q, *_held(cache, lengths, layout, kv_dtype), *_packed(query_start_loc, row_tokens),
              *_asked(q, plan, logits, alibi, sinks, deterministic), *scored)
     return _results("scored_attention" if scored else "attention", given, out, with_lse)
@@ -433,21 +439,22 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, cache: Cache, lengths: Ten
                      kv_dtype: Any = None, out: Optional[Tensor] = None,
                      deterministic: bool = False, query_start_loc: Optional[Tensor] = None,
                      row_tokens: int = 0, score: Optional[Variant] = None,
-                     score_arrays: Optional[Mapping[str, Tensor]] = None) -> Attended:
+                     score_arrays: Optional[Mapping[str, Tensor]] = None,
+                     mask: Optional[Masked] = None) -> Attended:
     """Does apply_rope at lengths - 1, append_kv and attention in one call. The call may overwrite q
     and k with their rotated values, so do not use them afterwards. With rope=None it appends and
     computes attention without RoPE. positions, int32 or int64 with one number for each token,
     replace lengths - 1, and cos_sin_cache is as in apply_rope; with either of them, RoPE and append
     are a separate launch on a GPU. If the plan was made with positions, there is no separate
-    launch. query_start_loc, row_tokens, score and score_arrays are as in attention; with
-    query_start_loc, or with a score that is not a soft cap or ALiBi, RoPE and append are separate
-    launches on a GPU."""
+    launch. query_start_loc, row_tokens, score, score_arrays and mask are as in attention;
+    with query_start_loc, a mask, or a score that is not a soft cap or ALiBi, RoPE and append are
+    separate launches on a GPU."""
     if rope is None and (positions is not None or cos_sin_cache is not None):
         name = "cos_sin_cache" if positions is None else "positions"
         raise ValueError(f"{name} is given, but rope is None, so q and k are not rotated")
     turns = (*_angles(rope or Rope(), q, cos_sin_cache), rope is None, positions,
              cos_sin_cache)
-    scored = _scored(score, score_arrays)
+    scored = _scored(score, mask, score_arrays)
     given = (q, k, v, *_held(cache, lengths, layout, kv_dtype),
              *_packed(query_start_loc, row_tokens),
              *_asked(q, plan, logits, alibi, sinks, deterministic), *turns, *scored)

@@ -281,7 +281,7 @@ static void wrong_nodes_are_refused_with_their_number(void **state) {
         const char *says;
     } cases[] = {
         {{.op = 0}, "op is 0"},
-        {{.op = FIG_SCORE_OP_COUNT}, "op is 38"},
+        {{.op = FIG_SCORE_OP_COUNT}, "op is 40"},
         {{.op = FIG_SCORE_TANH, .a = 1}, "operand a is node 1, it must be an earlier one"},
         {{.op = FIG_SCORE_ADD, .b = 9}, "operand b is node 9"},
         {{.op = FIG_SCORE_TANH, .b = 1}, "operand b is 1, but tanh has 1"},

@@ -524,6 +524,7 @@ void fig_attention_case_truth(const fig_attention_case *c, int32_t row, int32_t 
     args.v_scale = f->scales ? (double)p->v_scale[scale] : 0;
     if (f->score != NULL) {
         args.score = f->score_truth;
+        args.sees = f->mask_truth;
         args.is_sigmoid = f->score->code.weights == FIG_SCORE_SIGMOID_WEIGHTS;
         args.step_row = row;
         args.kv_length = f->lengths[row];

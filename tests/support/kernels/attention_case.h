@@ -53,6 +53,8 @@ typedef struct fig_attention_form {
     const fig_score *score;
     const void *arrays[FIG_SCORE_ARRAY_LIMIT]; /* of the score */
     double (*score_truth)(const truth_score_place *place, double logit);
+    /* Of a score with a mask; NULL: it has none */
+    int (*mask_truth)(const truth_score_place *place);
 } fig_attention_form;
 
 typedef struct fig_attention_case {

@@ -63,7 +63,48 @@ run serve "$fig" --requests 3 --fast --device host --check --json
 ends 0
 json 'j["passed"] is True'
 
+# Masks, with and without a score. inspect and diff print them, and replay and serve compare.
+run capture --preset tutorial --mask 'q_pos - 3:q_pos + 1, 0:2' -o "$fig" --json
+ends 0
+json 'j["node_count"] == 4'
+mask='see q_pos - 3:q_pos + 1, 0:2; score'
+run inspect "$fig"
+ends 0
+prints "score $mask"
+run inspect "$fig" --format html
+ends 0
+prints "$mask"
+run capture --preset tutorial --mask 'q_pos - 4:q_pos + 1, 0:2' -o "$scratch/other.fig"
+ends 0
+run diff "$fig" "$scratch/other.fig"
+ends 1
+prints '4:q_pos + 1, 0:2; score'
+run capture --preset tutorial --score 'f32 slope[16]; score + slope[head] * (kv_pos - q_pos)' \
+    --mask 'i32 start[512]; start[q_pos] - 1:q_pos + 1' -o "$fig"
+ends 0
+run inspect "$fig"
+ends 0
+prints 'f32 slope[16]; i32 start[512]; see start[q_pos] - 1:q_pos + 1; score + '
+for mask in '0:q_pos + 1' 'q_pos - 5:q_pos + 1, 0:3' 'q_pos // 4 * 4:q_pos + 1' \
+    'i32 prefix[8]; 0:max(q_pos + 1, prefix[row])' 'i32 start[512]; start[q_pos]:kv_length' \
+    'i32 sees[512]; n = 2 * q_pos; bits sees[n], sees[n + 1]; 0:kv_length' '9:9'; do
+    run capture --preset tutorial --row-tokens 8 --query-limit 80 --mask "$mask" -o "$fig"
+    ends 0
+    run replay "$fig" --steps 12 --device host --check --json
+    ends 0
+    json 'j["passed"] is True' 'j["compared"] > 0'
+    run serve "$fig" --requests 3 --fast --device host --check --json
+    ends 0
+    json 'j["passed"] is True' 'j["compared"] > 0'
+done
+
 rm -f "$scratch/none.fig"
+run capture --preset tutorial --mask '0:kv_pos' -o "$scratch/none.fig"
+refused 'a mask reads kv_pos'
+run capture --preset tutorial --score 'see 0:4; score' --mask '0:4' -o "$scratch/none.fig"
+refused 'a mask is given beside a score with a mask'
+run capture --preset tutorial --row-tokens 64 --query-limit 80 --mask '0:4' -o "$scratch/none.fig"
+refused 'no kernel for chunks of prompts evaluates a score'
 run capture --preset tutorial --score "$apart" -o "$scratch/none.fig"
 refused 'array slope has no number of elements'
 run capture --preset tutorial --score 'score +' -o "$scratch/none.fig"

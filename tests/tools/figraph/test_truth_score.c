@@ -51,6 +51,9 @@ static const char *const texts[] = {
     "exp2(score) + log2(kv_length) + sigmoid(score) + sin(score) + cos(score)",
     "f[i32a[head]] + h[q_pos - 100] - c",
     "score + 100000000.0 - 100000000.0",
+    "see q_pos - 30:q_pos + 1, i32a[head]:i32a[kv_head] + 9; score",
+    "see 0:kv_length; bits i32a[head], i32a[kv_head] * 0x1357; score - 1",
+    "see i32a[head] % kv_length:i32a[kv_head], kv_length - 20:q_pos; bits -2, i32a[row]; score",
 };
 
 /* Makes the score of a text over the arrays above, whose names begin as f, h, i and c. */
@@ -98,10 +101,12 @@ static void the_reference_and_the_library_agree(void **state) {
             const truth_score_place at = {place.q_pos,   place.kv_pos, place.kv_length, place.head,
                                           place.kv_head, place.row,    &truth};
             float got = (float)fig_synthetic_below(&random, 1000) / 64 - 8;
-            const double want = truth_score_of(&at, (double)got);
+            const int seen = truth.parts.mask_node_count == 0 || truth_score_sees(&at);
+            const double want = seen ? truth_score_of(&at, (double)got) : -INFINITY;
             assert_int_equal(fig_score_evaluate(score, &place, &got, 1), FIG_OK);
             if (isnan(want) && isnan(got)) continue;
-            if ((double)got == want || fabs((double)got - want) <= 1e-6 * fabs(want)) continue;
+            const double tolerance = isinf(want) ? 0 : 1e-6 * fabs(want);
+            if ((double)got == want || fabs((double)got - want) <= tolerance) continue;
             fail_msg("%s at head %d, kv_head %d: %.9g, the reference has %.9g", texts[t],
                      place.head, place.kv_head, (double)got, want);
         }
@@ -177,6 +182,37 @@ static void sigmoid_weights_of_small_scores_are_no_nan(void **state) {
     assert_true(attend("weights sigmoid; select(kv_pos < 4, -inf, score)").out[0] == 0);
 }
 
+static void a_mask_may_show_later_tokens(void **state) {
+    static const float q[DIM] = {0}, v[TOKENS][DIM] = {{1}, {2}, {3}, {4}};
+    fig_score_place place = {.size = sizeof place};
+    truth_score truth;
+    truth_attention_result result;
+    (void)state;
+    fig_score *score = open("see 0:1, 3:9; score", &truth, &place);
+    const truth_cache cache = {.base = v,
+                               .dtype = FIG_F32,
+                               .page_stride = (ptrdiff_t)TOKENS * DIM,
+                               .token_stride = DIM,
+                               .pages = 1,
+                               .page_size = TOKENS};
+    truth_attention_args args = {.q = {.base = q, .dtype = FIG_F32},
+                                 .k = cache,
+                                 .v = cache,
+                                 .length = 2, /* the query is token 1 */
+                                 .head_dim = DIM,
+                                 .sm_scale = 1,
+                                 .score = truth_score_of,
+                                 .sees = truth_score_sees,
+                                 .score_context = &truth,
+                                 .kv_length = TOKENS};
+    truth_attention(&args, &result);
+    assert_true(fabs(result.out[0] - 2.5) < 1e-12);
+    args.window = 1; /* the query's own token and later ones */
+    truth_attention(&args, &result);
+    assert_true(fabs(result.out[0] - 4) < 1e-12);
+    fig_score_destroy(score);
+}
+
 static void nothing_is_seen_where_every_score_is_minus_infinity(void **state) {
     (void)state;
     const truth_attention_result result = attend("score - inf");
@@ -190,6 +226,7 @@ int main(void) {
         cmocka_unit_test(a_comparison_within_the_rounding_of_a_logit_is_slack),
         cmocka_unit_test(a_magnified_logit_has_more_slack),
         cmocka_unit_test(sigmoid_weights_of_small_scores_are_no_nan),
+        cmocka_unit_test(a_mask_may_show_later_tokens),
         cmocka_unit_test(nothing_is_seen_where_every_score_is_minus_infinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

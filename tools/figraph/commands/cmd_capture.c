@@ -117,6 +117,7 @@ static int run(const fig_arguments *arguments) {
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
     source.score = fig_arguments_text(arguments, "--score");
+    source.mask = fig_arguments_text(arguments, "--mask");
     share = source;
     if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &share);
     if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
@@ -143,6 +144,8 @@ const fig_command fig_cmd_capture = {
             {"--layers", "N", "layers of the step; default: all layers of the model"},
             {"--score", "TEXT",
              "an expression for attention's scores; docs/scores.md has the words"},
+            {"--mask", "TEXT",
+             "the ranges of tokens that a query sees, such as 'q_pos - 1023:q_pos + 1, 0:4'"},
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,
             {"-o", "FILE", "the file to write", FIG_OPTION_REQUIRED},

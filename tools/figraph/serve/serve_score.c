@@ -44,16 +44,23 @@ void fig_serve_score_close(fig_serve_score *of) {
     *of = (fig_serve_score){0};
 }
 
+/* Returns where the tokens end that the query may see. */
+static int32_t end_of(const fig_serve_score *of, const fig_serve_seen *seen) {
+    return of->truth.parts.mask_node_count > 0 ? seen->place.kv_length : seen->place.q_pos + 1;
+}
+
+/* Returns -inf for a token that the mask hides. */
 static double score_of(const fig_serve_score *of, const fig_serve_seen *seen, int32_t token) {
     truth_score_place place = seen->place;
     place.kv_pos = token;
     place.context = &of->truth;
+    if (of->truth.parts.mask_node_count > 0 && !truth_score_sees(&place)) return -INFINITY;
     return truth_score_of(&place, 0);
 }
 
 static double greatest_of(const fig_serve_score *of, const fig_serve_seen *seen) {
     double greatest = seen->sinks ? 0 : -INFINITY;
-    for (int32_t token = seen->first; token <= seen->place.q_pos; token++)
+    for (int32_t token = seen->first; token < end_of(of, seen); token++)
         greatest = fmax(greatest, score_of(of, seen, token));
     return greatest;
 }
@@ -65,7 +72,7 @@ void fig_serve_score_attend(const fig_serve_score *of, const fig_serve_seen *see
     double sum = seen->sinks ? exp(-greatest) : 0, sum_slack = 0;
     for (int32_t i = 0; i < seen->head_dim; i++)
         out[i] = slack[i] = 0;
-    for (int32_t token = seen->first; token <= seen->place.q_pos; token++) {
+    for (int32_t token = seen->first; token < end_of(of, seen); token++) {
         const double score = score_of(of, seen, token);
         if (score == -INFINITY) continue; /* it is not seen */
         const double weight = is_sigmoid ? 1 / (1 + exp(-score)) : exp(score - greatest);

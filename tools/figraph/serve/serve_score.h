@@ -20,10 +20,10 @@ void fig_serve_score_close(fig_serve_score *of);
 /* The tokens that a query head sees. All logits are 0, because q is. */
 typedef struct fig_serve_seen {
     truth_score_place place; /* without its kv_pos and context */
-    int32_t first;           /* the window's first token; place.q_pos is its last */
+    int32_t first;           /* the window's first token; without a mask, place.q_pos is its last */
     int32_t sinks;           /* 1: the head has a sink of 0 */
     const double *values;    /* [query][width], from the kv head's first element on */
-    const int32_t *tokens;   /* [place.q_pos + 1] the query whose values each token has */
+    const int32_t *tokens;   /* [place.kv_length] the query whose values each token has */
     int32_t width, head_dim;
 } fig_serve_seen;
 

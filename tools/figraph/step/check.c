@@ -406,6 +406,7 @@ static void take_score(const fig_session *session, truth_score *truth, truth_att
     }
     args->score = truth_score_of;
     args->score_context = truth;
+    if (truth->parts.mask_node_count > 0) args->sees = truth_score_sees;
     args->is_sigmoid = truth->parts.weights == FIG_SCORE_SIGMOID_WEIGHTS;
 }
 

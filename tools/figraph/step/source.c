@@ -386,16 +386,20 @@ static void record_sums(fig_program *program, const fig_source *source) {
     }
 }
 
-/* Records the standard step, with a score if a text is given. */
-static fig_status record_step(fig_program *program, const char *text) {
-    fig_score *score = NULL;
-    if (text == NULL) {
+/* Records the standard step, with a score and a mask if their texts are given. */
+static fig_status record_step(fig_program *program, const fig_source *source) {
+    fig_score *score = NULL, *masked = NULL;
+    fig_status status = FIG_OK;
+    if (source->score != NULL) status = fig_score_parse(&score, source->score);
+    if (status == FIG_OK && source->mask != NULL)
+        status = fig_score_parse_mask(&masked, source->mask, score);
+    if (status == FIG_OK && score == NULL && masked == NULL) {
         fig_program_decode_step(program);
-        return FIG_OK;
+    } else if (status == FIG_OK) {
+        fig_program_decode_step_score(program, masked != NULL ? masked : score);
     }
-    const fig_status status = fig_score_parse(&score, text);
-    if (status == FIG_OK) fig_program_decode_step_score(program, score);
     fig_score_destroy(score);
+    fig_score_destroy(masked);
     return status;
 }
 
@@ -406,7 +410,7 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
     *graphs = NULL;
     fig_status status = fig_program_create(&program, &source->spec);
     if (status == FIG_OK) {
-        status = record_step(program, source->score);
+        status = record_step(program, source);
         if (status == FIG_OK && source->sum_width > 0) record_sums(program, source);
         if (status == FIG_OK) status = fig_program_finish(program);
     }

@@ -72,6 +72,7 @@ typedef struct fig_source {
     const char *name;  /* the preset or path that was given, or "by hand" */
     int deterministic;
     const char *score; /* the text of the attention's score; NULL: none */
+    const char *mask;  /* the text of its mask; NULL: none */
 } fig_source;
 
 /* Returns FIG_EXIT_*. */

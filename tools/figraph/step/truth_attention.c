@@ -168,7 +168,10 @@ void truth_attention(const truth_attention_args *args, truth_attention_result *r
     result->lse = -INFINITY;
     if (args->length <= 0) return;
     if (args->sink != NULL) s = (sums){.greatest = *args->sink, .weights = 1};
-    for (int32_t t = first_token(args); t < args->length; t++) {
+    const int32_t end = args->sees != NULL ? args->kv_length : args->length;
+    for (int32_t t = first_token(args); t < end; t++) {
+        const truth_score_place place = place_of(args, t);
+        if (args->sees != NULL && !args->sees(&place)) continue;
         const scored of = score_token(args, q, t);
         add_token(args, result, &s, &of, t);
     }

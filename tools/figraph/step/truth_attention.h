@@ -29,6 +29,8 @@ typedef struct truth_attention_args {
     const double *sink;      /* this head's sink; NULL: none */
     /* Makes the score from a logit; NULL: none */
     double (*score)(const truth_score_place *place, double logit);
+    /* Returns 1 if the query sees the token, one of kv_length; NULL: it sees `length` tokens */
+    int (*sees)(const truth_score_place *place);
     const void *score_context;   /* of the place */
     int32_t is_sigmoid;          /* 1: weights are sigmoid(score), without a sum and a sink */
     int32_t step_row, kv_length; /* of the place; the row may have later queries */

@@ -120,9 +120,10 @@ static double difference_of(double a, double b) {
 }
 
 /* Returns the value of an operation on earlier nodes. */
-static value operate(const truth_score *score, const fig_score_node *node, const value *values) {
+static value operate(const truth_score *score, const fig_score_node *nodes,
+                     const fig_score_node *node, const value *values) {
     const value *a = &values[node->a], *b = &values[node->b];
-    const int is_real = score->parts.nodes[node->a].type == FIG_F32;
+    const int is_real = nodes[node->a].type == FIG_F32;
     switch (node->op) {
     case FIG_SCORE_ELEMENT: return element_of(score, node->bits, a->whole);
     case FIG_SCORE_SELECT: return a->whole != 0 ? *b : values[node->c];
@@ -140,20 +141,44 @@ static value operate(const truth_score *score, const fig_score_node *node, const
     return (value){.whole = whole_of(node->op, a->whole, b->whole)};
 }
 
-double truth_score_of(const truth_score_place *place, double logit) {
+/* Computes the values of a list of nodes. */
+static void compute(const truth_score_place *place, const fig_score_node *nodes, int32_t count,
+                    double logit, value *values) {
     const truth_score *score = place->context;
-    value values[FIG_SCORE_NODE_LIMIT];
-    const int32_t last = score->parts.node_count - 1;
-    for (int32_t i = 0; i <= last; i++) {
-        const fig_score_node *node = &score->parts.nodes[i];
+    for (int32_t i = 0; i < count; i++) {
+        const fig_score_node *node = &nodes[i];
         if (node->op == FIG_SCORE_SCORE) {
             values[i] = (value){.real = (double)(float)logit};
         } else if (node->op < FIG_SCORE_CONSTANT) {
             values[i] = (value){.whole = term_of(node->op, place)};
-        } else {
-            values[i] =
-                node->op == FIG_SCORE_CONSTANT ? constant_of(node) : operate(score, node, values);
+        } else if (node->op == FIG_SCORE_CONSTANT) {
+            values[i] = constant_of(node);
+        } else if (node->op != FIG_SCORE_RANGE && node->op != FIG_SCORE_BITS) {
+            values[i] = operate(score, nodes, node, values);
         }
     }
-    return values[last].real;
+}
+
+int truth_score_sees(const truth_score_place *place) {
+    const truth_score *score = place->context;
+    const fig_score_node *nodes = score->parts.mask_nodes;
+    const int32_t count = score->parts.mask_node_count;
+    const int32_t bit = place->kv_pos - (place->kv_length - 64);
+    value values[FIG_SCORE_NODE_LIMIT];
+    int is_shown = 0, has_bit = 1;
+    compute(place, nodes, count, 0, values);
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t a = values[nodes[i].a].whole, b = values[nodes[i].b].whole;
+        if (nodes[i].op == FIG_SCORE_RANGE) is_shown |= a <= place->kv_pos && place->kv_pos < b;
+        if (nodes[i].op == FIG_SCORE_BITS && bit >= 0)
+            has_bit = (int)((uint32_t)(bit < 32 ? a : b) >> bit % 32 & 1u);
+    }
+    return is_shown && has_bit;
+}
+
+double truth_score_of(const truth_score_place *place, double logit) {
+    const truth_score *score = place->context;
+    value values[FIG_SCORE_NODE_LIMIT];
+    compute(place, score->parts.nodes, score->parts.node_count, logit, values);
+    return values[score->parts.node_count - 1].real;
 }

@@ -17,6 +17,9 @@ typedef struct truth_score {
     int32_t counts[FIG_SCORE_ARRAY_LIMIT];
 } truth_score;
 
+/* Returns 1 if the score's mask shows the token, which lies in the row. place->context is a
+ * truth_score with a mask. */
+int truth_score_sees(const truth_score_place *place);
 /* Returns the score of a token. place->context is a truth_score. */
 double truth_score_of(const truth_score_place *place, double logit);
 

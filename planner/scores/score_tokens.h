@@ -1,0 +1,44 @@
+/* score_tokens.h: the words, numbers and signs of a score's text.
+ *
+ * Owns how characters become tokens. Invariant: a token lies within the text, and a sentence about
+ * it has its column. */
+#ifndef FIG_PLANNER_SCORE_TOKENS_H
+#define FIG_PLANNER_SCORE_TOKENS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "planner/status.h"
+
+enum { FIG_SCORE_WORD_LIMIT = 32 };
+
+typedef enum fig_score_token_kind {
+    FIG_SCORE_TOKEN_END,
+    FIG_SCORE_TOKEN_WORD,
+    FIG_SCORE_TOKEN_NUMBER,
+    FIG_SCORE_TOKEN_SIGN
+} fig_score_token_kind;
+
+typedef struct fig_score_token {
+    fig_score_token_kind kind;
+    char text[FIG_SCORE_WORD_LIMIT]; /* a word or an operator */
+    uint32_t bits;                   /* of a number */
+    uint16_t type;                   /* of a number */
+    size_t at;                       /* its first character */
+} fig_score_token;
+
+typedef struct fig_score_reader {
+    const char *text;
+    size_t next; /* the first character that no token has */
+    fig_score_token token;
+} fig_score_reader;
+
+/* Reports what is wrong at a character of the text. */
+#define FIG_SCORE_REFUSE_AT(at, ...) fig_score_tokens_refuse(at, fig_fail(FIG_INVALID, __VA_ARGS__))
+
+/* Puts the column of a character before the sentence of a failure. */
+fig_status fig_score_tokens_refuse(size_t at, fig_status status);
+/* Reads the next token of the text. */
+fig_status fig_score_tokens_next(fig_score_reader *reader);
+
+#endif
