@@ -24,7 +24,7 @@ enum { SMALLER = 1 };
 static fig_chunk_case c; /* too large for the stack */
 
 static fig_chunk_form whole_form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads,
-                              int32_t head_dim) {
+                                    int32_t head_dim) {
     return (fig_chunk_form){.dtype = dtype,
                             .kv_dtype = dtype,
                             .q_heads = q_heads,
