@@ -453,6 +453,9 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
         work.way = fig_wide_way_of(p, item, before, at.warp);
         if constexpr (form::HOLDS_QUERIES) {
             fig_wide_load_q<form>(work.q, at.q_at, at.warp, at.lane);
+            /* These loads end before the copy engine overwrites the queries. Without the fence, a
+             * release may overtake them, and some vectors then have parts of other queries. */
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
             __syncwarp();
             fig_wide_release(&memory.state->q_empty[group]);
         }
