@@ -229,7 +229,7 @@ static void so_they_are_with_queries_that_the_device_counts(void **state) {
                                         .qk_norm_epsilon = 1e-6f,
                                         .packed = 1,
                                         .reads_lengths = 1};
-    replay(&options, steps / 5);
+    replay(&options, steps / 10);
 }
 
 /* Tests fixed splits, pages of 5 tokens, f32, and a window that ends within a row's queries. */

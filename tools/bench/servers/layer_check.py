@@ -2,8 +2,8 @@
 
 FlashAttention 3 attends over the pages that figraph has just attended over, with the same queries.
 Over an 8-bit cache it takes 8-bit queries, so figraph attends once more with queries rounded in
-this way. For one query of some calls, both are compared with attention in float64. Differences are in
-units of bf16 of the largest number of a head's output. Invariant: the server goes on with what
+this way. For one query of some calls, both are compared with attention in float64. Differences are
+in units of bf16 of the largest number of a head's output. Invariant: the server goes on with what
 figraph wrote first.
 """
 
