@@ -21,12 +21,15 @@ from figraph.integrations.vllm import attention_backend as ours  # noqa: E402
 from sentences import run  # noqa: E402
 
 PAGES, PAGE, Q, KV, DIM = 24, 16, 8, 2, 64
+LONGEST = 16  # queries of a row that decode kernels take with these heads
 WIDTH = 5  # the number of pages of a row
 torch.manual_seed(3)
 
 
-def config(tokens=4096, speculation=None):
-    return types.SimpleNamespace(model_config=types.SimpleNamespace(max_model_len=tokens),
+def config(tokens=4096, speculation=None, kv_heads=KV):
+    model = types.SimpleNamespace(max_model_len=tokens, get_num_attention_heads=lambda ranks: Q,
+                                  get_num_kv_heads=lambda ranks: kv_heads)
+    return types.SimpleNamespace(model_config=model, parallel_config=None,
                                  speculative_config=speculation)
 
 
@@ -222,7 +225,7 @@ def a_layer_that_reads_anothers_cache_appends_nothing():
     assert attended(lambda: setting.is_right(metadata, append=False)) == (1, 0)
     was = setting.kv_cache.clone()
     for given in (metadata, builder().build(0, batch(counts=(3, 1, 1))),
-                  builder().build(0, batch(counts=(9, 1, 1)))):
+                  builder().build(0, batch(counts=(17, 1, 1)))):
         setting = Setting(setting.impl, setting.kv_cache, given.num_actual_tokens)
         setting.impl.forward(setting.layer, setting.q, setting.k, setting.v, setting.kv_cache,
                              given, torch.empty_like(setting.q))
@@ -230,7 +233,7 @@ def a_layer_that_reads_anothers_cache_appends_nothing():
 
 
 def prompts_whose_lengths_the_host_does_not_know_are_tritons():
-    for counts in ((9, 1, 1), (3, 1, 70), (9, 9, 9), (2, 12, 1)):
+    for counts in ((17, 1, 1), (3, 1, 70), (17, 17, 17), (2, 20, 1)):
         lengths = (40, 1 + counts[1], 77)
         setting = Setting(impl(), pool(), sum(counts))
         metadata = builder().build(0, batch(lengths, counts))
@@ -240,7 +243,7 @@ def prompts_whose_lengths_the_host_does_not_know_are_tritons():
 
 def rows_of_unlike_numbers_of_queries_are_figraphs_and_right():
     """Drafts, and the ends of prompts, beside decode; with idle rows and padding as in a graph."""
-    for counts in ((5, 1, 1), (2, 3, 1), (8, 1, 7), (1, 4, 4)):
+    for counts in ((5, 1, 1), (2, 3, 1), (16, 1, 7), (1, 4, 4)):
         for layout in ("nhd", "hnd"):
             for padding in (0, 2):
                 lengths = (40, 1 + counts[1], 77)
@@ -281,7 +284,7 @@ def a_graph_of_drafts_serves_every_batch():
 
 
 def padded_keys_of_a_mixed_batch_are_not_stored():
-    counts = (9, 1, 1)
+    counts = (17, 1, 1)
     setting = Setting(impl(), pool(), sum(counts) + 9)
     given = batch((40, 2, 77), counts)
     out, wanted = setting.step(builder().build(0, given))
@@ -309,7 +312,7 @@ def what_one_query_per_row_does_not_say_alone_is_tritons():
     context is too long."""
     doubt = (dict(causal=False), dict(causal=torch.ones(3, dtype=torch.bool)),
              dict(mm_req_doc_ranges={0: [(1, 4)]}), dict(rswa_prefix_lens=torch.ones(3)),
-             dict(num_actual_tokens=2), dict(max_query_len=ours.ROW_TOKENS_LIMIT + 1))
+             dict(num_actual_tokens=2), dict(max_query_len=LONGEST + 1))
     for changes in doubt:
         assert not hasattr(builder().build(0, batch(**changes)), "figraph"), changes
     assert not hasattr(builder().build(16, batch()), "figraph")
@@ -353,7 +356,7 @@ def a_layer_that_figraph_refuses_is_tritons_and_the_log_says_why():
 def rows_of_several_queries_are_figraphs_and_right():
     """Tests draft tokens, equally many in each row, with and without idle rows behind them, as in a
     graph."""
-    for tokens in (2, 5, ours.ROW_TOKENS_LIMIT):
+    for tokens in (2, 5, LONGEST):
         for padding in (0, 2):
             setting = Setting(impl(), pool(), (3 + padding) * tokens)
             given = batch((40, tokens, 77), 3 * (tokens,), padding)
@@ -425,8 +428,14 @@ def the_classes_say_what_figraph_does():
     assert not made.supports_quant_query_input and not made.fused_output_quant_supported(None)
     support = ours.FigraphMetadataBuilder._cudagraph_support
     assert support is stubs.AttentionCGSupport.UNIFORM_BATCH
-    bound = ours.FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len(config(), None)
-    assert bound == ours.ROW_TOKENS_LIMIT
+    for kv_heads, longest in ((Q, 16), (KV, LONGEST), (1, 64 // Q)):
+        given = config(kv_heads=kv_heads)
+        assert ours.FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len(given, None) == longest
+        made = builder(kv_heads=kv_heads)
+        for queries in (longest, longest + 1):
+            is_ours = hasattr(made.build(0, batch(max_query_len=queries)), "figraph")
+            assert is_ours == (queries == longest), (kv_heads, queries)
+    assert [ours.row_limit(*heads) for heads in ((96, 1), (8, 0), (1, 2))] == [1, 8, 16]
 
 
 def the_entry_point_registers_once_and_leaves_others_alone():

@@ -81,6 +81,9 @@ class TritonAttentionMetadataBuilder:
 
     def __init__(self, kv_cache_spec, layer_names, vllm_config, device):
         self.vllm_config = vllm_config
+        model, ranks = vllm_config.model_config, vllm_config.parallel_config
+        self.num_heads_q = model.get_num_attention_heads(ranks)
+        self.num_heads_kv = model.get_num_kv_heads(ranks)
 
     @classmethod
     def get_varlen_cudagraph_max_query_len(cls, vllm_config, kv_cache_spec):

@@ -31,10 +31,15 @@ from ..counts import counts
 # vLLM's names of cache dtypes that figraph reads. vLLM holds the narrow ones as uint8.
 WIDE = ("auto", "float16", "bfloat16")
 NARROW = {"fp8": torch.float8_e4m3fn, "fp8_e4m3": torch.float8_e4m3fn}
-ROW_TOKENS_LIMIT = operands.ROW_TOKENS  # query tokens of a row; longer rows are prompts
-
 AnyBatch = Union[paged_decode.Batch, prompt_batch.PromptBatch]
 logger = init_logger(__name__)
+
+
+def row_limit(q_heads: int, kv_heads: int) -> int:
+    """Returns the most queries of a row that figraph's decode kernels compute on tensor cores.
+    Longer rows are prompts."""
+    ratio = max(q_heads // max(kv_heads, 1), 1)
+    return max(min(operands.ROW_TOKENS_LIMIT, paged_decode.VECTOR_LIMIT // ratio), 1)
 
 
 class FigraphMetadataBuilder(TritonAttentionMetadataBuilder):
@@ -49,7 +54,8 @@ class FigraphMetadataBuilder(TritonAttentionMetadataBuilder):
         """Returns the most queries of a row for which one captured graph serves every decode
         batch, as vLLM asks from 0.33 on. The graph reads each row's number of queries on the GPU.
         """
-        return ROW_TOKENS_LIMIT
+        model, ranks = vllm_config.model_config, vllm_config.parallel_config
+        return row_limit(model.get_num_attention_heads(ranks), model.get_num_kv_heads(ranks))
 
     def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata,
               fast_build: bool = False) -> TritonAttentionMetadata:
@@ -60,7 +66,7 @@ class FigraphMetadataBuilder(TritonAttentionMetadataBuilder):
             return made
         if self._is_short(common_attn_metadata):
             made.figraph = self._batch(made, common_attn_metadata)
-        elif common_attn_metadata.max_query_len > ROW_TOKENS_LIMIT:
+        elif common_attn_metadata.max_query_len > self._row_limit():
             prompts = self._prompts(made, common_attn_metadata)
             if prompts is not None:
                 made.figraph = prompts
@@ -124,7 +130,10 @@ class FigraphMetadataBuilder(TritonAttentionMetadataBuilder):
         """Returns True if each row has few queries: drafts, or the end of a prompt."""
         if batch.max_query_len == 1:
             return batch.num_actual_tokens >= batch.num_reqs
-        return batch.max_query_len <= ROW_TOKENS_LIMIT
+        return batch.max_query_len <= self._row_limit()
+
+    def _row_limit(self) -> int:
+        return row_limit(self.num_heads_q, self.num_heads_kv)
 
 
 class FigraphImpl(TritonAttentionImpl):
