@@ -238,7 +238,7 @@ static void three_levels_and_rows_beside_them(void **state) {
 
 static void chunks_of_a_shared_prompt(void **state) {
     (void)state;
-    fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 8, 2, 128);
+    fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 4, 1, 128);
     fig_prompt_form_add(&form, 100, 1000);
     fig_prompt_form_add(&form, 1, 900);
     fig_prompt_form_add(&form, 64, 897);
@@ -401,7 +401,7 @@ static fig_prompt_form draw_prefixes(fig_random *random) {
 static void prefixes_are_found_in_the_page_table(void **state) {
     (void)state;
     fig_prompt_case c;
-    fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 8, 2, 128);
+    fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 4, 1, 128);
     form.finds = 1;
     for (int32_t r = 0; r < 40; r++)
         fig_prompt_form_add(&form, 1 + r % 2, 1700 + 5 * r);
