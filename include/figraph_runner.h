@@ -66,8 +66,9 @@ typedef struct fig_runner_options {
  * milliseconds. A kernel is loaded once for all runners of a device and stays until the process
  * ends. The calling thread may be capturing: nothing of this call becomes part of the capture. The
  * caller owns *runner; `graphs` must outlive it. options may be NULL. FIG_UNSUPPORTED: the program
- * has a call, an operation without a kernel in this library, or rows of more than 8 query tokens.
- * FIG_NO_DEVICE: as for fig_engine_open(). */
+ * has a call, an operation without a kernel in this library, or rows that may be chunks of prompts
+ * (row_tokens above 8, and the device does not read the lengths). FIG_NO_DEVICE: as for
+ * fig_engine_open(). */
 FIG_API fig_status fig_runner_open(fig_runner **runner, const fig_graphs *graphs,
                                    const fig_runner_options *options);
 /* Frees a runner without waiting. Runs may still be in flight, and captures of them may be launched
