@@ -429,8 +429,8 @@ def the_classes_say_what_figraph_does():
     support = ours.FigraphMetadataBuilder._cudagraph_support
     assert support is stubs.AttentionCGSupport.UNIFORM_BATCH
     for kv_heads, longest in ((Q, 16), (KV, LONGEST), (1, 64 // Q)):
-        given = config(kv_heads=kv_heads)
-        assert ours.FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len(given, None) == longest
+        asked = ours.FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len
+        assert asked(config(kv_heads=kv_heads), None) == longest
         made = builder(kv_heads=kv_heads)
         for queries in (longest, longest + 1):
             is_ours = hasattr(made.build(0, batch(max_query_len=queries)), "figraph")
