@@ -1,8 +1,8 @@
 /* figraph.h: plan, record, save, restore and replay the fixed-shape part of an LLM decode step.
  *
  * libfigraph runs the operations of a decode step whose shapes never change: RoPE, the append to
- * the KV cache, attention and the activation. The caller brings the matrix products, the weights
- * and sampling. Five kinds of objects build on each other:
+ * the KV cache, attention and the activation. Matrix products, weights and sampling remain the
+ * caller's task. Five kinds of objects build on each other:
  *
  *     fig_spec      the fixed shape: heads, head_dim, dtype, page size, limits
  *     fig_program   the step, recorded once: tensors and nodes, without addresses
@@ -33,7 +33,7 @@
  *     fig_program_create(&program, &spec);
  *     fig_program_decode_step(program);
  *     fig_program_finish(program);
- *     fig_graphs_lower(&graphs, program, NULL); // for the host; options.traits names a GPU
+ *     fig_graphs_lower(&graphs, program, NULL); // for the host; for a GPU, set options.traits
  *     fig_graphs_save(graphs, "tutorial.fig");
  *
  * Errors: every function that can fail returns fig_status and leaves one sentence in fig_message().
@@ -167,7 +167,7 @@ typedef struct fig_rope_spec {
     /* Llama 3 scaling: the frequencies of long waves are divided by this number, which is at least
      * 1. 0: no such scaling; the next three fields must then be 0 too. */
     float llama3_factor;
-    /* Llama 3 scaling: waves longer than llama3_context / llama3_low are long. */
+    /* Llama 3 scaling: a wave longer than llama3_context / llama3_low counts as long. */
     float llama3_low;
     /* Llama 3 scaling: waves shorter than llama3_context / llama3_high stay as they are. */
     float llama3_high;
@@ -269,15 +269,16 @@ typedef struct fig_spec {
      * of all rows together. q, k, v, out and all other tensors of query tokens have dims[0]
      * FIG_DIM_QUERIES: the tokens of row 0 come first, directly followed by those of row 1, and so
      * on. If row_tokens is above 8 and the host gives the lengths, a row may be a chunk of a
-     * prompt: one kernel does the attention of the rows that have more than 8 query tokens, and
-     * another that of all other rows. 0: every row has row_tokens query tokens. */
+     * prompt. One kernel then computes attention for the rows that have more than 8 query tokens,
+     * and another kernel for all other rows. 0: every row has row_tokens query tokens. */
     int64_t query_limit;
     /* 512: attention is latent (MLA). The cache then holds one vector of head_dim values for each
-     * token, and all heads share this vector. Its first latent_dim values are V. RoPE rotates its
-     * other values, and the values at the same place in each q head. kv_heads must be 1, head_dim
-     * 576, q_heads a multiple of 8 up to 128, and sm_scale must be given; soft_cap and
-     * qk_norm_epsilon must be 0. kv_dtype may be FIG_E4M3: the cache then has the scales that
-     * fig_latent_decode describes, and kv_scales must be 0. 0: each KV head has its own K and V. */
+     * token, and all heads share this vector. The first latent_dim values of the vector are V. RoPE
+     * rotates the remaining values of the vector, and the corresponding values of each q head.
+     * kv_heads must be 1, head_dim 576, q_heads a multiple of 8 up to 128, and sm_scale must be
+     * given; soft_cap and qk_norm_epsilon must be 0. kv_dtype may be FIG_E4M3: the cache then has
+     * the scales that fig_latent_decode describes, and kv_scales must be 0. 0: each KV head has its
+     * own K and V. */
     int32_t latent_dim;
     /* The epsilon of an RMSNorm over the latent of each new token. 0: there is no such norm. */
     float latent_norm_epsilon;
@@ -304,11 +305,11 @@ FIG_API const char *fig_spec_preset_name(int32_t index);
  * is missing, unknown or not supported, or says where the file is not valid JSON. FIG_IO: the file
  * cannot be read.
  *
- * A few models need work that is not part of a step; the caller does this work. Before the step, it
- * applies clip_qkv, and norms over all heads at once (olmo2, olmo3, olmoe). Beside the step, it
- * applies the activation of a shared expert (qwen2_moe), or an activation without a gate (arcee,
- * whose ffn_width is 0). A sequence with images has fewer positions than tokens, so the caller
- * gives fig_step.positions. */
+ * A few models need work that is not part of a step. Before the step, the caller of such a model
+ * applies clip_qkv, or norms over all heads at once (olmo2, olmo3, olmoe). Beside the step, the
+ * caller applies the activation of a shared expert (qwen2_moe), or an activation without a gate
+ * (arcee; its ffn_width is 0). A sequence with images has fewer positions than tokens, so the
+ * caller gives fig_step.positions. */
 FIG_API fig_status fig_spec_read_config(fig_spec *spec, const char *path);
 
 /* Options of fig_spec_read_config_with. */
@@ -319,8 +320,8 @@ typedef struct fig_config_options {
     fig_dtype dtype;
     /* [ignored_count] Names of fields that the library does not know. By giving a name, the caller
      * asserts that the field does not affect a step; the library then accepts files with this
-     * field. A name applies to fields of that name in every object of the file. FIG_INVALID: the
-     * library does use a field of that name. */
+     * field. A name applies to the fields of that name in all JSON objects of the file.
+     * FIG_INVALID: the library does use a field of that name. */
     const char *const *ignored;
     /* The number of names in `ignored`. */
     int32_t ignored_count;
@@ -352,9 +353,9 @@ enum {
 };
 
 /* dims[0] may be one of these symbols instead of a number. A tensor may have more rows than the
- * step. A node may read the rows past the step's own, but no result of the step depends on these
- * rows. A node may overwrite such rows in its outputs, but never in a KV cache. After a step their
- * contents are unspecified. */
+ * step. A node may read rows beyond those of the step, but no result of the step depends on such
+ * rows. A node may also overwrite such rows in its outputs, but never in a KV cache. After a step,
+ * the contents of such rows are unspecified. */
 #define FIG_DIM_BATCH (-1) /* rows: memory for batch_limit rows serves every bucket */
 #define FIG_DIM_PAGES (-2) /* pages: as many as the bound bytes hold */
 /* query tokens of a packed program: memory for query_limit tokens serves every bucket */
@@ -412,24 +413,24 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  *
  * All of these tensors are FIG_ROLE_BOUND. If the spec has pages, the tensor page_table is
  * FIG_ROLE_STATE. If only some layers have the window, those layers read page_table.window instead,
- * also FIG_ROLE_STATE, so that the caller can reuse the pages behind the window. The first line of
- * the list is the segment act.N; the other three lines are the segment attn.N. */
+ * also FIG_ROLE_STATE, so that the caller can reuse the pages behind the window. The activation is
+ * the segment act.N; the operations of the other three lines form the segment attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
 
 /* Makes steps read their lengths from device memory, for callers whose host does not know the
  * lengths. The device then also splits the work among workers. `lengths` is i32 [rows]. `positions`
  * is i32 [rows]; absent: each position is length - 1. Call this once, before any node is recorded.
  * A row whose length lies outside [0, kv_limit] is idle. See fig_step.token_limit. FIG_UNSUPPORTED,
- * from this function and the next: the spec's row_tokens is above 16, and only the host can plan
- * chunks. */
+ * also from fig_program_read_queries: the spec's row_tokens is above 16. Rows may then be chunks,
+ * which only the host can plan. */
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
 /* Does the work of fig_program_read_lengths for a packed program; the device then also reads the
  * number of each row's query tokens. `query_starts` is i32 [batch_limit + 1], like the
  * query_start_loc of serving engines: query_starts[0] is 0, and row r has the query tokens from
- * query_starts[r] up to query_starts[r + 1]. If these two give a row a negative number of tokens,
- * or more than row_tokens, the row has none. A row whose length is smaller than its number of query
- * tokens is idle. */
+ * query_starts[r] up to query_starts[r + 1]. If the difference of these two entries is negative or
+ * above row_tokens, the row has no query tokens. A row whose length is smaller than its number of
+ * query tokens is idle. */
 FIG_API void fig_program_read_queries(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions, fig_tensor query_starts);
 
@@ -439,7 +440,7 @@ FIG_API void fig_program_read_queries(fig_program *program, fig_tensor lengths,
 /* out[r][c] = activation(in[r][c]) * in[r][width + c] */
 typedef struct fig_gated_op {
     uint32_t size; /* sizeof(fig_gated_op) */
-    /* [rows][2 * width] Gate, then up. */
+    /* [rows][2 * width] Each row has `width` values of the gate, then `width` values of up. */
     fig_tensor in;
     /* [rows][width] */
     fig_tensor out;
@@ -472,7 +473,7 @@ typedef struct fig_rms_norm_op {
 } fig_rms_norm_op;
 /* Normalises `in`. */
 FIG_API void fig_rms_norm(fig_program *program, const fig_rms_norm_op *op);
-/* Adds `in` to `residual`, rounds the sum to the dtype, and normalises that sum. */
+/* Adds `in` to `residual`, rounds the sum to the dtype, and normalises the rounded sum. */
 FIG_API void fig_add_rms_norm(fig_program *program, const fig_rms_norm_op *op);
 
 /* If the spec's row_tokens is above 1, the dim [rows] of q, k, v and out counts query tokens, here
@@ -507,7 +508,7 @@ typedef struct fig_rope_op {
     fig_tensor cos_sin;
     /* [head_dim] The weights of an RMSNorm of each q head before its rotation. Absent: no norm. */
     fig_tensor q_norm;
-    /* [head_dim] Likewise for each k head. Give both norms or neither. */
+    /* [head_dim] The weights of the same norm for each k head. Give both norms or neither. */
     fig_tensor k_norm;
     /* The epsilon of both norms. 0: the spec's qk_norm_epsilon, or 1e-6 if that is 0. */
     float norm_epsilon;
@@ -522,7 +523,7 @@ FIG_API void fig_rope(fig_program *program, const fig_rope_op *op);
 /* A KV cache, as an operand of the operations below. */
 typedef struct fig_cache {
     /* [pages][page_size][kv_heads][head_dim], whatever the layout in memory. If K and V share one
-     * pool, they are two tensors that are bound with strides. */
+     * pool, declare two tensors, and bind both to the pool with strides. */
     fig_tensor k;
     /* The shape of k. */
     fig_tensor v;
@@ -552,8 +553,8 @@ typedef struct fig_append_kv_op {
  * of length 0 writes nothing. fp8 values saturate. */
 FIG_API void fig_append_kv(fig_program *program, const fig_append_kv_op *op);
 
-/* An expression that makes the scores of attention from its logits. figraph_scores.h makes and
- * describes it. */
+/* An expression that turns the logits of attention into scores. figraph_scores.h describes and
+ * makes such expressions. */
 typedef struct fig_score fig_score;
 enum { FIG_SCORE_ARRAY_LIMIT = 8 }; /* arrays that a score reads */
 
@@ -582,13 +583,15 @@ typedef struct fig_attention_op {
     float soft_cap;
     /* 0: the spec's. */
     float sm_scale;
-    /* Makes the score from q.k * sm_scale; alibi and soft_cap are then absent. It may have a mask,
-     * which says what a query sees, within the window if there is one. NULL: no expression.
-     * If alibi and soft_cap can express the score, the node is recorded with those. */
+    /* An expression that computes the score from q.k * sm_scale. If it is given, alibi and soft_cap
+     * must be absent. It may have a mask, which then decides which tokens a query sees, except that
+     * a window still hides the tokens before it. If alibi and soft_cap can express the same score,
+     * the node is recorded with these two instead. NULL: there is no expression. */
     const fig_score *score;
-    /* The tensors of the score's arrays, in the order of its normal form: [elements] of the array's
-     * dtype. If one is absent, the tensor named after the array and the layer is used, such as
-     * slope.7, or else the tensor that has the array's name alone. */
+    /* The tensors of the score's arrays, in the order of its normal form. Each is [elements] of the
+     * array's dtype. If a tensor is absent, the node uses the tensor named after the array and the
+     * layer, such as slope.7; if there is none, it uses the tensor that has the array's name
+     * alone. */
     fig_tensor score_arrays[FIG_SCORE_ARRAY_LIMIT];
 } fig_attention_op;
 /* Computes attention of q over the cache. A row of length 0 gets zeros, and -inf in lse. Attention
@@ -638,14 +641,15 @@ typedef struct fig_decode_attention_op {
     /* 1: q and k are not rotated, for example because the caller has rotated them already. rope,
      * rope_table, positions and cos_sin must then be absent. 0: they are rotated. */
     int32_t plain;
-    /* As in fig_attention_op. If alibi and soft_cap cannot express the score, the call records
-     * fig_rope, fig_append_kv and fig_attention, in one to three nodes. */
+    /* As in fig_attention_op. If alibi and soft_cap cannot express the score, the call records up
+     * to three nodes instead of one: those of fig_rope, fig_append_kv and fig_attention that are
+     * needed. */
     const fig_score *score;
     /* As in fig_attention_op. */
     fig_tensor score_arrays[FIG_SCORE_ARRAY_LIMIT];
 } fig_decode_attention_op;
-/* Does the work of fig_rope, fig_append_kv and fig_attention in one node. This one node costs less
- * than the three and leaves the same values in the cache and in out. Its effect on q and k is
+/* Does the work of fig_rope, fig_append_kv and fig_attention in one node. This node costs less than
+ * the three, and leaves the same values in the cache and in `out`. Its effect on q and k is
  * unspecified: each head may be rotated in place or be unchanged, and this may differ between
  * buckets, steps and machines. So a later node may read q or k only after another node has written
  * them. The node writes only q, k, out, lse and the cache. Without `out` the node is fig_rope and
@@ -654,16 +658,16 @@ typedef struct fig_decode_attention_op {
 FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attention_op *op);
 
 /* ---- Latent caches (MLA: DeepSeek, Kimi) */
-/* A latent cache holds one vector for a token, which all heads share: 512 values of the latent,
- * then 64 values under RoPE. K is the whole vector, and V is the latent. Before the step, the
- * caller multiplies the part of q that has no RoPE by the K part of kv_b_proj; the products are the
- * first 512 values of each head of q. After the step, it multiplies `out` by the V part of
- * kv_b_proj.
+/* A latent cache holds one vector for each token, and all heads share this vector: 512 values of
+ * the latent, then 64 values that RoPE has rotated. K is the whole vector, and V is the latent.
+ * Before the step, the caller multiplies the part of q that has no RoPE by the K part of kv_b_proj;
+ * the products are the first 512 values of each head of q. After the step, it multiplies `out` by
+ * the V part of kv_b_proj.
  *
  * The cache is [pages][page_size][576] of q's dtype. If its dtype is FIG_E4M3, it is
- * [pages][page_size][656], and q is FIG_F16 or FIG_BF16. A token then has 512 bytes of codes of the
- * latent, 16 bytes of f32 scales, each of which serves 128 codes, and 128 bytes that hold the 64
- * other values as bf16. */
+ * [pages][page_size][656], and q is FIG_F16 or FIG_BF16. A token then has 656 bytes: 512 bytes of
+ * codes for the latent, 16 bytes for four f32 scales, each of which serves 128 codes, and 128 bytes
+ * for the other 64 values as bf16. */
 typedef struct fig_latent_attention_op {
     uint32_t size; /* sizeof(fig_latent_attention_op) */
     /* [rows][q_heads][576] q_heads is a multiple of 8, at most 128. */
@@ -723,8 +727,8 @@ typedef struct fig_latent_decode_op {
     float sm_scale;
 } fig_latent_decode_op;
 /* Applies RoPE to the last 64 values of each q head, normalises the latent of each new token,
- * applies RoPE to the token's last 64 values, appends the token, and computes attention. A value is
- * rounded to q's dtype after the norm and after RoPE; codes are made of the rounded values, and
+ * applies RoPE to the token's last 64 values, appends the token, and computes attention. Values are
+ * rounded to q's dtype after the norm and after RoPE. Codes are computed from the rounded values;
  * each scale is the greatest magnitude among its 128 values, divided by 448. The effect on the last
  * 64 values of a q head is unspecified, as in fig_decode_attention. The node writes only these
  * values, out, lse and the cache. Without `out` the node rotates q and appends, and q is always
@@ -756,23 +760,23 @@ typedef struct fig_call_op {
     uint32_t size; /* sizeof(fig_call_op) */
     /* The name under which fig_engine_register registers the callback. */
     const char *call;
-    /* [read_count] */
+    /* [read_count] The tensors that the work reads. */
     const fig_tensor *reads;
-    /* [write_count] */
+    /* [write_count] The tensors that the work writes. */
     const fig_tensor *writes;
-    /* At most 16. */
+    /* The number of tensors in `reads`, at most 16. */
     int32_t read_count;
-    /* At most 16. */
+    /* The number of tensors in `writes`, at most 16. */
     int32_t write_count;
     /* A number that the file keeps and the callback receives. */
     uint64_t tag;
     /* [byte_count] Bytes that the file keeps and the callback receives. */
     const void *bytes;
-    /* At most 256. */
+    /* The number of those bytes, at most 256. */
     int32_t byte_count;
 } fig_call_op;
-/* Records foreign work, which a registered callback does. The work is ordered against other nodes
- * by the tensors that it reads and writes. */
+/* Records foreign work, which a registered callback does. The tensors that the work reads and
+ * writes decide which other nodes must come before it or after it. */
 FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 
 /* ---- Graphs: the program lowered per bucket -------------------------------------------------- */
@@ -821,16 +825,16 @@ typedef struct fig_lower_options {
     const fig_bucket *buckets;
     /* The number of sizes in `buckets`. */
     int32_t bucket_count;
-    /* 1: the result of a row, bit for bit, depends on the row's own length but not on other
-     * rows. */
+    /* 1: other rows of the step do not affect the bits of a row's result. Only the row's own data
+     * and length do. */
     int32_t deterministic;
     /* The number of sizes in query_limits. */
     int32_t query_limit_count;
     /* [query_limit_count] For a packed program: limits on the query tokens of a step. Let M be the
-     * most query tokens that the rows of a size can have. Each size in `buckets` is lowered for M
-     * and for each of these limits below M. NULL: for M alone; but if the spec's row_tokens is
-     * above 8 and `buckets` is NULL too, the limits are 64, 512, 4096 and so on, as far as they are
-     * below M. */
+     * most query tokens that a step of one size can have. Each size in `buckets` is lowered for M,
+     * and once more for each of these limits that is below M. NULL: each size is lowered for M
+     * alone; but if the spec's row_tokens is above 8 and `buckets` is NULL too, the limits are 64,
+     * 512, 4096 and so on. */
     const int32_t *query_limits;
 } fig_lower_options;
 
@@ -910,8 +914,8 @@ FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,
 /* The memory that an engine takes. */
 typedef struct fig_memory_info {
     uint32_t size; /* sizeof(fig_memory_info) */
-    /* The number of execs once every bucket has been prepared. Buckets with equal launches share an
-     * exec. */
+    /* The number of execs (instantiated CUDA graphs) once every bucket has been prepared. Buckets
+     * with equal launches share an exec. */
     int32_t exec_count;
     /* Device memory for temporary tensors and partials. */
     uint64_t workspace_bytes;
@@ -923,7 +927,8 @@ typedef struct fig_memory_info {
     uint64_t pinned_bytes;
     /* Device memory for all execs, estimated from a measured figure per node. */
     uint64_t exec_bytes;
-    /* Bytes of one token in the KV caches of all layers, to compute the size of a pool. */
+    /* The bytes that one token takes in the KV caches of all layers together. It tells how many
+     * tokens fit in a pool. */
     uint64_t token_bytes;
 } fig_memory_info;
 /* Returns the memory that an engine with `slots` slots (0: the default) takes, not counting memory
@@ -943,8 +948,9 @@ typedef struct fig_step {
     /* The number of rows. */
     int32_t rows;
     /* [rows] The number of tokens in each row's sequence, including this step's. 0: the row is
-     * idle. Otherwise at least the row's number of query tokens: its query_counts if they are
-     * given, else the spec's row_tokens. NULL: the program reads lengths on the device. */
+     * idle. Any other length must be at least the row's number of query tokens: its entry of
+     * query_counts if that array is given, else the spec's row_tokens. NULL: the program reads
+     * lengths on the device. */
     const int32_t *kv_lengths;
     /* [rows] The RoPE position of each row's last query. It must not exceed 2^30 in any launch of
      * a horizon. NULL: kv_length - 1. */
@@ -971,17 +977,19 @@ typedef struct fig_step {
      * all queries are real tokens. */
     const int32_t *row_tokens;
     /* [rows] For a packed program (fig_spec.query_limit): the number of query tokens of each row, 0
-     * to the spec's row_tokens and, unless kv_length is 0, at most its kv_length. They are the last
-     * tokens of the row's sequence. A row without query tokens is idle, whatever its kv_length. A
-     * row of kv_length 0 is idle, whatever its count; its query tokens get the results of an idle
-     * row. NULL: every row has the spec's row_tokens. If this field is given, or rows may be
-     * chunks, the horizon must be 1. If this field is given, fig_step.row_tokens must be NULL. */
+     * to the spec's row_tokens. It must not exceed the row's kv_length, unless that is 0. The query
+     * tokens are the last tokens of the row's sequence. A row without query tokens is idle,
+     * whatever its kv_length. A row of kv_length 0 is idle, whatever its count; its query tokens
+     * get the results of an idle row. NULL: every row has the spec's row_tokens. If this field is
+     * given, or rows may be chunks, the horizon must be 1. If this field is given,
+     * fig_step.row_tokens must be NULL. */
     const int32_t *query_counts;
 } fig_step;
 
-/* The result of planning a step without running it. If the program has several classes of
- * attention, the report describes the split of the first class. The caller sets size and, to
- * receive the tiles of each worker, worker_tiles and worker_capacity. */
+/* The result of planning a step without running it. Attention nodes of the same shape form a class
+ * and share one split of their work. If the program has several classes, the report describes the
+ * split of the first one. The caller sets size and, to receive the tiles of each worker,
+ * worker_tiles and worker_capacity. */
 typedef struct fig_plan_report {
     uint32_t size; /* sizeof(fig_plan_report) */
     /* The bucket that the step would take. */
@@ -992,7 +1000,7 @@ typedef struct fig_plan_report {
     int32_t tile_tokens;
     /* KV heads that a worker reads at a time. */
     int32_t heads;
-    /* Tiles of the whole step, over all rows and head groups. */
+    /* Tiles of the whole step, over all rows and head groups (see `groups`). */
     int64_t tiles;
     /* Tiles of the worker that has the most. */
     int32_t tiles_most;
@@ -1014,7 +1022,7 @@ typedef struct fig_plan_report {
     /* The bucket that the step would take if it named none. It differs from `bucket` if the step
      * names a larger size, or a variant that costs more for this step. */
     int32_t cheapest;
-    /* 1: the split gives every worker the same number of units, which weigh tiles and rows by their
+    /* 1: the split gives every worker the same number of units. Units weigh tiles and rows by their
      * measured cost. 0: the split gives every worker the same number of tiles. */
     int32_t by_units;
     /* A tile costs a worker 16 units. Each row and head group that the worker begins or continues
@@ -1110,7 +1118,8 @@ typedef struct fig_engine_options {
     /* 1: every plan carries a checksum. If a launch finds a plan whose checksum does not match, it
      * runs no rows, and the next wait returns FIG_DRIVER. */
     int32_t check_plans;
-    /* Where the ring lies. n above 0: NUMA node n - 1. 0: the GPU's node. -1: any node. */
+    /* The NUMA node that holds the plan ring. n above 0: node n - 1. 0: the GPU's node. -1: any
+     * node. */
     int32_t numa_node;
     /* Allocates all of the engine's memory, with the GPU's context current. If it returns a value
      * other than 0, the call that needs the memory fails with FIG_NOMEM. NULL: the engine allocates
@@ -1146,8 +1155,8 @@ FIG_API fig_status fig_engine_open(fig_engine **engine, const fig_graphs *graphs
  * launched, but then it runs no rows. The memory that such a graph reads is kept until the process
  * ends.
  *
- * FIG_LOST: this process is a fork of the one that opened the engine. Nothing is freed. All other
- * calls on the engine fail in the same way there. */
+ * FIG_LOST: this process is a fork of the one that opened the engine. Nothing is freed. In such a
+ * fork, all other calls on the engine fail with FIG_LOST too. */
 FIG_API fig_status fig_engine_close(fig_engine *engine);
 /* Closes the engine if its steps end within the timeout; a negative timeout waits forever.
  * FIG_TIMEOUT: the steps did not end in time, and the engine is unchanged. */
@@ -1200,9 +1209,9 @@ typedef struct fig_span {
     uint32_t size; /* sizeof(fig_span) */
     /* The tensor's name. */
     const char *name;
-    /* Where the part begins in the tensor's memory. */
+    /* The part begins at this byte of the tensor's memory. */
     uint64_t offset;
-    /* The length of the part. */
+    /* The length of the part, in bytes. */
     uint64_t bytes;
 } fig_span;
 /* Copies host memory to a part of a tensor, after all steps launched so far, and returns when the
@@ -1239,7 +1248,7 @@ typedef struct fig_fork {
     uint32_t size; /* sizeof(fig_fork) */
     /* The sequence that has the pages. */
     int32_t source;
-    /* The sequence that gets the same pages. Its other entries stay. */
+    /* The sequence that gets the same pages. Its entries behind the copied ones do not change. */
     int32_t target;
     /* The number of tokens with which both sequences begin. The entries of pages that hold only
      * these tokens are copied: length / page_size entries. */
@@ -1288,19 +1297,19 @@ typedef struct fig_call_args {
  * enqueues work for all rows of `bucket` on `stream`. A kernel that it launches with the
  * programmatic attribute begins early, so every block of that kernel must execute
  * griddepcontrol.wait before the block ends. A result other than 0 fails the step or the prepare
- * with FIG_CALLBACK. The callback may call any engine but its own. */
+ * with FIG_CALLBACK. The callback may call every engine except its own. */
 typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 /* Registers the callback of a call, or replaces it. The next call of fig_engine_stage is the first
  * to use the new callback. Steps that were staged earlier still call the replaced one when they are
  * launched; on the host, the device's thread makes that call. So a replaced callback and its `user`
- * must live as long as fig_engine_bind demands for replaced memory. The same holds for everything
- * that the captured work of a CUDA callback uses. FIG_INVALID: the program has no such call, or
- * callback is NULL. */
+ * must stay valid as long as fig_engine_bind demands for replaced memory. The same holds for all
+ * memory that the captured work of a CUDA callback uses. FIG_INVALID: the program has no such call,
+ * or callback is NULL. */
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
 
-/* Makes a bucket launchable with the current bindings. 0: every bucket. Without this call,
- * fig_engine_stage prepares the bucket that it needs, which takes milliseconds.
+/* Makes a bucket launchable with the current bindings. `bucket` 0 stands for all buckets. Without
+ * this call, fig_engine_stage prepares the bucket that it needs, which takes milliseconds.
  *
  * A second thread may call fig_engine_prepare while the engine's own thread runs steps, under two
  * conditions. First, after the last bind, one call of fig_engine_prepare, fig_engine_stage or
@@ -1330,8 +1339,8 @@ FIG_API fig_status fig_engine_launch(fig_engine *engine);
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
 /* Takes back the step that was staged last, or the remaining launches of its horizon. If the plan
  * is taken back as a whole and carried page-table entries, the plan of the next step carries them
- * instead. If the caller launched a graph of its own for the step, it must wait for that graph
- * first. FIG_ORDER: nothing is staged, or a caller's graph has fetched the plan. */
+ * instead. If the caller launched a graph of its own for the step, the caller must first wait for
+ * that graph. FIG_ORDER: nothing is staged, or a caller's graph has fetched the plan. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
 /* Returns the engine's stream, a CUstream; on the host NULL. All work of an engine happens in the
@@ -1433,7 +1442,7 @@ typedef struct fig_engine_stats {
     int64_t launched;
     /* Launches that were staged and then taken back. */
     int64_t taken_back;
-    /* How often stage returned FIG_BUSY. */
+    /* The number of times that fig_engine_stage returned FIG_BUSY. */
     int64_t busy;
     /* Launches that ran no rows: they found no valid plan, or lengths on the device exceeded the
      * bucket. */
@@ -1469,10 +1478,10 @@ typedef struct fig_engine_stats {
     int64_t shared_steps;
     /* The number of groups of rows that shared pages, over all these steps. */
     int64_t shared_groups;
-    /* KV tokens that were read from shared pages, in one layer and for one KV head. */
+    /* KV tokens that were read from shared pages, counted for one layer and one KV head. */
     int64_t shared_read;
-    /* KV tokens that sharing saved: how many more the rows would have read without it, in one layer
-     * and for one KV head. */
+    /* KV tokens that sharing saved, counted in the same way: without sharing, the rows would have
+     * read this many more. */
     int64_t shared_saved;
 } fig_engine_stats;
 /* Reads the counters. Any thread may call this at any time; while a step is being staged, some

@@ -207,7 +207,7 @@ typedef struct fig_inspect_field {
     float real;
     /* A value, as the kind says. */
     const char *word;
-    /* A value, as the kind says. Copy it before use: it may have any alignment. */
+    /* A value, as the kind says. Copy the bytes before use: they may have any alignment. */
     const void *bytes;
 } fig_inspect_field;
 

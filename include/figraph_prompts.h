@@ -13,7 +13,7 @@
  *     fig_prompts *prompts;
  *     fig_prompts_open(&prompts, FIG_OPTIONS(fig_prompts_options, .dtype = FIG_BF16,
  *                      .q_heads = 32, .kv_heads = 8, .head_dim = 128, .page_size = 16));
- *     fig_prompts_measure(prompts, rows, tokens, &memory); // sizes that such steps need at most
+ *     fig_prompts_measure(prompts, rows, tokens, &memory); // the most that such steps need
  *     fig_prompts_plan(prompts, FIG_OPTIONS(fig_prompts_step, .rows = rows,
  *                      .query_start = starts, .lengths = lengths, .page_columns = columns),
  *                      plan, memory.plan_bytes);
@@ -99,8 +99,11 @@ FIG_API fig_status fig_prompts_measure(const fig_prompts *prompts, int32_t rows,
  * pages. Attention then reads these tokens once for all query tokens of the rows, instead of once
  * for each row. */
 typedef struct fig_prompts_prefix {
+    /* The first of the rows. */
     int32_t first_row;
+    /* The number of rows. */
     int32_t rows;
+    /* The number of tokens that the rows have in common. */
     int32_t tokens;
 } fig_prompts_prefix;
 
@@ -124,8 +127,8 @@ typedef struct fig_prompts_step {
     int32_t prefix_count;
     /* [prefix_count] The rows of two prefixes are equal, nested or disjoint. A nested prefix comes
      * later in the array and has more tokens than the prefix around it; prefixes nest at most three
-     * deep. A prefix ends before the first query token of each of its rows. (Rows without query
-     * tokens do not limit it.) */
+     * deep. A prefix must end before the first query token of each of its rows that has query
+     * tokens. */
     const fig_prompts_prefix *prefixes;
     /* [rows][table_stride] The page table, in host memory. If it is given, prefix_count must be 0,
      * and fig_prompts_plan finds the prefixes itself: it looks for rows that begin with the same
@@ -144,7 +147,8 @@ FIG_API fig_status fig_prompts_plan(const fig_prompts *prompts, const fig_prompt
  * elements; 0 stands for the stride of an array without gaps. */
 typedef struct fig_prompts_call {
     uint32_t size; /* sizeof(fig_prompts_call) */
-    /* The tokens of q and out: at least query_start[rows] of the plan's step. */
+    /* The number of tokens that q and out have memory for: at least query_start[rows] of the plan's
+     * step. */
     int32_t tokens;
     /* The plan, on the device. */
     const void *plan;
@@ -159,14 +163,14 @@ typedef struct fig_prompts_call {
      * tokens that a query does not see. Memory behind the last token of a row may hold any
      * bytes. */
     const void *k_cache;
-    /* As k_cache. */
+    /* The shape of k_cache; the same rules hold. */
     const void *v_cache;
     /* The number of pages of the caches. */
     int64_t pages;
-    /* [rows][page_columns] */
+    /* [rows][page_columns] The number in the cache of each page of each row. */
     const int32_t *page_table;
-    /* [q_heads] For each head, one more logit, which has no value vector and counts in the sum of
-     * the weights. NULL: no sinks. */
+    /* [q_heads] The sink of each head: one more logit, without a value vector, that counts in the
+     * sum of the weights. NULL: no sinks. */
     const float *sinks;
     /* {token, head} of q, and of out. */
     int64_t q_strides[2], out_strides[2];
@@ -178,7 +182,8 @@ typedef struct fig_prompts_call {
     int64_t table_stride;
     /* Memory that only this run uses until it has ended. */
     void *scratch;
-    /* The size of scratch: at least the scratch_bytes of fig_prompts_measure() for this step. */
+    /* The size of scratch: at least scratch_bytes, as fig_prompts_measure() gave it for this
+     * step. */
     uint64_t scratch_bytes;
     /* 1: the run may read the plan, the page table, and K and V of the tokens before each row's
      * queries while the preceding work on the stream still runs. They must have been written before

@@ -59,10 +59,11 @@ typedef struct fig_ranks fig_ranks;
  *                     itself uses MASTER_PORT; without MASTER_PORT, a port from 20000 to 31999
  *                     that follows from the number of the job.
  *     FIG_SECRET      A secret that every rank of the job knows and no stranger does. Use 16 random
- *                     bytes as text: if MASTER_ADDR leads a rank to a stranger's host, the rank's
- *                     proof lets that stranger test guesses of the secret. Either all ranks have it
- *                     or none. If none has it, all ranks must belong to one user on one host, and
- *                     no process of another user can join.
+ *                     bytes as text, because a stranger may try to guess it: if MASTER_ADDR leads a
+ *                     rank to a stranger's host, that host can test its guesses against the rank's
+ *                     proof. Either all ranks have a secret or none has one. If none has one, all
+ *                     ranks must belong to one user on one host, and no process of another user can
+ *                     join.
  *     FIG_TIMEOUT_MS  The same as timeout_us, in milliseconds.
  *
  * A field that is set overrides the environment. */
@@ -82,8 +83,8 @@ typedef struct fig_ranks_options {
     /* The secret of the job. NULL: the environment's. */
     const char *secret;
     /* The longest time, in microseconds, that any call waits for another rank. If ranks are
-     * missing, rank 0 reports them a little earlier: an eighth of this time before its end, but at
-     * most one second before. 0: 60 s. */
+     * missing, rank 0 reports them shortly before this time is over: an eighth of the time before,
+     * but at most one second. 0: 60 s. */
     int64_t timeout_us;
 } fig_ranks_options;
 
@@ -96,12 +97,12 @@ typedef struct fig_ranks_options {
  * field is wrong, the port is in use, two ranks have the same number, or two ranks differ in count,
  * secret or version of the library. */
 FIG_API fig_status fig_ranks_open(fig_ranks **ranks, const fig_ranks_options *options);
-/* Opens a group of `count` ranks within this process, each for a thread of its own. ranks: [count].
- * The caller closes each of them. Of the options, only timeout_us is used. */
+/* Opens a group of `count` ranks within this process. Each rank is used by a thread of its own.
+ * ranks: [count]. The caller closes each of them. The call uses only timeout_us of the options. */
 FIG_API fig_status fig_ranks_open_local(fig_ranks **ranks, int32_t count,
                                         const fig_ranks_options *options);
-/* Leaves the group and frees this rank's end. The call is not collective: it tells the other ranks
- * and waits for them 0.2 s at most. Close the engines that use the group first. */
+/* Leaves the group and frees *ranks. The call is not collective: it tells the other ranks, and
+ * waits for them at most 0.2 s. Close the engines that use the group first. */
 FIG_API void fig_ranks_close(fig_ranks *ranks);
 
 typedef struct fig_ranks_info {

@@ -96,7 +96,7 @@ typedef struct fig_run {
     /* [binding_count] Binding i is for tensor i of fig_graphs_tensor(). Its name is the name of
      * that tensor, or NULL. Strides are as in fig_engine_bind(). Each address must be a multiple of
      * the element size; if an address or a stride is not a multiple of 16 bytes, the run uses
-     * slower kernels. A tensor that no node of the run names may have the address NULL. */
+     * slower kernels. If no node of the run uses a tensor, its address may be NULL. */
     const fig_binding *bindings;
     /* The number of bindings. */
     int32_t binding_count;
@@ -106,12 +106,12 @@ typedef struct fig_run {
     /* A plan that fig_runner_plan() wrote for the same rows, kv_length and query_tokens. NULL: the
      * run makes its own plan, in scratch. */
     void *plan;
-    /* The size of `plan`. The call fails if the plan needs more bytes. */
+    /* The size of `plan` in bytes. The call fails if the plan needs more. */
     uint64_t plan_bytes;
     /* Memory that only this run uses until it has ended, aligned to 16 bytes. May be NULL if
      * least_bytes of fig_scratch is 0. If `plan` is NULL, the contents do not matter before or
-     * after the run. Otherwise they must be as fig_runner_plan(), or an earlier run with that plan,
-     * left them. */
+     * after the run. If `plan` is given, scratch must have the contents that fig_runner_plan(), or
+     * an earlier run with that plan, left there. */
     void *scratch;
     /* The size of `scratch`. With less than best_bytes the work is cut into fewer pieces. A run
      * with a given plan needs best_bytes. */
@@ -136,8 +136,9 @@ typedef struct fig_run {
  * gives its length: if strides are 0, each sequence has bytes / (rows * heads * head_dim * element)
  * tokens, contiguous, and nothing behind them is read. A page table needs only the run's rows. Its
  * bytes or its row stride decide how many pages of each row are used. A row is idle if its length
- * is 0 or exceeds the limit: its output is zeros, with -inf in lse. Packed RoPE has as many
- * segments as the bytes of offsets and indptr hold, but at most the number in its program.
+ * is 0 or exceeds the limit: its output is zeros, with -inf in lse. If RoPE has indptr and offsets,
+ * the bytes of these bindings decide how many segments there are, but there are at most as many as
+ * in the program.
  *
  * In a packed program that reads query_starts, a row has as many query tokens as query_starts says,
  * and a run reads only the first rows + 1 entries of query_starts. So one capture serves every mix
