@@ -18,8 +18,9 @@ typedef struct fig_bucket_shape {
     fig_variant variants[FIG_CLASS_LIMIT]; /* [class_count] the variant, fitted to each class */
     int32_t token_bytes[FIG_CLASS_LIMIT];  /* K and V of one token in one head group */
     int32_t places[FIG_CLASS_LIMIT];       /* workers that share the bandwidth; 0: not modelled */
-    int32_t is_short[FIG_CLASS_LIMIT];     /* 1: a cluster per segment; no worker waits to merge */
-    /* how each class cuts chunks, the same in every bucket; workers 0: no row may be a chunk */
+    int32_t is_short[FIG_CLASS_LIMIT];     /* 1: each segment gets a cluster, which merges it */
+    /* the shape by which each class cuts chunks, the same in every bucket; if its `workers` is 0,
+     * no row can be a chunk */
     fig_strips_shape strips[FIG_CLASS_LIMIT];
     fig_plan_shape plan;
 } fig_bucket_shape;

@@ -34,8 +34,8 @@
 #define FIG_HEAD_DIMS_SHORT_CODES_TEXT "64, 128 or 256"
 #define FIG_HEAD_DIMS_WHOLE_TEXT "64 or 128"
 
-/* Each function returns 1 if the library supports that head_dim or, for short and whole, has those
- * kernels for it. */
+/* fig_head_dims_has() returns 1 if the library supports the head_dim. The other functions return 1
+ * if it has kernels of their kind for the head_dim. */
 #define FIG_HEAD_DIMS_IS(wide, codes, short_wide, short_codes, whole, given, dims)                 \
     || (given) == (dims)
 #define FIG_HEAD_DIMS_IS_SHORT(wide, codes, short_wide, short_codes, whole, given, dims)           \

@@ -1,4 +1,4 @@
-/* latent_spec.h: what a spec demands whose attention is latent. */
+/* latent_spec.h: checks the fields of a spec whose attention is latent. */
 #ifndef FIG_PLANNER_LATENT_SPEC_H
 #define FIG_PLANNER_LATENT_SPEC_H
 
@@ -9,13 +9,12 @@ enum {
     FIG_LATENT_SPEC_KEY_DIM = 576,
     FIG_LATENT_SPEC_HEAD_UNIT = 8,
     FIG_LATENT_SPEC_HEAD_LIMIT = 128,
-    FIG_LATENT_SPEC_ROW_TOKENS = 8 /* 8 heads of as many query tokens are the vectors of a tile */
+    FIG_LATENT_SPEC_ROW_TOKENS = 8 /* 8 heads of 8 query tokens fill the 64 vectors of a tile */
 };
 
 /* Checks the fields of a spec whose latent_dim is not 0. A refusal names field, value and limit. */
 fig_status fig_latent_spec_check(const fig_spec *spec);
-/* Checks that RoPE, whose defaults are filled in, rotates all values behind the latent. A spec
- * without latent_dim passes. */
+/* Checks that RoPE rotates all values behind the latent. A spec without latent_dim passes. */
 fig_status fig_latent_spec_check_rope(const fig_spec *resolved);
 
 #endif

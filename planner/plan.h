@@ -1,4 +1,5 @@
-/* plan.h: defines the bytes that one step sends to the device, and the plan made of them there.
+/* plan.h: defines the bytes that one step sends to the device, and the plan that the device makes
+ * from them.
  *
  *     device  [head][lengths][positions][sequences][tokens][queries][prefix, starts of class 0]..
  *             ..[strips]
@@ -26,8 +27,8 @@ enum {
     FIG_PLAN_HAS_POSITIONS = 4,
     FIG_PLAN_HAS_SPLITS = 8,    /* the splits of all classes */
     FIG_PLAN_HAS_CHECKSUM = 16, /* the head has a checksum */
-    FIG_PLAN_HAS_TOKENS = 32,   /* a row has fewer tokens than row_tokens; sent in each step */
-    FIG_PLAN_BY_UNITS = 64,     /* not a section: some split on the device is cut by units */
+    FIG_PLAN_HAS_TOKENS = 32,   /* some row has padding; the section is sent in each such step */
+    FIG_PLAN_BY_UNITS = 64,     /* not a section; 1: some split on the device is cut by units */
     FIG_PLAN_HAS_QUERIES = 128, /* the query tokens of each row; only in packed programs */
     FIG_PLAN_HAS_STRIPS = 256   /* the strips of all classes; only if rows may be chunks */
 };
@@ -87,13 +88,14 @@ typedef struct fig_plan_layout {
     uint32_t starts[FIG_CLASS_LIMIT]; /* [workers] */
     uint32_t bytes;   /* upper bound on a plan's bytes, on the device or in a slot, without pages */
     uint32_t queries; /* [row_limit + 2] see fig_plan_queries; 0: the program is not packed */
-} fig_plan_layout;    /* the strips lie behind all that is listed, see fig_plan_strips_place() */
+} fig_plan_layout;    /* the strips come last: fig_plan_strips_place() gives their offset */
 
-/* Rows whose leading tokens are the same pages, so that strips read these once. */
+/* Groups of rows that begin with the same pages. Strips read these pages once for all rows of a
+ * group. */
 typedef struct fig_plan_groups {
     int32_t count;
-    const fig_strip_group *of; /* [count] each behind those around it */
-    const int32_t *order;      /* the rows of groups */
+    const fig_strip_group *of; /* [count] each comes after the groups that enclose it */
+    const int32_t *order;      /* row numbers; each group's rows are a range of this array */
 } fig_plan_groups;
 
 /* A step with every default filled in. */
@@ -102,7 +104,7 @@ typedef struct fig_plan_step {
     const int32_t *lengths;   /* [rows]; NULL: the device knows them */
     const int32_t *positions; /* [rows]; NULL: length - 1, and 0 for an idle row */
     const int32_t *sequences; /* [rows]; NULL: row r is sequence r */
-    const int32_t *tokens;    /* [rows] number of each row's queries that hold a token; NULL: all */
+    const int32_t *tokens;    /* [rows] queries of each row that are no padding; NULL: all */
     /* [rows] in a packed program, the number of query tokens of each row; NULL: row_tokens each. A
      * row without query tokens is idle, whatever its length. */
     const int32_t *queries;
@@ -142,7 +144,8 @@ FIG_BOTH int32_t fig_plan_length(const fig_plan_shape *shape, int32_t kv_limit, 
     return length;
 }
 
-/* Returns the offset of the strips: they are the last section, so no other one gives it. */
+/* Returns the offset of the strips. They are the last section, so their offset is the end of the
+ * section before them. */
 FIG_BOTH uint32_t fig_plan_strips_place(const fig_plan_shape *shape) {
     const int32_t last = shape->class_count - 1;
     if (last < 0) return shape->layout.bytes;
@@ -150,7 +153,8 @@ FIG_BOTH uint32_t fig_plan_strips_place(const fig_plan_shape *shape) {
            (uint32_t)shape->splits[last].workers * (uint32_t)sizeof(fig_split_start);
 }
 
-/* Returns the most bytes of the strips; 0: no row of the program may be a chunk. */
+/* Returns the bytes that a plan has room for in its strips, or 0 if no row of the program can be a
+ * chunk. */
 FIG_BOTH uint32_t fig_plan_strips_room(const fig_plan_shape *shape) {
     return shape->layout.bytes - fig_plan_strips_place(shape);
 }
@@ -209,20 +213,21 @@ FIG_BOTH int32_t fig_plan_row_of_query(const uint8_t *plan, uint32_t offset, int
 
 /* ---- Strips of a packed program ----------------------------------------------------------------
  *
- * A row with more query tokens than the kernels for decode take is a chunk. It is on no line of a
- * split; strips.h cuts the chunks of a step, once for each class. If rows share tokens, the same
- * holds for them in the class that shares (fig_strips_shape.shares):
+ * A row with more query tokens than the kernels for decode take is a chunk. No split has work for a
+ * chunk; instead, strips.h cuts the chunks of a step into strips, once for each class. In a class
+ * that shares (fig_strips_shape.shares), rows that share tokens get strips too. The section is:
  *
  *     [place of class 0, 1, 2, 3][plan of class 0, see strips.h][plan of class 1]..
  *
- * A place counts bytes from the begin of the section. Without a chunk the plans have no items. */
+ * A place is an offset from the beginning of the section. If the step has no such rows, the plans
+ * have no items. */
 
 enum { FIG_PLAN_STRIPS_HEAD = FIG_CLASS_LIMIT * 4 }; /* bytes */
 static_assert(FIG_PLAN_STRIPS_HEAD == 16, "a piece of the fetch");
 
-/* The query tokens of rows that share tokens: at most as many as the bucket has rows, or this many
- * if those are fewer. Each has FIG_STRIPS_SLOT_LIMIT results, and their memory grows with all
- * heads. */
+/* fig_plan_shared_limit() returns the most query tokens that rows with shared tokens may have
+ * together: as many as the bucket has rows, or FIG_PLAN_SHARED_LEAST if that is more. The limit is
+ * low because each such token has room for FIG_STRIPS_SLOT_LIMIT results of every q head. */
 enum { FIG_PLAN_SHARED_LEAST = 256 };
 FIG_BOTH int32_t fig_plan_shared_limit(const fig_plan_shape *shape) {
     const int32_t rows = shape->row_limit;
@@ -230,13 +235,13 @@ FIG_BOTH int32_t fig_plan_shared_limit(const fig_plan_shape *shape) {
                         rows > FIG_PLAN_SHARED_LEAST ? rows : (int32_t)FIG_PLAN_SHARED_LEAST);
 }
 
-/* Returns the most groups of a step: a group has two rows or more, and groups that lie side by side
- * have no row in common. */
+/* Returns the largest number of groups in a step. A group has at least two rows, and groups at the
+ * same depth have no row in common. */
 FIG_BOTH int32_t fig_plan_group_limit(int32_t row_limit) {
     return FIG_STRIP_GROUPS_LEVEL_LIMIT * (row_limit / 2);
 }
 
-/* Returns the strips of a class. offset: that of the section in the plan. */
+/* Returns the strips of a class. offset: the offset of the section of strips in the plan. */
 FIG_BOTH const uint8_t *fig_plan_strips_of(const uint8_t *plan, uint32_t offset,
                                            int32_t split_class) {
     const uint32_t *places = (const uint32_t *)(const void *)(plan + offset);
@@ -258,7 +263,7 @@ FIG_BOTH int32_t fig_plan_length_before(const fig_plan_head *head, int32_t lengt
 typedef struct fig_plan_places {
     uint32_t lengths, sequences, positions, tokens, queries;
     uint32_t prefix[FIG_CLASS_LIMIT], starts[FIG_CLASS_LIMIT];
-    uint32_t strips; /* all that is left between the other sections */
+    uint32_t strips; /* their size follows from the head's bytes: see fig_plan_strips_bytes() */
     uint32_t pages;  /* [page_count] */
     uint32_t bytes;
 } fig_plan_places;
@@ -269,8 +274,8 @@ FIG_BOTH uint32_t fig_plan_take(uint32_t *end, int32_t count, uint32_t item_byte
     return place;
 }
 
-/* Returns the bytes of a slot's strips, which begin at `begin`; 0 if the head leaves no room for
- * them, or more than the plan has. */
+/* Returns the size of a slot's strips, which begin at offset `begin`. Returns 0 if the head gives
+ * them an impossible size: below 0, or more than the plan has room for. */
 FIG_BOTH uint32_t fig_plan_strips_bytes(const fig_plan_shape *shape, const fig_plan_head *head,
                                         uint32_t begin) {
     const uint32_t pages = head->page_count * (uint32_t)sizeof(fig_plan_page);
@@ -280,7 +285,8 @@ FIG_BOTH uint32_t fig_plan_strips_bytes(const fig_plan_shape *shape, const fig_p
     return bytes > fig_plan_strips_room(shape) ? 0 : bytes;
 }
 
-/* Computes the offsets from the head's rows, sections, page_count and, for the strips, bytes. */
+/* Computes the offsets from these fields of the head: rows, sections, page_count and, for the size
+ * of the strips, bytes. */
 FIG_BOTH fig_plan_places fig_plan_places_of(const fig_plan_shape *shape,
                                             const fig_plan_head *head) {
     fig_plan_places places;
@@ -335,40 +341,40 @@ typedef struct fig_plan_held {
     int32_t *prefix[FIG_CLASS_LIMIT];         /* [row_limit + 1] */
     fig_split_start *starts[FIG_CLASS_LIMIT]; /* [FIG_WORKER_LIMIT] */
     uint32_t by_units; /* FIG_PLAN_BY_UNITS if one of these splits is cut by units, else 0 */
-    /* The chunks and groups of the last plan, and their strips as the section has them. */
+    /* The chunks and groups of the last plan, and the bytes of its section of strips. */
     fig_strips_shape chunk_shapes[FIG_CLASS_LIMIT];
-    int32_t chunk_classes;      /* 0: no row of the program may be a chunk */
-    int32_t chunk_least;        /* query tokens of a chunk, at least */
-    fig_strips_segment *chunks; /* [chunk_count], and room for row_limit */
+    int32_t chunk_classes;      /* 0: no row of the program can be a chunk */
+    int32_t chunk_least;        /* the fewest query tokens of a chunk */
+    fig_strips_segment *chunks; /* [chunk_count]; the memory has room for row_limit */
     int32_t chunk_count;
     uint8_t *strips; /* [strips_bytes], aligned to 16 */
     uint32_t strips_bytes;
     int32_t group_count;        /* of the last plan */
     fig_strip_groups_work work; /* its arrays are NULL if no class shares */
-    int32_t *narrow;            /* [row_limit] query tokens of each row, 0 if it is in a group */
+    int32_t *narrow;            /* [row_limit] query tokens of each row; 0 for a row in a group */
 } fig_plan_held;
 
-/* What a record must be able to hold. */
+/* The largest amounts that a record must be able to hold. */
 typedef struct fig_plan_held_limits {
-    int32_t row_limit; /* that of the largest bucket */
+    int32_t row_limit; /* the row_limit of the largest bucket */
     int32_t chunk_classes, chunk_least;
     const fig_strips_shape *chunk_shapes; /* [chunk_classes], the same in each bucket */
     uint32_t strips_bytes;                /* the largest fig_plan_strips_room() */
     int32_t shared_limit; /* the largest fig_plan_shared_limit(); 0: no class shares */
 } fig_plan_held_limits;
 
-/* The largest plan. */
+/* The size of the largest plan. */
 #define FIG_PLAN_BYTES_LIMIT (UINT32_C(1) << 26)
 
 /* Fills in shape->layout from the other fields, without strips. */
 void fig_plan_lay_out(fig_plan_shape *shape);
-/* Adds room for the strips of all classes, [class_count], whose chunks have at least `least` query
- * tokens. FIG_TOO_LARGE: the plan would be larger than FIG_PLAN_BYTES_LIMIT. */
+/* Adds room for the strips of all classes. strips: [class_count]. least: the fewest query tokens of
+ * a chunk. FIG_TOO_LARGE: the plan would be larger than FIG_PLAN_BYTES_LIMIT. */
 fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *strips,
                                int32_t least);
 
-/* Returns the limits of a step's strips in a class: of chunks with at least `least` query tokens
- * and, if the class shares, of groups and the rows in them. */
+/* Returns the largest amounts that the strips of a class must serve in a step: its chunks, each of
+ * at least `least` query tokens, and, if the class shares, its groups and their rows. */
 fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
                                          const fig_strips_shape *strips, int32_t least);
 
@@ -390,9 +396,9 @@ uint32_t fig_plan_add_pages(uint8_t *slot, const fig_plan_page *pages, uint32_t 
 /* Returns the checksum of a slot for plan `number`. */
 uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number);
 
-/* Writes into a plan on the device all that follows from the lengths: the lengths, the positions,
- * the splits, and the bit in the head that says whether a split is cut by units. In a packed
- * program, also writes the query tokens. step->lengths may point into the plan itself. */
+/* Writes into a plan on the device everything that depends on the lengths: the lengths, the
+ * positions, the splits, and the bit in the head that says whether a split is cut by units. In a
+ * packed program, also writes the query tokens. step->lengths may point into the plan itself. */
 void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan);
 
 /* Does the work of the fetch: copies a slot's head and sections, in whole pieces of 16 bytes, into

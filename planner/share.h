@@ -19,9 +19,9 @@ typedef enum fig_share_rule {
 /* Fails with FIG_INVALID if the number of ranks is out of range. */
 fig_status fig_share_check_ranks(int32_t ranks);
 /* Returns 1 if the rule can divide `whole`; *part is then a rank's part. Otherwise returns 0 and
- * sets *part to the divisor for the error message: `ranks`, because `whole` must be a multiple of
- * it. If there are fewer kv heads than ranks, the divisor is `whole`, because `ranks` must be a
- * multiple of it. */
+ * sets *part to the divisor for the error message. The divisor is `ranks`, because `whole` must be
+ * a multiple of it; or, if there are fewer kv heads than ranks, it is `whole`, because `ranks` must
+ * be a multiple of it. */
 int fig_share_divide(fig_share_rule rule, int64_t whole, int32_t ranks, int64_t *part);
 
 #endif

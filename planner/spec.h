@@ -14,9 +14,9 @@ enum {
     FIG_LAYER_LIMIT = 512,
     FIG_HEAD_LIMIT = 256,
     FIG_GROUP_LIMIT = 16,          /* q heads that share a kv head */
-    FIG_ROW_TOKENS_LIMIT = 16,     /* of a row that the kernels for decode serve */
-    FIG_NARROW_TOKENS_LIMIT = 8,   /* of such a row in a program whose other rows are chunks */
-    FIG_CHUNK_TOKENS_LIMIT = 4096, /* of a row of a packed program: a chunk of a prompt */
+    FIG_ROW_TOKENS_LIMIT = 16,     /* query tokens of a row that the kernels for decode serve */
+    FIG_NARROW_TOKENS_LIMIT = 8,   /* the same, in a program where longer rows are chunks */
+    FIG_CHUNK_TOKENS_LIMIT = 4096, /* query tokens of a chunk of a prompt */
     FIG_QUERY_LIMIT = 1 << 20,
     FIG_FFN_ROWS_LIMIT = 8,
     FIG_PAGE_SIZE_LIMIT = 1 << 16,
@@ -26,7 +26,8 @@ enum {
 /* Checks `spec` and fills every default into *out. A refusal names field, value and limit. */
 fig_status fig_spec_resolve(const fig_spec *spec, fig_spec *out);
 
-/* Returns the dims of a head that RoPE may rotate. In a latent cache these are the last ones. */
+/* Returns the number of dims of a head that RoPE may rotate. With a latent cache, these are the
+ * last dims of the head. */
 int32_t fig_spec_turning_dim(const fig_spec *spec);
 /* The columns of a layer's activation, and its rows for each token. */
 typedef struct fig_spec_ffn {

@@ -1,4 +1,4 @@
-/* strip_groups.h: makes shared segments of groups of rows that begin with the same kv tokens.
+/* strip_groups.h: turns groups of rows that begin with the same kv tokens into shared segments.
  *
  * The kv tokens of a group are one segment. Its query tokens are those of all rows of the group.
  * Each of these rows has another segment for the kv tokens after its innermost group. Groups may be
@@ -17,8 +17,8 @@
 enum { FIG_STRIP_GROUPS_LEVEL_LIMIT = FIG_STRIPS_SLOT_LIMIT - 1 };
 
 typedef struct fig_strip_group {
-    int32_t first, rows; /* of fig_strip_groups.order */
-    int32_t from, to;    /* kv tokens; the enclosing group ends at `from` */
+    int32_t first, rows; /* the group's rows are entries [first, first + rows) of `order` */
+    int32_t from, to;    /* kv tokens [from, to); the enclosing group ends at `from` */
 } fig_strip_group;
 
 /* The rows of a step, and their groups. Each group follows the groups that enclose it. */
@@ -27,14 +27,14 @@ typedef struct fig_strip_groups {
     const int32_t *starts;         /* [rows + 1] the first query token of each row */
     const int32_t *lengths;        /* [rows] */
     const int32_t *sequences;      /* [rows]; NULL: row r is sequence r */
-    const int32_t *order;          /* the rows of groups; NULL: row r is entry r */
+    const int32_t *order;          /* row numbers, of which groups are ranges; NULL: entry r is r */
     const fig_strip_group *groups; /* [count] */
-    int32_t visible;               /* fig_strips_visible, of each row's own segment */
+    int32_t visible;               /* fig_strips_visible of each row's own segment */
 } fig_strip_groups;
 
 /* The groups of one row, and the slots for its partial results. */
 typedef struct fig_strip_groups_row {
-    int32_t token, first_slot; /* of its first query token */
+    int32_t token, first_slot; /* these fields of the row's first member (fig_strips_member) */
     int32_t slots;             /* 0: the row is in no group */
     int32_t from;              /* the first kv token after its groups */
     int32_t next;              /* the slot of the next group */
@@ -43,7 +43,7 @@ typedef struct fig_strip_groups_row {
 /* Memory that the caller provides, and the results. */
 typedef struct fig_strip_groups_work {
     fig_strip_groups_row *rows;   /* [rows] */
-    fig_strips_segment *segments; /* [rows + count] the groups' first, then each row's */
+    fig_strips_segment *segments; /* [rows + count] those of groups, then one for each row */
     fig_strips_member *members;   /* as many as fig_strip_groups_members() returns */
     fig_strips_shared shared;
 } fig_strip_groups_work;

@@ -28,14 +28,15 @@
 #include "planner/size.h"
 
 enum {
-    FIG_STRIPS_HALF = 64,        /* vectors of half a strip, which one warpgroup holds */
+    FIG_STRIPS_HALF = 64,        /* query vectors of half a strip; one warpgroup holds them */
     FIG_STRIPS_RATIO_LIMIT = 64, /* largest number of q heads per kv head */
     FIG_STRIPS_SLOT_LIMIT = 4,   /* results of a query token: three shared prefixes and its own */
     FIG_STRIPS_ARRIVALS = 8      /* counters of a piece: one per 16 vectors */
 };
 
-/* The kv tokens that the queries of a segment see. CAUSAL: query i of n sees all up to end - n +
- * i. OLD: all, and earlier steps have written them. */
+/* The kv tokens that the queries of a segment see. CAUSAL: query i of n sees all tokens up to end -
+ * n + i. ALL: every query sees all tokens. OLD: like ALL; in addition, earlier steps have written
+ * all these tokens. */
 typedef enum fig_strips_visible {
     FIG_STRIPS_CAUSAL = 0,
     FIG_STRIPS_ALL,
@@ -47,26 +48,27 @@ typedef struct fig_strips_segment {
     int32_t sequence;             /* row of the page table */
     int32_t first_token, end;     /* kv tokens of the sequence; at least one if there are queries */
     int32_t visible;              /* fig_strips_visible */
-    int32_t is_shared;            /* 1: query i is that of member first_member + i */
+    int32_t is_shared;            /* 1: query i of the segment is member first_member + i */
     int32_t first_member;
 } fig_strips_segment;
 static_assert(sizeof(fig_strips_segment) == 32, "two loads");
 
-/* A query token in a shared segment. Its results have slots [first_slot, first_slot + slots). */
+/* A query token in one shared segment. The results of the query token have slots [first_slot,
+ * first_slot + slots). */
 typedef struct fig_strips_member {
-    int32_t query;       /* of the packed query tokens */
-    int32_t token;       /* its number among those in shared segments */
-    int32_t first_slot;  /* of all slots of the step */
-    int16_t slot, slots; /* that of this segment, and how many the query token has */
+    int32_t query;       /* index in the packed query tokens */
+    int32_t token;       /* index in the query tokens of shared segments, each counted once */
+    int32_t first_slot;  /* index in all slots of the step */
+    int16_t slot, slots; /* slot: this segment's slot, from 0; slots: slots of the query token */
 } fig_strips_member;
 static_assert(sizeof(fig_strips_member) == 16, "one load");
 
-/* The members of a step, and what they need. */
+/* The members of a step, and the slots that they need. */
 typedef struct fig_strips_shared {
     const fig_strips_member *members; /* [count] */
     int32_t count;
-    int32_t tokens; /* query tokens in shared segments */
-    int32_t slots;  /* of all of them */
+    int32_t tokens; /* query tokens in shared segments, each counted once */
+    int32_t slots;  /* slots of all these query tokens */
 } fig_strips_shared;
 
 /* LONE: the strip fills at most one half, so a single warpgroup processes the item: with SECOND the
@@ -75,7 +77,7 @@ enum {
     FIG_STRIPS_LONE = 1,
     FIG_STRIPS_SECOND = 2,
     FIG_STRIPS_IS_CAUSAL = 4,
-    FIG_STRIPS_IS_SHARED = 8 /* of a shared segment */
+    FIG_STRIPS_IS_SHARED = 8 /* the strip belongs to a shared segment */
 };
 
 typedef struct fig_strips_item {
@@ -91,7 +93,7 @@ typedef struct fig_strips_item {
     int32_t pieces;           /* number of pieces of the strip */
     int32_t counter;          /* the strip's first counter; each piece has FIG_STRIPS_ARRIVALS */
     int32_t fresh;            /* the first kv token that the same step may have written */
-    int32_t member;           /* of the item's first query, if it is shared */
+    int32_t member;           /* the member that is the item's first query; only if IS_SHARED */
 } fig_strips_item;
 static_assert(sizeof(fig_strips_item) == 64, "four loads");
 
@@ -101,7 +103,7 @@ typedef struct fig_strips_head {
     int32_t tile_tokens, ratio, kv_heads, window;
     int32_t queries; /* one past the last query token */
     int32_t members;
-    int32_t slot_vectors; /* partials of slots; they follow partial_vectors */
+    int32_t slot_vectors; /* query vectors of all slots; their partials follow the others */
     int32_t reserved[5];
 } fig_strips_head;
 static_assert(sizeof(fig_strips_head) == 64, "the ranges behind it are aligned");
@@ -113,7 +115,7 @@ typedef struct fig_strips_shape {
     int32_t window;      /* tokens that a query of a causal segment sees; 0: all */
     int32_t workers;
     int32_t whole;  /* 1: no strip is cut, so a row's bits do not depend on other rows */
-    int32_t shares; /* 1: in steps of an engine, segments may be shared */
+    int32_t shares; /* 1: steps of an engine may have shared segments */
 } fig_strips_shape;
 
 /* The memory that a step needs. */
@@ -123,7 +125,7 @@ typedef struct fig_strips_sizes {
 
 /* The largest steps that the memory must hold. */
 typedef struct fig_strips_limits {
-    int64_t segments, queries; /* in all segments; a query token may be in several */
+    int64_t segments, queries; /* queries: a query token counts once for each of its segments */
     int64_t least;             /* the fewest query tokens of a segment that has any; 0: 1 */
     int64_t shared;            /* query tokens in shared segments */
 } fig_strips_limits;
@@ -153,26 +155,27 @@ FIG_BOTH const fig_strips_member *fig_strips_members(const uint8_t *plan) {
                                                      head->items);
 }
 
-/* Returns the vector of partials that holds a member's result of a q head. */
+/* Returns the index, in the partials, of the vector that holds a member's result for a q head. */
 FIG_BOTH int64_t fig_strips_slot(const fig_strips_head *head, const fig_strips_member *member,
                                  int32_t slot, int32_t q_head) {
     const int32_t q_heads = head->ratio * head->kv_heads;
     return head->partial_vectors + (int64_t)(member->first_slot + slot) * q_heads + q_head;
 }
 
-/* Returns the first counter of slots: behind the most that strips need. */
+/* Returns the index of the first counter of slots. It lies behind all counters that strips can
+ * need. */
 FIG_BOTH int32_t fig_strips_slot_counters(int32_t workers) {
     return 2 * workers * FIG_STRIPS_ARRIVALS;
 }
 
-/* Returns the counter of a member's results of a q head. */
+/* Returns the index of the counter of a member's results for a q head. */
 FIG_BOTH int32_t fig_strips_slot_counter(const fig_strips_head *head,
                                          const fig_strips_member *member, int32_t q_head) {
     return fig_strips_slot_counters(head->workers) + member->token * head->ratio * head->kv_heads +
            q_head;
 }
 
-/* Returns the first kv token that the item's query sees; `limit` is the last one. */
+/* Returns the first kv token that a query of the item sees. limit: the last one that it sees. */
 FIG_BOTH int32_t fig_strips_floor(const fig_strips_item *item, int32_t window, int32_t limit) {
     if (window == 0 || !(item->flags & FIG_STRIPS_IS_CAUSAL)) return item->first_token;
     return limit + 1 - window > item->first_token ? limit + 1 - window : item->first_token;
@@ -188,7 +191,7 @@ typedef struct fig_strips_cost {
     int64_t once, tile; /* the fixed cost of the strip, and the cost of each tile */
 } fig_strips_cost;
 fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries);
-/* The same for a strip of a shared segment. */
+/* Returns the cost of a strip of a shared segment. */
 fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries);
 
 /* Returns upper bounds for any step within the limits. Each bound on partials and counters is
@@ -202,7 +205,7 @@ fig_strips_sizes fig_strips_size(const fig_strips_shape *shape, const fig_strips
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan);
 /* Adds the members of shared segments to the plan that fig_strips_make() has written, and returns
- * the size that the whole plan has then. The plan has room for 16 bytes more for each. */
+ * the new size of the whole plan. The plan must have room for 16 more bytes per member. */
 fig_strips_sizes fig_strips_share(const fig_strips_shared *shared, uint8_t *plan);
 
 #endif

@@ -22,12 +22,12 @@ typedef struct fig_variant {
     /* Number of kv heads that a worker reads at once. In a candidate this is the maximum; in a
      * bucket, the largest divisor of the class's kv_heads that is at most this maximum. */
     int32_t heads;
-    int32_t tile_tokens; /* in a candidate: the number if a token has 256 bytes of K per head */
+    int32_t tile_tokens; /* in a candidate: for a token that has 256 bytes of K per head */
     int32_t workers_per_sm;
     int32_t stages; /* tiles that a worker holds at once; 0: the kernel decides */
     int32_t start_ns, bytes_per_us, piece_ns, segment_ns;
     int32_t once;    /* see units.h; in a candidate, for the token that tile_tokens assumes */
-    int32_t tile_ns; /* time of a tile while memory is not saturated; in a candidate, as `once` */
+    int32_t tile_ns; /* time of a tile while memory is not saturated; in a candidate, like `once` */
 } fig_variant;
 static_assert(sizeof(fig_variant) == 52, "file format");
 enum { FIG_VARIANT_BYTES_LEAST = 44 }; /* size in files that omit the last two fields */

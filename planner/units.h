@@ -40,7 +40,7 @@ typedef struct fig_units {
 /* The place where a worker begins, and the part of the line before it. */
 typedef struct fig_units_cut {
     int32_t row, group, tile;
-    int32_t tiles, units; /* before the cut; units count the cut segment's earlier tiles */
+    int32_t tiles, units; /* in front of the cut, including earlier tiles of the cut segment */
 } fig_units_cut;
 
 FIG_BOTH int32_t fig_units_of_tiles(int32_t once, int32_t tiles) {
@@ -58,7 +58,7 @@ FIG_BOTH int fig_units_may_cut(const fig_split_shape *shape, int32_t once, int32
     return (int64_t)tiles * shape->groups > shape->workers && units <= INT32_MAX;
 }
 
-/* before: [rows + 1] */
+/* Computes the units of a line. before: [rows + 1] */
 FIG_BOTH fig_units fig_units_of_line(const fig_split_shape *shape, int32_t once,
                                      const int32_t *before, int32_t rows) {
     fig_units units;

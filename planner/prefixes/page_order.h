@@ -5,10 +5,10 @@
  *     sequence 2   7 9 6                                         2
  *     sequence 1   8 3                                           0
  *
- * Sequences that begin with the same pages stand side by side, so those that share n pages or more
- * are an interval of the order. This file compares page numbers, not hashes of the contents: equal
- * numbers are the same memory, so no collision and no stale hash is possible. An entry that was
- * never set counts as 0, as in the table itself. Only rows that were set use memory.
+ * Sequences that begin with the same pages stand side by side, so the sequences that share n pages
+ * or more form an interval of the order. This file compares page numbers, not hashes of the
+ * contents: equal numbers are the same memory, so no collision and no stale hash is possible. An
+ * entry that was never set counts as 0, as in the table itself. Only rows that were set use memory.
  *
  * Invariant: after fig_page_order_settle(), common[i] is the exact number of leading pages that
  * order[i - 1] and order[i] share. Before that call, this holds only between sequences that are not
@@ -25,10 +25,10 @@ typedef struct fig_page_order {
     int32_t *entries; /* [sequence_limit][page_limit] the table */
     int32_t *known;   /* [sequence_limit] the number of entries up to the last one that was set */
     int32_t *order;  /* [count] all sequences with known entries; marked ones at their old places */
-    int32_t *common; /* [count + 1] of order[i - 1] and order[i]; 0 at both ends */
+    int32_t *common; /* [count + 1] leading pages that order[i - 1] and order[i] share */
     int32_t *place;  /* [sequence_limit] index in `order`; -1: not there */
     int32_t *marked; /* [marked_count] sequences whose place must be found again */
-    uint8_t *is_marked; /* [sequence_limit] */
+    uint8_t *is_marked; /* [sequence_limit] 1: the sequence is in `marked` */
     int32_t count, marked_count;
 } fig_page_order;
 

@@ -1,7 +1,8 @@
-/* prefix_groups.h: connects prefixes.h with strips: costs of strips, and groups in kv tokens.
+/* prefix_groups.h: connects prefixes.h with strips: gives prefixes.h the costs of strips, and
+ * converts its groups.
  *
- * prefixes.c chooses groups by costs in any unit, and counts in pages; strips count in kv tokens.
- * Invariant: the groups that are taken have no more query tokens than the limit. */
+ * prefixes.c takes costs in any unit and counts pages; strips count kv tokens. Invariant: the
+ * groups that are taken have no more query tokens than the limit. */
 #ifndef FIG_PLANNER_PREFIX_GROUPS_H
 #define FIG_PLANNER_PREFIX_GROUPS_H
 

@@ -25,7 +25,7 @@ enum { FIG_PREFIXES_LEVEL_LIMIT = 3, FIG_PREFIXES_DEPTH_LIMIT = 30 };
 /* The costs of reading for a worker and one kv head, all in the same unit of time. */
 typedef struct fig_prefixes_costs {
     int32_t page_tokens;
-    int32_t query_limit;       /* a row of more query tokens reads all of its pages for itself */
+    int32_t query_limit;       /* a row with more query tokens shares no pages */
     int32_t tile_tokens, tile; /* the tokens and the cost of a tile of a row */
     int32_t strip_queries; /* query tokens of a full strip; a lone strip has at most half of it */
     int32_t strip_tile_tokens;
@@ -44,19 +44,19 @@ typedef struct fig_prefixes_step {
 } fig_prefixes_step;
 
 typedef struct fig_prefixes_group {
-    int32_t first, rows; /* of fig_prefixes.members */
-    int32_t from, to;    /* pages */
-    int32_t queries;     /* query tokens of its rows */
+    int32_t first, rows; /* its rows are entries [first, first + rows) of fig_prefixes.members */
+    int32_t from, to;    /* its pages are pages [from, to) of each row */
+    int32_t queries;     /* the number of query tokens of its rows */
     int32_t level;       /* the number of groups that enclose it */
 } fig_prefixes_group;
 
-/* A row that is not idle. Items are in the order of their whole pages. */
+/* A row that is not idle. Items are sorted by the lists of their whole pages. */
 typedef struct fig_prefixes_item {
     int32_t row;
-    int32_t whole;  /* whole pages before its first query token, at most those that it shares */
+    int32_t whole;  /* whole pages before its first query token that a group may contain */
     int32_t common; /* whole pages that it shares with the preceding item */
     int32_t before; /* query tokens of all preceding items */
-    int32_t slot;   /* the first item, in the order of the table, that begins with its pages */
+    int32_t slot;   /* the first item, in the order of the table, that begins with these pages */
 } fig_prefixes_item;
 
 /* A maximal interval of items, [first, end), that share `depth` pages. */
@@ -64,11 +64,11 @@ typedef struct fig_prefixes_node {
     int32_t first, end, depth;
     int32_t level;                /* the number of nodes that enclose it */
     int32_t parent;               /* the smallest node that encloses it; -1: none */
-    int32_t begin_tile, end_tile; /* where tiles of a strip begin, if `depth` is its first page or
-                                     its end */
+    int32_t begin_tile, end_tile; /* the tile of a strip that begins at page `depth`, and the end of
+                                     the tiles of a strip that ends there */
     int64_t page_worth, tile_price, price;        /* see prefixes.c */
-    uint32_t taken[FIG_PREFIXES_LEVEL_LIMIT + 1]; /* [levels left] bit j: it is a group if the
-                                                     group around it is the j-th node around */
+    uint32_t taken[FIG_PREFIXES_LEVEL_LIMIT + 1]; /* [levels left] bit j: the node is a group if the
+                                                     group around it is its j-th ancestor */
 } fig_prefixes_node;
 
 typedef struct fig_prefixes {
@@ -78,7 +78,7 @@ typedef struct fig_prefixes {
     int32_t rows;                 /* -1: there is no such step */
     int32_t row_tokens;           /* 0: `queries` has the number for each row */
     int32_t *sequences, *queries; /* [row_limit] */
-    int32_t *least, *most; /* [row_limit] lengths in this range leave the groups as they are */
+    int32_t *least, *most; /* [row_limit] while lengths are in this range, the groups stay valid */
     /* Memory for finding groups. */
     int32_t *row_of;          /* [sequence_limit or row_limit] -1: no row */
     fig_prefixes_item *items; /* [row_limit + 1] */
@@ -97,8 +97,8 @@ fig_status fig_prefixes_init(fig_prefixes *prefixes, int32_t row_limit, int32_t 
 void fig_prefixes_finish(fig_prefixes *prefixes);
 
 /* Finds the groups of a step, and settles the order. Returns 1 if it searched for groups, and 0 if
- * it kept the groups of the last step. Keeping takes O(rows). A search takes O(known sequences),
- * and the choice at most FIG_PREFIXES_DEPTH_LIMIT times as long. */
+ * it kept the groups of the last step. Keeping groups takes O(rows). A search takes O(known
+ * sequences), and the choice of groups takes at most FIG_PREFIXES_DEPTH_LIMIT times as long. */
 int fig_prefixes_find(fig_prefixes *prefixes, fig_page_order *order,
                       const fig_prefixes_costs *costs, const fig_prefixes_step *step);
 /* Makes the next call of fig_prefixes_find() search for groups. */

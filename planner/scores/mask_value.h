@@ -1,8 +1,8 @@
 /* mask_value.h: computes which tokens a query sees under the mask of a score.
  *
- * Host and GPU compile this file. Owns the meaning of ranges and bits; score_value.h owns that of
- * the nodes that they have as operands. Invariant: the ranges lie within the row, the first one
- * ends before the second one begins, and an empty range is 0 to 0. Read by nvcc. */
+ * Host and GPU compile this file. Owns the meaning of ranges and bits; score_value.h owns the
+ * meaning of all other nodes. Invariant: the ranges lie within the row, the first one ends before
+ * the second one begins, and an empty range is 0 to 0. Read by nvcc. */
 #ifndef FIG_PLANNER_MASK_VALUE_H
 #define FIG_PLANNER_MASK_VALUE_H
 
@@ -12,10 +12,10 @@ enum { FIG_MASK_BITS = 64, FIG_MASK_NO_TOKEN = 0x7fffffff };
 
 /* The tokens that one query sees. */
 typedef struct fig_mask_sight {
-    int32_t first, end;       /* of the first range */
-    int32_t second, last_end; /* of the second range */
-    int32_t bits_first;       /* the token of bit 0; it may be below 0 */
-    uint32_t bits[2];
+    int32_t first, end;       /* the first range: tokens [first, end) */
+    int32_t second, last_end; /* the second range: tokens [second, last_end) */
+    int32_t bits_first;       /* the token that bit 0 stands for; it may be below 0 */
+    uint32_t bits[2];         /* 1: the token may be seen */
 } fig_mask_sight;
 
 /* Returns a bound within [low, high]. */
@@ -23,7 +23,7 @@ FIG_BOTH int32_t fig_mask_value_clamp(int32_t bound, int32_t low, int32_t high) 
     return bound < low ? low : bound > high ? high : bound;
 }
 
-/* Adds a range that is not empty. */
+/* Adds a range, which must not be empty. */
 FIG_BOTH void fig_mask_value_add(fig_mask_sight *sight, int32_t first, int32_t end) {
     if (sight->end == 0) {
         sight->first = first;
@@ -42,7 +42,7 @@ FIG_BOTH void fig_mask_value_add(fig_mask_sight *sight, int32_t first, int32_t e
     }
 }
 
-/* Returns what a query sees. low: the first token that its window leaves to it, at least 0. */
+/* Computes which tokens a query sees. low: the first token of the query's window, at least 0. */
 FIG_BOTH fig_mask_sight fig_mask_value_of(const fig_score_code *code,
                                           const fig_score_inputs *inputs, int32_t low) {
     const int32_t given = (int32_t)inputs->terms[FIG_SCORE_KV_LENGTH];
@@ -76,7 +76,8 @@ FIG_BOTH int fig_mask_value_sees(const fig_mask_sight *sight, int32_t token) {
     return bit < 0 || (sight->bits[bit >> 5 & 1] >> (bit & 31) & 1) != 0;
 }
 
-/* Returns the first token of a range that is not before `token`, or FIG_MASK_NO_TOKEN. */
+/* Returns the first token at or after `token` that lies in a range, or FIG_MASK_NO_TOKEN if there
+ * is none. */
 FIG_BOTH int32_t fig_mask_value_next(const fig_mask_sight *sight, int32_t token) {
     if (token < sight->end) return token > sight->first ? token : sight->first;
     if (token < sight->last_end) return token > sight->second ? token : sight->second;

@@ -1,8 +1,9 @@
 /* score_value.h: computes the value of a score for one query and one token.
  *
- * Owns the meaning of every operation of figraph_scores.h. Host and GPU compile this file, and what
- * is compiled for one expression alone calls the same functions. Invariant: no value is undefined
- * in C, and an element is read only at an index that lies within its array. Read by nvcc. */
+ * Owns the meaning of every operation of figraph_scores.h. Host and GPU compile this file, and
+ * kernels that are compiled for a single expression call the same functions. Invariant: no value is
+ * undefined in C, and an element is read only at an index that lies within its array. Read by
+ * nvcc. */
 #ifndef FIG_PLANNER_SCORE_VALUE_H
 #define FIG_PLANNER_SCORE_VALUE_H
 
@@ -17,7 +18,7 @@
 /* An array without its name. */
 typedef struct fig_score_extent {
     uint32_t dtype; /* FIG_F32, FIG_BF16 or FIG_I32 */
-    int32_t count;  /* elements, at least 1 where attention reads it */
+    int32_t count;  /* number of elements; at least 1 if attention reads the array */
 } fig_score_extent;
 
 /* A score as kernels get it, in its normal form. */
@@ -25,16 +26,17 @@ typedef struct fig_score_code {
     uint32_t node_count;
     uint32_t weights;         /* fig_score_weights */
     uint32_t mask_node_count; /* 0: no mask */
-    /* 0; the params of attention end at a multiple of 64 */
+    /* 0; makes the params of attention a multiple of 64 bytes */
     uint32_t reserved[13];
     fig_score_extent arrays[FIG_SCORE_ARRAY_LIMIT];
-    /* The nodes of the score, then those of the mask, which number theirs from 0. */
+    /* The nodes of the score, then the nodes of the mask. In the mask, operands are numbered from
+     * the mask's first node. */
     fig_score_node nodes[FIG_SCORE_NODE_LIMIT];
 } fig_score_code;
 
 enum { FIG_SCORE_TERM_COUNT = FIG_SCORE_ROW + 1 };
 
-/* What a score is evaluated for. */
+/* The values of the terms and arrays for which a score is evaluated. */
 typedef struct fig_score_inputs {
     uint32_t terms[FIG_SCORE_TERM_COUNT]; /* [fig_score_op] bits of each term */
     const void *const *arrays;            /* [array] */
@@ -182,7 +184,7 @@ FIG_BOTH uint32_t fig_score_value_apply(const fig_score_node *node, uint32_t ope
         fig_score_value_real(node->op, fig_score_value_float(a), fig_score_value_float(b)));
 }
 
-/* Returns the bits of nodes[n]. values: of the nodes before it. */
+/* Returns the bits of nodes[n]. values: the bits of the nodes before it. */
 FIG_BOTH uint32_t fig_score_value_node(const fig_score_code *code, const fig_score_inputs *inputs,
                                        const fig_score_node *nodes, uint32_t n,
                                        const uint32_t *values) {
@@ -201,7 +203,7 @@ FIG_BOTH int fig_score_value_is_logit(const fig_score_code *code) {
            code->weights == FIG_SCORE_SOFTMAX;
 }
 
-/* Returns the score of the inputs. */
+/* Evaluates the score for these inputs. */
 FIG_BOTH float fig_score_value_of(const fig_score_code *code, const fig_score_inputs *inputs) {
     uint32_t values[FIG_SCORE_NODE_LIMIT];
     uint32_t value = 0;
