@@ -1,8 +1,8 @@
 /* page_order.c: sets entries, and sorts the sequences whose places change.
  *
  * A change of entry d of a sequence can affect the order only if the sequence shares at least d
- * pages with a neighbour. So a row that grows by a page after its shared ones costs two comparisons
- * of numbers. Invariant: nothing allocates after fig_page_order_init(). */
+ * pages with a neighbour. So if a row grows by a page behind its shared pages, the call only
+ * compares two pairs of numbers. Invariant: nothing allocates after fig_page_order_init(). */
 #include "planner/prefixes/page_order.h"
 
 #include <assert.h>
@@ -48,7 +48,7 @@ void fig_page_order_finish(fig_page_order *order) {
 
 /* ---- Comparing ----------------------------------------------------------------------------- */
 
-/* Returns how many of the first `count` entries are the same in both. */
+/* Returns the number of leading entries, among the first `count`, that are equal in both. */
 static int32_t same_entries(const int32_t *a, const int32_t *b, int32_t count) {
     int32_t i = 0;
     while (i + BLOCK <= count && memcmp(a + i, b + i, BLOCK * sizeof *a) == 0)
@@ -99,8 +99,8 @@ void fig_page_order_set(fig_page_order *order, int32_t sequence, int32_t first, 
 
 /* ---- Finding places ------------------------------------------------------------------------ */
 
-/* Takes all marked sequences out. New neighbours share the least that two sequences shared between
- * them. */
+/* Takes all marked sequences out of the order. Two sequences that become neighbours share as many
+ * pages as the least that neighbours between them shared. */
 static void take_marked_out(fig_page_order *order) {
     int32_t kept = 0, common = INT32_MAX;
     for (int32_t i = 0; i < order->count; i++) {
@@ -116,9 +116,9 @@ static void take_marked_out(fig_page_order *order) {
     order->common[kept] = 0;
 }
 
-/* Puts a sequence in by binary search. A sequence between two others shares with the new one at
- * least as many pages as that one of the two which shares fewer, so these pages are not compared
- * again. */
+/* Inserts a sequence by binary search. Let the new sequence share a pages with one end of the
+ * searched interval, and b pages with the other end. Then it shares at least min(a, b) pages with
+ * every sequence of the interval, so these pages are not compared again. */
 static void put_in(fig_page_order *order, int32_t sequence) {
     int32_t low = 0, high = order->count, left = 0, right = 0;
     while (low < high) {

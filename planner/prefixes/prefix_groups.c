@@ -1,7 +1,7 @@
-/* prefix_groups.c: costs of strips in finer units, and groups in kv tokens.
+/* prefix_groups.c: computes the costs of strips in finer units, and converts groups to kv tokens.
  *
- * Invariant: a group comes before those inside it, so leaving out a group also leaves out the
- * groups inside it. */
+ * Invariant: a group comes directly before the groups inside it, and they are left out together
+ * with it. */
 #include "planner/prefixes/prefix_groups.h"
 
 /* Costs are in sixteenths of the units of strips.c. PARTIAL is the cost of one more partial result

@@ -1,4 +1,4 @@
-/* prefixes.c: from the order of a page table to the groups of a step.
+/* prefixes.c: finds the groups of a step from the order of a page table.
  *
  * The items are the rows of the step, in the order of the table. An interval of items that share
  * more pages with each other than with their neighbours is a node of a tree. A node may become a
@@ -8,9 +8,9 @@
  *
  *     gain = page_worth * (to - from) - tile_price * (end_tile(to) - begin_tile(from)) - price
  *
- * The search goes from the smallest nodes up. For each node it computes the best sum of gains
- * inside the node, for each group that may enclose the node and each number of levels that are
- * left. A tree that is deeper than FIG_PREFIXES_DEPTH_LIMIT is thinned out first. Invariant:
+ * The search goes from the smallest nodes up. For each node it computes the largest possible sum of
+ * gains inside the node, once for each group that may enclose the node and each number of levels
+ * that remain. A tree that is deeper than FIG_PREFIXES_DEPTH_LIMIT is thinned out first. Invariant:
  * nothing allocates after fig_prefixes_init(). */
 #include "planner/prefixes/prefixes.h"
 
@@ -23,9 +23,9 @@
 
 enum { LEVELS = FIG_PREFIXES_LEVEL_LIMIT, DEPTHS = FIG_PREFIXES_DEPTH_LIMIT };
 
-/* best[d][j][l]: the sum of gains of the finished nodes with d nodes around them, since the last
- * one with d - 1 was finished, if the group around them is the j-th node around, counted from 1,
- * or none (0), and l levels are left. */
+/* best[d][j][l] sums the gains of some finished nodes: those that have d ancestors and come after
+ * the last finished node that has d - 1. The sum holds if the innermost group around these nodes is
+ * their j-th ancestor, counted from 1 (0: there is no such group), and l levels remain. */
 typedef struct choice {
     int64_t best[DEPTHS + 2][DEPTHS + 2][LEVELS + 1];
 } choice;
@@ -77,9 +77,9 @@ static int32_t queries_of(const fig_prefixes_step *step, int32_t row) {
     return step->queries != NULL ? step->queries[row] : step->row_tokens;
 }
 
-/* Returns 1 if some row has another sequence or other query tokens than in the last step, or a
- * length with which it may change groups. The loop has no branches, so that the compiler can
- * vectorise it. */
+/* Returns 1 if the groups may differ from those of the last step: some row has another sequence, or
+ * another number of query tokens, or a length outside [least, most]. The loop has no branches, so
+ * that the compiler can vectorise it. */
 static int differs(const fig_prefixes *prefixes, const fig_prefixes_step *step) {
     const int32_t *sequences = prefixes->sequences, *queries = prefixes->queries;
     const int32_t *least = prefixes->least, *most = prefixes->most, rows = step->rows;
@@ -105,8 +105,7 @@ static int is_unchanged(const fig_prefixes *prefixes, const fig_page_order *orde
 
 /* ---- Items --------------------------------------------------------------------------------- */
 
-/* Notes the rows of the step. An idle row has no place among the items, and changes no group as
- * long as it is idle. */
+/* Records the rows of the step. An idle row is no item, and affects no group while it is idle. */
 static void take_rows(fig_prefixes *prefixes, const fig_prefixes_step *step) {
     for (int32_t i = 0; i < prefixes->rows; i++)
         prefixes->row_of[prefixes->sequences[i]] = -1;
@@ -139,9 +138,9 @@ static void find_items(fig_prefixes *prefixes, const fig_page_order *order) {
     prefixes->item_count = count;
 }
 
-/* Counts the whole pages in front of each row's queries, up to the most that it shares with any
- * other row, and sets between which lengths that number stays. Most rows reach that most, which
- * needs no division. */
+/* For each row, counts the whole pages in front of its queries, but no more than the pages that it
+ * shares with any other row. Sets the range of lengths in which this number stays the same. Most
+ * rows reach the number of shared pages, which takes no division. */
 static void count_pages(fig_prefixes *prefixes, const fig_prefixes_step *step) {
     const int32_t page_tokens = prefixes->costs.page_tokens;
     for (int32_t i = 0; i < prefixes->item_count; i++) {
@@ -158,8 +157,8 @@ static void count_pages(fig_prefixes *prefixes, const fig_prefixes_step *step) {
     }
 }
 
-/* Returns the last of `slots`, whose commons rise, at which a row shares at most `whole` pages with
- * the row before. commons[0] is 0. */
+/* Returns the last of `slots` whose entry in `commons` is at most `whole`. These entries are in
+ * rising order, and commons[0] is 0. */
 static int32_t slot_of(const int32_t *slots, int32_t count, const int32_t *commons, int32_t whole) {
     int32_t low = 0;
     while (count - low > 1) {
@@ -173,8 +172,9 @@ static int32_t slot_of(const int32_t *slots, int32_t count, const int32_t *commo
     return slots[low];
 }
 
-/* Finds where each item stands if only its whole pages count: a row that is shorter than what rows
- * on both sides share stands in front of all of them. Items of one slot begin with each other. */
+/* Finds the place of each item if only its whole pages count: if a row has fewer whole pages than
+ * the rows on both sides share, it moves in front of all these rows. Of two items with the same
+ * slot, one begins with all whole pages of the other. */
 static void find_slots(fig_prefixes *prefixes) {
     int32_t *slots = prefixes->stack, *commons = prefixes->members, open = 0;
     for (int32_t i = 0; i < prefixes->item_count; i++) {
@@ -187,7 +187,8 @@ static void find_slots(fig_prefixes *prefixes) {
     }
 }
 
-/* Sorts the items by slots, and in a slot by whole pages. Few rows change places. */
+/* Sorts the items by slot, and items of the same slot by the number of whole pages. Few items
+ * move. */
 static void sort_items(fig_prefixes *prefixes) {
     fig_prefixes_item *items = prefixes->items;
     for (int32_t i = 1; i < prefixes->item_count; i++) {
@@ -219,8 +220,9 @@ static void join_items(fig_prefixes *prefixes) {
 
 /* ---- The tree ------------------------------------------------------------------------------ */
 
-/* Adds the node of items [first, end), unless no group of it can gain anything. That is so if it
- * gains nothing from page 0 on, since pages that a group around it reads would have gained too. */
+/* Adds the node of items [first, end), unless no group of these items can gain anything. To find
+ * out, it computes the gain of a group that begins at page 0: if that group gains nothing, a group
+ * of the same items that begins later, inside another group, gains nothing either. */
 static void add_node(fig_prefixes *prefixes, int32_t first, int32_t end, int32_t depth) {
     const fig_prefixes_costs *costs = &prefixes->costs;
     const int32_t queries = prefixes->items[end].before - prefixes->items[first].before;
@@ -240,8 +242,9 @@ static void add_node(fig_prefixes *prefixes, int32_t first, int32_t end, int32_t
     prefixes->nodes[prefixes->node_count++] = node;
 }
 
-/* Finds the nodes, each behind those inside it. The stack holds the first item of each open
- * interval, whose depth is what that item shares with the one behind. */
+/* Finds the nodes; each comes after the nodes inside it. The stack holds the first item of each
+ * open interval. The depth of an interval is the number of pages that its first item shares with
+ * the next item. */
 static void find_nodes(fig_prefixes *prefixes) {
     const fig_prefixes_item *items = prefixes->items;
     int32_t *firsts = prefixes->stack, *depths = prefixes->members, open = 0;
@@ -274,12 +277,13 @@ static int32_t find_parents(fig_prefixes *prefixes) {
     return deepest;
 }
 
-/* Thins a deep tree out. Nodes inside each other of which each has at least three quarters of the
- * first one's rows are a run, and only its last node stays. The others' rows shrink by a quarter
- * from node to node then, so at most 22 nodes of 1024 rows are around each other. */
+/* Thins out a deep tree. A run is a chain of nested nodes of which each has at least three quarters
+ * of the rows of the outermost one; only the innermost node of a run stays. From one remaining node
+ * to the next one inside it, the number of rows then shrinks by a quarter or more. So even in a
+ * step of 1024 rows, at most 22 nodes are nested. */
 static void thin_out(fig_prefixes *prefixes) {
     fig_prefixes_node *nodes = prefixes->nodes;
-    int32_t *run = prefixes->members, kept = 0; /* rows of the first node of each one's run */
+    int32_t *run = prefixes->members, kept = 0; /* [node] rows of its run's outermost node */
     for (int32_t n = prefixes->node_count - 1; n >= 0; n--) {
         const int32_t parent = nodes[n].parent, rows = nodes[n].end - nodes[n].first;
         const int is_run = parent >= 0 && rows * (int64_t)4 >= run[parent] * (int64_t)3;
@@ -298,12 +302,12 @@ static int64_t gain_of(const fig_prefixes_node *node, int32_t from, int32_t begi
            node->tile_price * (node->end_tile - begin_tile) - node->price;
 }
 
-/* Forgets the nodes that have `level` nodes around them. */
+/* Clears the sums of the nodes that have `level` ancestors. */
 static void clear(choice *all, int32_t level) {
     memset(all->best[level], 0, (size_t)(level + 1) * sizeof all->best[0][0]);
 }
 
-/* Finds for each node whether it is a group, whatever is chosen around it. */
+/* Decides, for each node and each choice of groups around it, whether the node is a group. */
 static int64_t weigh(fig_prefixes *prefixes) {
     choice all;
     clear(&all, 0);
@@ -331,10 +335,10 @@ static int64_t weigh(fig_prefixes *prefixes) {
     return all.best[0][0][LEVELS];
 }
 
-/* Makes the groups of the nodes that are taken, from the widest down. */
+/* Makes a group of each node that was chosen, from the outermost nodes inwards. */
 static void take_groups(fig_prefixes *prefixes) {
-    int32_t outer[DEPTHS + 2], left[DEPTHS + 2]; /* for nodes with so many around them */
-    int32_t ends[DEPTHS + 2] = {0};              /* [j] page at which the j-th node ends */
+    int32_t outer[DEPTHS + 2], left[DEPTHS + 2]; /* [number of ancestors] */
+    int32_t ends[DEPTHS + 2] = {0};              /* [1 + number of ancestors] a node's depth */
     prefixes->group_count = 0;
     outer[0] = 0;
     left[0] = LEVELS;

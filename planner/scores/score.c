@@ -1,7 +1,8 @@
-/* score.c: the calls of figraph_scores.h except parsing, and the forms that attention has fields
- * for.
+/* score.c: the calls of figraph_scores.h except parsing. It also recognises the scores that other
+ * fields of attention can express.
  *
- * Invariant: every score was built by fig_score_build_finish, so readers check nothing. */
+ * Invariant: every score was built by fig_score_build_finish, so functions that read a score do not
+ * check it. */
 #include "planner/scores/score.h"
 
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 #include "planner/scores/score_ops.h"
 #include "planner/status.h"
 
-/* Names the item of a list in the sentence of a failure. */
+/* Puts the name of a list's item in front of the sentence of a failure. */
 static fig_status name_item(const char *list, int32_t item, fig_status status) {
     return fig_fail(status, "score: %s %" PRId32 ": %s", list, item, fig_message());
 }
@@ -36,7 +37,7 @@ static fig_status check_parts(const fig_score_parts *parts) {
     return FIG_OK;
 }
 
-/* A list of nodes whose operands are numbers within the list. */
+/* A list of nodes. Their operands are numbers of nodes in the same list. */
 typedef struct node_list {
     const char *name;
     const fig_score_node *nodes; /* [count] */
@@ -180,9 +181,10 @@ fig_status fig_score_evaluate(const fig_score *score, const fig_score_place *pla
     return FIG_OK;
 }
 
-/* ---- A score and a mask of another one */
+/* ---- A score and the mask of another score */
 
-/* Adds an array of the mask to those of the score, or finds it there, and sets *number. */
+/* Sets *number to the number of the mask's array among the arrays of the score, and adds the array
+ * if the score does not have it. */
 static fig_status join_array(fig_score_array *arrays, int32_t *count, const fig_score_array *array,
                              uint32_t *number) {
     for (*number = 0; *number < (uint32_t)*count; ++*number)
@@ -248,7 +250,7 @@ static int is_distance(const fig_score *score, uint16_t n, int is_behind) {
            operand(score, is_behind ? node->b : node->a, FIG_SCORE_Q_POS) != NULL;
 }
 
-/* Returns the array of slope[head] * distance, or -1. */
+/* Returns the number of the array `slope` if the node is slope[head] * distance; otherwise -1. */
 static int32_t slope_of(const fig_score *score, uint16_t n, int is_behind) {
     const fig_score_node *node = operand(score, n, FIG_SCORE_MULTIPLY);
     if (node == NULL) return -1;
@@ -262,7 +264,7 @@ static int32_t slope_of(const fig_score *score, uint16_t n, int is_behind) {
     return -1;
 }
 
-/* Returns the cap of cap * tanh(x / cap) and sets *inside to x. Returns 0 for any other node. */
+/* If the node is cap * tanh(x / cap), returns cap and sets *inside to x. Otherwise returns 0. */
 static float cap_of(const fig_score *score, uint16_t n, uint16_t *inside) {
     const fig_score_node *product = operand(score, n, FIG_SCORE_MULTIPLY);
     const fig_score_node *cap =

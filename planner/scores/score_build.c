@@ -1,11 +1,11 @@
 /* score_build.c: builds the normal form of a score.
  *
  * Each node is brought into its normal form when it is added: implied conversions become nodes,
- * operands of a commutative operation get their order, constants are folded, and a node that is
- * there already is used again. At the end, the nodes that the root needs are numbered in the order
- * in which it needs them. Invariant: adding the nodes of a normal form changes none of them, so the
- * normal form of a normal form is itself, and a file is checked by building its score anew. Folding
- * computes only what every machine rounds alike. */
+ * operands of a commutative operation get their order, constants are folded, and of several equal
+ * nodes only one is kept. At the end, the nodes that the root needs are numbered in the order in
+ * which an evaluation of the root needs them. Invariant: adding the nodes of a normal form changes
+ * none of them. So a file's score is checked by building it again: it is in normal form if the
+ * result is equal. Folding computes only operations that every machine rounds alike. */
 #include "planner/scores/score.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 /* ---- Arrays */
 
-/* Checks that the name is a name and is followed by zeros. */
+/* Checks that an array's name is valid and is followed by zeros. */
 static fig_status check_array_name(const fig_score_array *array) {
     size_t length = 0;
     while (length < sizeof array->name && array->name[length] != 0) {
@@ -83,7 +83,8 @@ static uint64_t key_of(const fig_score_builder *builder, const fig_score_node *n
     return key;
 }
 
-/* Adds a node in its normal form, or finds it. */
+/* Returns in *number the node that equals this one, and adds the node if there is none. The node is
+ * in normal form. */
 static fig_status intern(fig_score_builder *builder, const fig_score_node *node, uint16_t *number) {
     const int32_t operands = fig_score_ops_table[node->op].operands;
     for (uint32_t i = 0; i < builder->node_count; i++) {
@@ -110,7 +111,7 @@ static fig_status to_float(fig_score_builder *builder, uint16_t *operand) {
     return fig_score_build_node(builder, &node, operand);
 }
 
-/* Makes two operands of unlike types f32. */
+/* If two operands have different types, converts both to f32. */
 static fig_status unify(fig_score_builder *builder, uint16_t *a, uint16_t *b) {
     if (builder->nodes[*a].type == builder->nodes[*b].type) return FIG_OK;
     FIG_TRY(to_float(builder, a));
@@ -172,7 +173,8 @@ static fig_status check_types(fig_score_builder *builder, fig_score_node *node) 
     return FIG_OK;
 }
 
-/* Returns 1 if b comes before a in the normal form: parts with the score first, constants last. */
+/* Returns 1 if operand b comes before operand a in the normal form. Operands that depend on the
+ * term `score` come first, and constants come last. */
 static int is_swapped(const fig_score_builder *builder, uint16_t a, uint16_t b) {
     if (builder->has_score[a] != builder->has_score[b]) return builder->has_score[b];
     if (IS_CONSTANT(builder, a) != IS_CONSTANT(builder, b)) return IS_CONSTANT(builder, a);
@@ -198,7 +200,8 @@ static int folds(const fig_score_builder *builder, const fig_score_node *node, u
     return node->type == FIG_I32 || x == x; /* the bits of a NaN differ between machines */
 }
 
-/* Returns 1 if the node has the value of one that is there, and sets *number to that one. */
+/* Returns 1 if the node always has the value of an existing node, and sets *number to the existing
+ * node. */
 static int simplifies(const fig_score_builder *builder, const fig_score_node *node,
                       uint16_t *number) {
     const fig_score_node *a = &builder->nodes[node->a], *b = &builder->nodes[node->b];
@@ -219,7 +222,7 @@ static int simplifies(const fig_score_builder *builder, const fig_score_node *no
     }
 }
 
-/* Checks the fields of a node that a caller or a file gives. */
+/* Checks the fields of a node that comes from a caller or a file. */
 static fig_status check_fields(const fig_score_builder *builder, const fig_score_node *node) {
     const int32_t operands = fig_score_ops_operands(node->op);
     const uint16_t given[] = {node->a, node->b, node->c};
@@ -277,10 +280,10 @@ fig_status fig_score_build_node(fig_score_builder *builder, const fig_score_node
 
 /* ---- The normal form */
 
-/* The nodes that the roots need, in the order in which they need them. */
+/* The nodes that the roots need, in the order in which an evaluation needs them. */
 typedef struct numbering {
-    uint16_t numbers[FIG_SCORE_BUILD_LIMIT]; /* [node] its number from 1; 0: none yet */
-    uint16_t order[FIG_SCORE_BUILD_LIMIT];   /* [number - 1] */
+    uint16_t numbers[FIG_SCORE_BUILD_LIMIT]; /* [node] its new number, from 1; 0: none yet */
+    uint16_t order[FIG_SCORE_BUILD_LIMIT];   /* [new number - 1] the node */
     uint16_t open[FIG_SCORE_BUILD_LIMIT];    /* nodes whose operands are being numbered */
     uint32_t count, open_count;
 } numbering;
@@ -297,7 +300,7 @@ static void number_nodes(const fig_score_builder *builder, uint16_t root, number
         while (i < fig_score_ops_table[node->op].operands && n->numbers[operands[i]] != 0)
             i++;
         if (i < fig_score_ops_table[node->op].operands) {
-            n->open[n->open_count++] = operands[i]; /* no path has more nodes than there are */
+            n->open[n->open_count++] = operands[i]; /* fits: a path has each node at most once */
             continue;
         }
         n->open_count--;
@@ -306,7 +309,8 @@ static void number_nodes(const fig_score_builder *builder, uint16_t root, number
     }
 }
 
-/* Returns a node with its operands' new numbers. Copies its array if it is the first to need it. */
+/* Returns a copy of a node in which operands have their new numbers. If the node is the first that
+ * reads its array, copies the array to the score. */
 static fig_score_node place_node(const fig_score_builder *builder, const numbering *n, uint32_t at,
                                  fig_score *score) {
     fig_score_node node = builder->nodes[n->order[at]];
@@ -342,7 +346,8 @@ fig_status fig_score_build_part(fig_score_builder *builder, uint16_t node) {
     return FIG_OK;
 }
 
-/* Refuses what the host and a GPU might compute differently, and what a query does not have. */
+/* Refuses a node that a mask may not have. A mask has no f32, because host and GPU might round it
+ * differently, and not the term kv_pos, because it is computed once for all tokens of a query. */
 static fig_status check_mask_node(const fig_score_builder *builder, const fig_score_node *node) {
     if (node->op == FIG_SCORE_KV_POS)
         return fig_fail(FIG_INVALID, "score: a mask reads kv_pos: its ranges say which tokens a "

@@ -19,16 +19,16 @@ enum {
     COMPARISON_STRENGTH = 1
 };
 
-/* What waits for operands. */
+/* The kinds of entries that wait on the stack for operands. */
 typedef enum wait_kind { WAIT_OPERATOR, WAIT_SIGN, WAIT_PAREN, WAIT_CALL, WAIT_INDEX } wait_kind;
 
 typedef struct waiting {
     uint8_t kind; /* wait_kind */
     uint8_t strength;
-    uint8_t is_swapped; /* 1: of > and >=, whose operands change places */
-    uint8_t got;        /* operands of a call that are complete */
-    uint16_t op;        /* fig_score_op of an operator or a call */
-    uint16_t array;     /* of an index */
+    uint8_t is_swapped; /* 1: > or >=, which become < or <= with their operands swapped */
+    uint8_t got;        /* for a call: the number of operands that are complete */
+    uint16_t op;        /* for an operator or a call: its fig_score_op */
+    uint16_t array;     /* for an index: the number of the array */
     size_t at;
 } waiting;
 
@@ -50,7 +50,7 @@ typedef struct parser {
     uint8_t is_list;                        /* 1: a comma may follow the expression being read */
 } parser;
 
-/* The operators of two operands. `>` and `>=` swap theirs. */
+/* The operators with two operands. The operands of > and >= are swapped. */
 static const struct {
     const char *text;
     uint16_t op;
@@ -123,7 +123,7 @@ static fig_status add(parser *p, const fig_score_node *node, size_t at) {
     return push_value(p, number, at);
 }
 
-/* Takes the operands of the last wait from the stack, and pushes its node. */
+/* Removes the last entry from the stack, takes its operands, and pushes the node of its result. */
 static fig_status apply_wait(parser *p) {
     const waiting wait = p->waits[--p->wait_count];
     fig_score_node node = {.op = wait.op};
@@ -140,7 +140,7 @@ static fig_status apply_wait(parser *p) {
     return add(p, &node, wait.at);
 }
 
-/* Applies the operators that bind at least as strongly. */
+/* Applies the operators at the top of the stack that bind at least this strongly. */
 static fig_status apply_stronger(parser *p, uint8_t strength) {
     while (p->wait_count > 0) {
         const waiting *last = &p->waits[p->wait_count - 1];
@@ -206,7 +206,8 @@ static fig_status read_name(parser *p, int *is_whole) {
     return add(p, &node, word.at);
 }
 
-/* Reads what may begin an operand. Sets *is_whole to 1 after an operand that is complete. */
+/* Reads the beginning of an operand, up to a token that other operands follow, such as "(". If the
+ * operand is complete, sets *is_whole to 1. */
 static fig_status read_operand(parser *p, int *is_whole) {
     const size_t at = p->reader.token.at;
     *is_whole = 0;
@@ -262,8 +263,8 @@ static fig_status read_close(parser *p) {
     return fig_score_tokens_next(&p->reader);
 }
 
-/* Reads what may follow an operand. Sets *wants to 1 if another operand must follow, and *is_over
- * to 1 if none of it belongs to the expression. */
+/* Reads the token after an operand. Sets *wants to 1 if another operand must follow. Sets *is_over
+ * to 1, and reads nothing, if the token does not belong to the expression. */
 static fig_status read_after(parser *p, int *wants, int *is_over) {
     *wants = *is_over = 0;
     for (size_t i = 0; i < OPERATOR_COUNT; i++) {
@@ -326,7 +327,7 @@ static fig_status read_part(parser *p, uint16_t op, const char *sign) {
     return status == FIG_OK ? FIG_OK : fig_score_tokens_refuse(at, status);
 }
 
-/* Returns 1 if the word, which the parser has passed, begins a statement of the mask, and is not
+/* Returns 1 if the word that the parser has just read begins a statement of the mask, and is not
  * the name of an array or an expression. */
 static int begins_mask(const parser *p, const fig_score_token *word) {
     uint32_t array;
@@ -358,7 +359,7 @@ static fig_status check_free(const parser *p, const fig_score_token *word) {
     return FIG_SCORE_REFUSE_AT(word->at, "the name %s is taken", word->text);
 }
 
-/* Reads what follows the dtype of an array. */
+/* Reads the rest of an array's statement, after the dtype. */
 static fig_status read_array(parser *p, uint32_t dtype) {
     fig_score_array array = {.dtype = dtype, .count = 1};
     const fig_score_token word = p->reader.token;
@@ -395,7 +396,7 @@ static fig_status read_weights(parser *p) {
     return fig_score_tokens_next(&p->reader);
 }
 
-/* Reads what follows the name of an expression. */
+/* Reads the rest of the statement that names an expression, after the name. */
 static fig_status read_named(parser *p, const fig_score_token *word) {
     uint16_t node;
     FIG_TRY(check_free(p, word));
@@ -409,7 +410,8 @@ static fig_status read_named(parser *p, const fig_score_token *word) {
     return FIG_OK;
 }
 
-/* Reads a statement up to its semicolon, if the text has one next. *is_one is 0 if it does not. */
+/* If a statement comes next, reads it up to its semicolon and sets *is_one to 1. Otherwise sets
+ * *is_one to 0. */
 static fig_status read_statement(parser *p, int *is_one) {
     const size_t next = p->reader.next;
     const fig_score_token word = p->reader.token;
@@ -461,7 +463,7 @@ static fig_status read_score(parser *p, uint16_t *root) {
     return check_end(p);
 }
 
-/* Reads the text of a mask, which is a mask of the logit itself. */
+/* Reads the text of a mask. The result is the logit itself with that mask. */
 static fig_status read_mask(parser *p, uint16_t *root) {
     const fig_score_node logit = {.op = FIG_SCORE_SCORE};
     *root = 0;
@@ -473,7 +475,7 @@ static fig_status read_mask(parser *p, uint16_t *root) {
     return fig_score_build_node(&p->builder, &logit, root);
 }
 
-/* Makes a score of what `read` finds in the text. */
+/* Makes a score from a text; `read` is read_score or read_mask. */
 static fig_status parse(const char *text, fig_status (*read)(parser *, uint16_t *),
                         fig_score **out) {
     uint16_t root;

@@ -11,7 +11,7 @@
 
 #include "planner/scores/score_ops.h"
 
-/* How strongly an operator binds; functions, terms and numbers bind most. */
+/* The strengths with which operators bind. Functions, terms and numbers bind most strongly. */
 enum {
     BINDS_LEAST = 0,
     BINDS_COMPARISON,
@@ -35,13 +35,13 @@ typedef struct item {
 
 typedef struct printer {
     fig_score *score;
-    const fig_score_node *nodes; /* [node_count] the part of the nodes that is being written */
+    const fig_score_node *nodes; /* [node_count] being written: nodes of the score or of the mask */
     uint32_t node_count;
     uint8_t named; /* names given so far */
     size_t length;
-    uint8_t uses[FIG_SCORE_NODE_LIMIT];  /* [node] nodes that have it as an operand, at most 2 */
+    uint8_t uses[FIG_SCORE_NODE_LIMIT];  /* [node] nodes that use it as an operand; 2: or more */
     uint8_t names[FIG_SCORE_NODE_LIMIT]; /* [node] number of its name; 0: none */
-    item items[ITEM_LIMIT];              /* the next one is the last */
+    item items[ITEM_LIMIT];              /* a stack; the last item is written next */
     uint32_t item_count;
     uint16_t whole; /* the node whose statement is being written */
 } printer;
@@ -88,8 +88,8 @@ static void push_node(printer *p, uint16_t node) {
 
 /* ---- Numbers and names */
 
-/* Writes the fewest digits that are read as the same f32. Only digits are taken from snprintf,
- * because the point of its locale may be any character. */
+/* Writes the shortest number that reads as the same f32. Uses only the digits from snprintf,
+ * because the locale decides which character snprintf writes as the decimal point. */
 static void put_float(printer *p, float x) {
     char digits[32], text[48];
     int precision = 0, exponent = 0;
@@ -178,9 +178,9 @@ static int is_leaf(const printer *p, uint16_t n) {
     return fig_score_ops_operands(node->op) == 0;
 }
 
-/* Returns the node that is written for an operand. `other`: the operand that must be the same type,
- * or NODE_NONE if the operation turns i32 into f32 by itself. The conversion is left out if the
- * text implies it. */
+/* Returns the node to write for an operand: if the operand is a conversion that the text implies,
+ * this is the converted node. other: the operand that must have the same type, or NODE_NONE if the
+ * operation always converts i32 to f32. */
 static uint16_t written(const printer *p, uint16_t operand, uint16_t other) {
     const fig_score_node *node = node_of(p, operand);
     if (node->op != FIG_SCORE_FLOAT || p->names[operand] != 0) return operand;
@@ -199,7 +199,8 @@ static int strength_of(const printer *p, uint16_t n) {
     return binds_of(node->op);
 }
 
-/* Pushes an operand, in parentheses if it binds less strongly than `least`. */
+/* Pushes an operand. Puts parentheses around it if its operator binds less strongly than
+ * `least`. */
 static void push_operand(printer *p, uint16_t n, int least) {
     const int wrapped = strength_of(p, n) < least;
     if (wrapped) push_text(p, ")");
@@ -252,7 +253,7 @@ static void push_call(printer *p, const fig_score_node *node) {
     push_text(p, fig_score_ops_name(node->op));
 }
 
-/* A scalar's index is left out. */
+/* Pushes an element of an array. If the array is a scalar, leaves out the index. */
 static void push_element(printer *p, const fig_score_node *node) {
     const fig_score_array *array = &p->score->arrays[node->bits];
     const fig_score_node *index = node_of(p, node->a);
@@ -332,7 +333,7 @@ static void put_shared(printer *p) {
     }
 }
 
-/* Writes `a SIGN b` of a node of the mask. */
+/* Writes a range or bits as `a SIGN b`. */
 static void put_part(printer *p, const fig_score_node *node, const char *sign) {
     const uint16_t operands[] = {node->a, node->b};
     for (int32_t i = 0; i < 2; i++) {

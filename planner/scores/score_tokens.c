@@ -15,7 +15,8 @@ static int is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* The standard library's functions would read the point of the process's locale. */
+/* Returns digits * 10^power. The functions of the standard library are not used, because the locale
+ * of the process decides which decimal point they accept. */
 static float decimal(long double digits, int64_t power) {
     if (power > 100) power = 100;
     if (power < -100) power = -100;
