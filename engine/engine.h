@@ -78,7 +78,7 @@ struct fig_engine {
     fig_plan_held held;
     fig_step_stamps stamps;
     int32_t busy_us, check_plans;
-    int64_t staged, launched; /* numbers of steps */
+    int64_t staged, launched; /* numbers of launches; a horizon has several */
     int64_t own_launched;     /* value of `launched` after the last launch on `stream` */
     fig_engine_plan plans[FIG_ENGINE_PLAN_LIMIT]; /* plan n is entry n % FIG_ENGINE_PLAN_LIMIT */
     uint64_t running; /* number of the plan that the next launch will run */
@@ -89,7 +89,7 @@ struct fig_engine {
     uint32_t plan_bytes; /* size of the plan staged last */
     int64_t host_ns;     /* host time spent on steps since the last launch */
     int64_t launch_ns;   /* time of the last launch; 0: no launch yet */
-    uint64_t missed;     /* steps without a plan that fig_engine_wait() has reported */
+    uint64_t missed;     /* launches without a plan that fig_engine_wait() has reported */
     uint64_t torn;       /* damaged plans for which `held` has been reset */
     uint64_t told_torn;  /* damaged plans that fig_engine_wait() has reported */
     fig_engine_counters counters;

@@ -14,7 +14,7 @@ typedef struct fig_invoke {
     fig_recipe recipe;
     const fig_array *arrays[FIG_SLOT_COUNT]; /* [fig_slot]; NULL: the recipe lacks the slot */
     int64_t rows, kv_length;
-    int64_t tokens;      /* of a packed call: query tokens that its arrays have room for */
+    int64_t tokens;      /* for a packed call: query tokens that its arrays have room for */
     const char *segment; /* a segment of a program; NULL: the whole program */
     void *plan;          /* NULL: the run makes its own */
     uint64_t plan_bytes;
@@ -46,7 +46,7 @@ typedef struct fig_invoke_rope {
  */
 typedef struct fig_invoke_queries {
     fig_array start_loc;
-    int64_t row_tokens; /* the most that a row may have; 0: as many as any call takes */
+    int64_t row_tokens; /* the most that a row may have; 0: the most that any call takes */
 } fig_invoke_queries;
 
 /* q and out are [rows][q_heads][head_dim], or [rows][tokens][q_heads][head_dim] with the last
@@ -101,9 +101,9 @@ typedef struct fig_invoke_latent {
     double sm_scale; /* above 0 */
     int64_t deterministic;
     fig_invoke_queries queries;
-    /* Only of latent_decode, which requires lengths. latent: the new tokens, shaped like q except
-     * for the heads; norm: [512], absent: there is no norm. The call may overwrite the last 64
-     * values of each head of q. */
+    /* Only latent_decode has these fields, and it also requires lengths. latent: the new tokens,
+     * [rows][576] or [rows][tokens][576]. norm: [512]; absent: there is no norm. The call may
+     * overwrite the last 64 values of each head of q. */
     fig_array latent, norm, positions, cos_sin;
     fig_rope_spec rope;
     double norm_epsilon; /* 0: the default */
@@ -119,8 +119,8 @@ typedef struct fig_invoke_plan {
     int64_t kv_length, window_left;
     int64_t row_tokens, deterministic;
     fig_array query_start_loc; /* i32 [rows + 1]; absent: each row has row_tokens query tokens */
-    int64_t tokens;     /* with query_start_loc: of q in the calls under the plan; 0: any number */
-    int64_t latent_dim; /* 512: of a latent cache, whose codes are FIG_E4M3; 0: of another */
+    int64_t tokens;     /* with query_start_loc: tokens of q in calls under the plan; 0: any */
+    int64_t latent_dim; /* 512: the cache is latent; with kv_dtype FIG_E4M3 it has codes. 0: not */
 } fig_invoke_plan;
 
 /* Each function fills *invoke except stream and loads_only, which the caller sets. *invoke points
@@ -137,9 +137,9 @@ fig_status fig_invoke_decode_describe(fig_invoke *invoke, fig_invoke_decode *dec
 fig_status fig_invoke_latent_describe(fig_invoke *invoke, fig_invoke_latent *latent);
 fig_status fig_invoke_latent_describe_decode(fig_invoke *invoke, fig_invoke_latent *latent);
 
-/* Describes the making of the plan that the attention calls of all layers share, from lengths, i32
- * [rows], on the device. kv_length is the largest number of tokens of a row. The run also zeroes
- * the scratch, which the layers use one after another. */
+/* Describes the call that makes the plan which the attention calls of all layers share. The plan is
+ * made from lengths, i32 [rows], on the device. kv_length is the largest number of tokens of a row.
+ * The run also zeroes the scratch, which the layers use one after another. */
 fig_status fig_invoke_attention_describe_plan(fig_invoke *invoke, const fig_invoke_plan *plan);
 
 /* For describe functions: the first function takes the positions of `tokens` query tokens, the

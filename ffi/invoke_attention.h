@@ -1,4 +1,5 @@
-/* invoke_attention.h: the checks that attention over both kinds of caches needs. */
+/* invoke_attention.h: checks of calls of attention, shared by those over K and V and those over a
+ * latent cache. */
 #ifndef FIG_FFI_INVOKE_ATTENTION_H
 #define FIG_FFI_INVOKE_ATTENTION_H
 
@@ -16,7 +17,7 @@ typedef struct fig_invoke_heads {
 fig_status fig_invoke_attention_check_lse(const fig_array *lse, const fig_array *q);
 /* Reads the number of query tokens of a row, and joins dims of rows and of tokens. */
 fig_status fig_invoke_attention_take_tokens(fig_invoke *invoke, const fig_invoke_heads *heads);
-/* Takes an array f32 [q_heads], if it is present. */
+/* Checks an array that has one f32 for each q head, if it is present, and adds it to the call. */
 fig_status fig_invoke_attention_take_per_head(fig_invoke *invoke, fig_slot slot,
                                               const fig_array *array);
 /* Converts the number of tokens that a query sees before its own to the number including its own;

@@ -1,8 +1,8 @@
 /* invoke_cache.c: checks a cache and its page table, and describes them.
  *
- * A latent cache has no heads, and its token is one vector, of numbers or of bytes.
  * The dims of one page, in memory, are tokens, heads, head_dim, or heads, tokens, head_dim under
- * HND. A dense sequence is one page, so a dense cache of one row may come without its first dim.
+ * HND. In a latent cache they are tokens and the numbers or bytes of a token. A dense sequence is
+ * one page, so a dense cache of one row may come without its first dim.
  * Invariant: for a valid length no read leaves the arrays, because a row's tokens end with its page
  * or with its row of the page table. */
 #include "ffi/invoke_cache.h"
@@ -37,7 +37,7 @@ fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_qu
     return fig_invoke_cache_take_starts(invoke, &queries->start_loc);
 }
 
-/* Cuts off surplus rows. */
+/* Removes the rows of a cache or page table that the call does not use. */
 static fig_status cut_rows(const fig_invoke *invoke, fig_array *array) {
     FIG_TRY(fig_array_check_least(array, 0, invoke->rows));
     array->dims[0] = invoke->rows;

@@ -17,8 +17,8 @@ typedef struct fig_invoke_cache {
  * the array's first two dims. */
 fig_status fig_invoke_cache_take_tokens(fig_invoke *invoke, fig_array *array);
 
-/* Takes the query tokens of rows that have unequal numbers of them. `tokens` is the array whose
- * first dim counts them all. The invoke's rows are then those of lengths. */
+/* Takes the numbers of query tokens for rows that have different numbers of them. The first dim of
+ * `tokens` counts the query tokens of all rows. Sets invoke->rows from the array of lengths. */
 fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_queries *queries,
                                          const fig_array *tokens, const fig_array *lengths);
 
@@ -30,7 +30,8 @@ fig_status fig_invoke_cache_take(fig_invoke *invoke, const fig_invoke_cache *cac
  * [rows][tokens][values], and its lengths. Sets the recipe's kv_dtype. */
 fig_status fig_invoke_cache_take_latent(fig_invoke *invoke, const fig_invoke_cache *cache);
 
-/* Takes lengths, i32 [rows], if they are present. Takes query_start_loc, i32 [rows + 1]. */
+/* The first function takes lengths, i32 [rows], if they are present. The second takes
+ * query_start_loc, i32 [rows + 1]. */
 fig_status fig_invoke_cache_take_lengths(fig_invoke *invoke, const fig_array *lengths);
 fig_status fig_invoke_cache_take_starts(fig_invoke *invoke, const fig_array *query_start_loc);
 

@@ -1,7 +1,8 @@
 /* invoke_latent.c: describes attention over a latent cache, and RoPE, norm, append and attention as
  * one operation.
  *
- * Invariant: that of invoke_attention.c. */
+ * Invariant: lengths on the device are not trusted, so the call also passes the largest number of
+ * tokens that a row may have. */
 #include <inttypes.h>
 
 #include "ffi/invoke_attention.h"
@@ -44,7 +45,7 @@ fig_status fig_invoke_latent_describe(fig_invoke *invoke, fig_invoke_latent *l) 
     fig_recipe *recipe = &invoke->recipe;
     recipe->kind = FIG_RECIPE_LATENT;
     FIG_TRY(take_heads(invoke, l));
-    if (!((float)l->sm_scale > 0)) /* a recipe has a float */
+    if (!((float)l->sm_scale > 0)) /* the recipe holds it as a float, which may be 0 */
         return fig_fail(FIG_INVALID, "sm_scale is %g, it must be above 0", l->sm_scale);
     recipe->window = fig_invoke_attention_window(l->window_left);
     recipe->sm_scale = (float)l->sm_scale;
@@ -59,7 +60,7 @@ fig_status fig_invoke_latent_describe(fig_invoke *invoke, fig_invoke_latent *l) 
 
 /* ---- What is appended */
 
-/* Takes the new tokens. rank: the rank of the caller's q. */
+/* Takes the array of new tokens. rank: the rank of the caller's q. */
 static fig_status take_latent(fig_invoke *invoke, int32_t rank, fig_array *latent) {
     const int is_packed = fig_recipe_is_packed(&invoke->recipe);
     FIG_TRY(fig_array_check_rank(latent, rank - 1));

@@ -19,7 +19,7 @@ typedef struct fig_invoke_program {
     int32_t ordinal;
     int64_t segment;         /* from 1, in recorded order; 0: all nodes */
     int64_t rows, kv_length; /* negative rows: taken from the arrays */
-    int64_t tokens;          /* of a packed program: its query tokens; 0: taken from the arrays */
+    int64_t tokens;          /* for a packed program: its query tokens; 0: taken from the arrays */
     fig_array plan, scratch; /* may be absent */
     void *stream;
     int loads_only;

@@ -1,6 +1,7 @@
-/* invoke_score.c: takes the score of an attention call.
+/* invoke_score.c: reads the score of an attention call into the call's description.
  *
- * Invariant: after take, every array of a score has at least as many elements as the score says. */
+ * Invariant: after fig_invoke_score_take(), every array has at least as many elements as the score
+ * declares. */
 #include "ffi/invoke_score.h"
 
 #include <inttypes.h>
@@ -32,7 +33,7 @@ static fig_status check_surplus(const fig_invoke_attention *a, uint32_t count) {
     return FIG_OK;
 }
 
-/* Checks an array of a score. Messages call it by the name that the score has for it. */
+/* Checks an array of a score. Messages use the name that the array has in the score. */
 static fig_status check_array(const fig_score_array *of, fig_array *array) {
     const int64_t least = of->count > 0 ? of->count : 1;
     if (!fig_array_is_present(array))
@@ -47,7 +48,7 @@ static fig_status check_array(const fig_score_array *of, fig_array *array) {
                     array->dims[0], INT32_MAX);
 }
 
-/* Returns 1 if attention without a score computes this one. */
+/* Returns 1 if attention can compute this score from alibi and soft_cap alone. */
 static int is_plain(const fig_invoke *invoke, const fig_score *score, const fig_score_form *form,
                     const fig_invoke_attention *a) {
     const int32_t slopes = form->slope_array;

@@ -12,7 +12,8 @@
 static _Atomic(fig_score *) scores[FIG_KNOWN_SCORE_LIMIT]; /* NULL after the last score */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 
-/* Returns the number of a text in the normal form. 0 means that a call has no score. */
+/* Returns the number of a score from the text of its normal form. It is never 0, because 0 means
+ * that a call has no score. */
 static int64_t number_of(const char *text) {
     const int64_t number = (int64_t)(fig_hash_mix(0, text, strlen(text)) >> 1);
     return number != 0 ? number : 1;
@@ -29,8 +30,8 @@ static const fig_score *find(int64_t number, int32_t *count) {
     return NULL;
 }
 
-/* Keeps a score unless an equal one is known; *kept says whether it did. The caller holds
- * `adding`. */
+/* Keeps a score unless an equal one is kept already. Sets *kept to 1 if it took ownership of the
+ * score. The caller holds the lock `adding`. */
 static fig_status keep(fig_score *score, int *kept) {
     int32_t count;
     const fig_score *known = find(number_of(score->text), &count);

@@ -10,8 +10,8 @@
 
 enum { FIG_KNOWN_SCORE_LIMIT = 256 };
 
-/* Makes the score of a text known, and sets *number, which is above 0. FIG_INVALID: the text is
- * not a valid score. FIG_TOO_LARGE: FIG_KNOWN_SCORE_LIMIT scores are known. */
+/* Keeps the score of a text, and sets *number to its number, which is above 0. FIG_INVALID: the
+ * text is not a valid score. FIG_TOO_LARGE: FIG_KNOWN_SCORE_LIMIT scores are already kept. */
 fig_status fig_known_scores_add(const char *text, int64_t *number);
 /* Finds a score; FIG_ORDER: no score of this number is known. */
 fig_status fig_known_scores_find(int64_t number, const fig_score **score);

@@ -57,8 +57,9 @@ fig_status fig_recipe_round_tokens(int64_t *tokens, int has_lengths, int32_t *kv
     return FIG_OK;
 }
 
-/* Returns the largest number of rows that stays within head_token_limit and FIG_BATCH_LIMIT. At
- * least 8 q heads of a latent cache are read for at once; the spec refuses fewer. */
+/* Returns the largest number of rows that stays within head_token_limit and FIG_BATCH_LIMIT. Of a
+ * latent cache, only every eighth q head counts, because a worker reads for at least 8 q heads at
+ * once. */
 static int32_t batch_limit_of(const fig_recipe *recipe) {
     const int32_t groups = recipe->q_heads / FIG_LATENT_HEAD_UNIT;
     const int32_t heads =

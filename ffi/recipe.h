@@ -74,12 +74,12 @@ typedef struct fig_recipe {
     int32_t kv_limit;  /* a power of two */
     int32_t scales;    /* the size of k_scale and v_scale: 1 or kv_heads */
     int32_t window;    /* tokens that a query sees; 0: all */
-    /* append, attention and decode: query tokens of a row, or of a packed program the most that a
-     * row may have; 0: one */
+    /* append, attention and decode: the query tokens of a row; in a packed program, the most that a
+     * row may have. 0: 1 */
     int32_t row_tokens;
     int32_t deterministic; /* 1: a row's bits depend only on its own length */
     float soft_cap, sm_scale;
-    float epsilon, weight_offset;                /* norm; epsilon: latent_decode, too */
+    float epsilon, weight_offset;                /* norm; latent_decode has epsilon, too */
     int32_t score_counts[FIG_SCORE_ARRAY_LIMIT]; /* the elements of the score's arrays */
     fig_rope_spec rope;                          /* decode: rotary_dim 0: q and k are not rotated */
     uint8_t content[32];                         /* program: its content id */
@@ -87,7 +87,7 @@ typedef struct fig_recipe {
 static_assert(sizeof(fig_recipe) == 32 + 40 + 56 + 32 + sizeof(fig_rope_spec) + 32,
               "no byte without a field");
 
-/* The names by which calls give the arrays of a score. */
+/* The names of the arguments in which calls pass the arrays of a score. */
 extern const char *const fig_recipe_score_arrays[FIG_SCORE_ARRAY_LIMIT];
 
 /* Returns the number of query tokens of a row, at least 1. */
@@ -96,7 +96,8 @@ int fig_recipe_is_packed(const fig_recipe *recipe);
 /* Returns 1 if the operation works on a latent cache. */
 int fig_recipe_is_latent(const fig_recipe *recipe);
 int fig_recipe_has(const fig_recipe *recipe, fig_slot slot);
-/* Fails unless the number is 0, for K and V of each KV head, or that of a latent cache. */
+/* Fails unless the number is 512, for a latent cache, or 0, for a cache with K and V of each KV
+ * head. */
 fig_status fig_recipe_check_latent_dim(int64_t latent_dim);
 /* On entry, *tokens is the number of tokens that fit into a sequence's cache or its row of the page
  * table. Sets *tokens to the largest number of tokens to plan for, and *kv_limit to the recipe's

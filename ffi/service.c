@@ -74,7 +74,8 @@ static fig_status describe(fig_ffi_attention *a, fig_recipe *recipe) {
     return fig_recipe_round_tokens(&a->kv_length, 1, &recipe->kv_limit);
 }
 
-/* Adds the score of a call to its recipe. No size depends on the arrays. */
+/* Adds the score of a call to its recipe. The score's arrays stay out, because no size depends on
+ * them. */
 static fig_status add_score(int64_t number, fig_recipe *recipe) {
     const fig_score *score;
     FIG_TRY(fig_known_scores_find(number, &score));

@@ -191,7 +191,7 @@ static void skip_rope(fig_tvm_call *call) {
     fig_tvm_call_skip(call);
 }
 
-/* Reads the query tokens of rows that have unequal numbers of them. */
+/* Reads the arguments that give each row its own number of query tokens. */
 static void read_queries(fig_tvm_call *call, fig_invoke_queries *queries) {
     fig_tvm_call_option(call, "query_start_loc", &queries->start_loc);
     queries->row_tokens = fig_tvm_call_integer_or(call, "row_tokens", 0);
@@ -259,7 +259,7 @@ static fig_status batch_jax(fig_tvm_call *call) {
     return attend(call, &a);
 }
 
-/* As batch, over rows with different numbers of query tokens. */
+/* Does the work of the function for batches, for rows with different numbers of query tokens. */
 static fig_status rows(fig_tvm_call *call) {
     attention_call a = {0};
     read_caches(call, &a);

@@ -104,7 +104,7 @@ static void alias_caches(fig_xla_call *call, const caches *c) {
     fig_xla_call_alias(call, "v_cache_out", c->v);
 }
 
-/* Reads the query tokens of rows that have unequal numbers of them. */
+/* Reads the arguments that give each row its own number of query tokens. */
 static void read_queries(fig_xla_call *call, fig_invoke_queries *queries) {
     fig_xla_call_option(call, "query_start_loc", &queries->start_loc);
     queries->row_tokens = fig_xla_call_integer(call, "row_tokens", 0);
@@ -209,7 +209,7 @@ static void read_options(fig_xla_call *call, fig_invoke_attention *a, borrowed *
     fig_xla_call_option(call, "v_scale", &a->v_scale);
 }
 
-/* Reads a score and its arrays, which come last. */
+/* Reads a score and its arrays, which are the last arguments. */
 static void read_score(fig_xla_call *call, fig_invoke_attention *a) {
     for (int i = 0; i < FIG_SCORE_ARRAY_LIMIT; i++)
         fig_xla_call_option(call, fig_recipe_score_arrays[i], &a->score_arrays[i]);

@@ -48,10 +48,11 @@ uint32_t fig_graphs_page_limit(const fig_graphs *graphs);
 /* Returns the bytes of a ring slot: the largest plan and its pages, rounded up to a multiple of
  * 64. */
 uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs);
-/* Returns the class in which rows of a step may share tokens; -1: none. */
+/* Returns the index of the class in which rows of a step may share tokens, or -1 if there is
+ * none. */
 int32_t fig_graphs_sharer(const fig_graphs *graphs);
-/* Returns what a record of the device's plan must be able to hold, for any step. It points into
- * the graphs. */
+/* Returns the limits for a record of the device's plan that can hold any step. They point into the
+ * graphs. */
 fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs);
 
 /* Estimates the bytes of device memory that one exec takes. */

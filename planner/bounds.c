@@ -8,7 +8,7 @@
 /* The number of tokens at which a row gets its next tile, with a window or without. Beyond the
  * first few tiles, the shortest row with n tiles has (n - 1) * tile_tokens + 1 tokens.
  *
- *     tokens   least           a row has at least these tokens, in first_tiles tiles
+ *     tokens   least           the shortest row has these tokens, in first_tiles tiles
  *              + second        one more tile, once the last of first_tiles is full
  *              + tile_tokens   each further tile; further_limit tiles follow first_tiles  */
 typedef struct row_tiles {

@@ -41,8 +41,9 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     shape->layout = layout;
 }
 
-/* A query token of a row in groups is in up to three of them, and in the row's own segment. The
- * segments of groups and of these rows may have any number of query tokens. */
+/* A query token of a row that is in groups belongs to at most FIG_STRIPS_SLOT_LIMIT segments: those
+ * of up to three groups, and the row's own. Unlike chunks, these segments may have any number of
+ * query tokens. */
 fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
                                          const fig_strips_shape *strips, int32_t least) {
     fig_strips_limits limits = {
@@ -83,7 +84,7 @@ void fig_plan_held_finish(fig_plan_held *held) {
     *held = (fig_plan_held){.exec = -1};
 }
 
-/* Makes room for the rows that share tokens, in segments of rows and groups. */
+/* Allocates the arrays for the groups of a step, their rows, segments and members. */
 static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *limits) {
     const size_t rows = (size_t)limits->row_limit;
     const size_t segments = rows + (size_t)fig_plan_group_limit(limits->row_limit);
@@ -99,7 +100,7 @@ static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *l
     return fig_fail(FIG_NOMEM, "plan: %zu rows that share pages", rows);
 }
 
-/* Makes room for the chunks of a step and their strips. */
+/* Allocates the arrays for the chunks of a step and for the strips. */
 static fig_status hold_chunks(fig_plan_held *held, const fig_plan_held_limits *limits) {
     const size_t chunks = (size_t)limits->row_limit * sizeof *held->chunks;
     const size_t strips = (size_t)fig_size_align((uint64_t)limits->strips_bytes + 1, 16);
@@ -130,8 +131,7 @@ fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *l
     return limits->chunk_classes > 0 ? hold_chunks(held, limits) : FIG_OK;
 }
 
-/* ---- Deciding which sections a slot gets
- * ------------------------------------------------------ */
+/* ---- Deciding which sections a slot gets ----------------------------------------------------- */
 
 /* Copies the step's sequences to held->sequences. Returns 1 if they changed. */
 static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {
@@ -176,7 +176,8 @@ static int has_groups(const fig_plan_step *step, const fig_plan_held *held, int3
     return group_count_of(step) > 0 && held->chunk_shapes[split_class].shares;
 }
 
-/* Writes held->narrow: to the line of a class that shares, a row in a group is idle. */
+/* Writes held->narrow. It gives a row in a group 0 query tokens, because the row's work is done by
+ * strips: for the split of a class that shares, the row is idle. */
 static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     for (int32_t row = 0; row < step->rows; row++)
@@ -230,8 +231,9 @@ static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
     return changed;
 }
 
-/* Lists the step's groups; returns 1 if the step or the last plan has any. In almost every step
- * some row in a group has grown, so nothing is compared. */
+/* Lists the step's groups. Returns 1 if the step or the last plan has groups: the section of strips
+ * is then written again. It is not compared with the last one, because in almost every step some
+ * row in a group has grown. */
 static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
     const int32_t count = group_count_of(step), before = held->group_count;
     held->group_count = count;
@@ -247,7 +249,7 @@ static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
     return 1;
 }
 
-/* Drops the segments of rows that are on the line; returns the number of those that are left. */
+/* Drops the segments of rows that the split serves; returns the number of segments that remain. */
 static int32_t keep_segments(const fig_plan_step *step, fig_plan_held *held) {
     fig_strips_segment *segments = held->work.segments;
     int32_t kept = 0;
@@ -258,7 +260,7 @@ static int32_t keep_segments(const fig_plan_step *step, fig_plan_held *held) {
     return kept;
 }
 
-/* Writes the strips of all classes, as the section has them. */
+/* Writes the strips of all classes to held->strips, in the form of the section. */
 static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
@@ -313,7 +315,7 @@ static void write_words(uint8_t *to, const int32_t *words, int32_t count) {
     if (count > 0) memcpy(to, words, (size_t)count * sizeof *words);
 }
 
-/* Writes the lengths; a row without query tokens is idle, so its length is 0. */
+/* Writes the lengths. A row without query tokens is idle, so 0 is written as its length. */
 static void write_lengths(uint8_t *to, const fig_plan_step *step) {
     int32_t *lengths = (int32_t *)(void *)to;
     if (step->queries == NULL) {

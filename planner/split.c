@@ -176,8 +176,9 @@ static void mark_rows(const fig_split_shape *shape, const fig_split_line *line, 
         workers / (units_before(shape->groups, line->prefix, once, line->rows) - once);
     const float of_tile = (float)(FIG_UNITS_OF_TILE * shape->groups * share);
     const float of_row = (float)(once * shape->groups * share);
-    /* the conversion to int32_t rounds down, and with the 1 it rounds up instead; 2^-20 per worker
-     * bounds the error of single precision, so that no error raises a mark */
+    /* The 1 turns the rounding down of the conversion to int32_t into rounding up. The error of
+     * single precision is below 2^-20 per worker; subtracting it ensures that no error raises a
+     * mark. */
     const float first = (float)(1 - once * share - workers * 0x1p-20);
     memset(marks, 0, ((size_t)shape->workers + 1) * sizeof *marks);
     for (int32_t row = 1; row < line->rows; row += BLOCK) {

@@ -1,5 +1,5 @@
-/* status.c: keeps the thread's last message, and copies structs of callers that have another
- * header.
+/* status.c: keeps the thread's last message, and copies structs of callers that were compiled with
+ * another version of the header.
  *
  * Owns the one buffer that fig_message() returns; leaves printing to programs. Invariant: the
  * message is one line, always terminated, and changes only when a call of this thread fails. */

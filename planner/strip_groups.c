@@ -1,8 +1,8 @@
-/* strip_groups.c: counts the slots of each row, then lists groups and rows.
+/* strip_groups.c: counts the slots of each row, then lists the segments of groups and of rows.
  *
- * A query token has one slot for each of its groups, the outermost first, then one for the segment
- * of its row alone.
- * Invariant: slots and tokens are numbered without gaps, in the order of the rows. */
+ * A query token has one slot for each of its row's groups, the outermost first, and then one for
+ * the row's own segment. Invariant: slots and tokens are numbered without gaps, in the order of the
+ * rows. */
 #include "planner/strip_groups.h"
 
 #include <string.h>
@@ -24,8 +24,8 @@ int64_t fig_strip_groups_members(const fig_strip_groups *step) {
     for (int32_t g = 0; g < step->count; g++)
         for (int32_t n = 0; n < step->groups[g].rows; n++)
             members += queries_of(step, row_of(step, &step->groups[g], n));
-    /* Each of these rows is in a group or more, and has one further segment of its own. So the own
-     * segments at most double the number of members. */
+    /* Each of these rows is in at least one group, and has one further segment of its own. So a
+     * row's own segment at most doubles the number of its members. */
     return 2 * members;
 }
 
@@ -50,7 +50,7 @@ static void count_slots(const fig_strip_groups *step, fig_strip_groups_work *wor
     work->shared = (fig_strips_shared){.members = work->members, .tokens = tokens, .slots = slots};
 }
 
-/* Adds the query tokens of a row to the members, with the row's next slot. */
+/* Adds a member for each query token of a row, with the next slot of that row. */
 static void add_members(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r) {
     fig_strip_groups_row *row = &work->rows[r];
     for (int32_t i = 0; i < queries_of(step, r); i++)

@@ -27,7 +27,7 @@ typedef struct fig_strip_groups {
     const int32_t *starts;         /* [rows + 1] the first query token of each row */
     const int32_t *lengths;        /* [rows] */
     const int32_t *sequences;      /* [rows]; NULL: row r is sequence r */
-    const int32_t *order;          /* row numbers, of which groups are ranges; NULL: entry r is r */
+    const int32_t *order;          /* row numbers; groups are ranges of it. NULL: entry r is r */
     const fig_strip_group *groups; /* [count] */
     int32_t visible;               /* fig_strips_visible of each row's own segment */
 } fig_strip_groups;

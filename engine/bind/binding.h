@@ -20,7 +20,7 @@ typedef struct fig_bound {
      * fig_binding_settle() frees `held` when no launch uses it. The two are often the same
      * block. */
     fig_block owned, held;
-    /* for a cache, the least number of pages that its nodes need; for other tensors 0 */
+    /* for a cache: the number of pages that its nodes need at least; for other tensors: 0 */
     int64_t pages_least;
     /* needed: 1 if some node names the tensor. written: 1 if some node writes it. called: 1 if a
      * call node names it. */

@@ -22,7 +22,7 @@ typedef struct fig_cuda_peers {
     fig_cu_address opened[FIG_PEERS_LIMIT]; /* inboxes of other processes; 0: not opened */
     fig_peers_words *words;
     fig_cuda_nccl nccl; /* closed if NCCL carries no message */
-    uint32_t routes;    /* FIG_ROUTE_* */
+    uint32_t routes;    /* bits FIG_ROUTE_*: the routes that messages may take */
     /* the last graph with NCCL collectives that was found running */
     uint32_t seen;
     int64_t seen_ns; /* when that graph was first found running */

@@ -150,7 +150,7 @@ static page_record record_of(const fig_page_tables *tables, uint64_t number) {
                          tables->carried_counts + slot};
 }
 
-/* Returns the number of the oldest plan from `first` on whose slot has not been reused. */
+/* Returns the number of the oldest plan, not older than `first`, whose slot has not been reused. */
 static uint64_t first_record(const fig_page_tables *tables, uint64_t first) {
     const fig_ring *ring = tables->ring;
     const uint64_t oldest = ring->next > ring->slot_count ? ring->next - ring->slot_count : 1;
@@ -177,8 +177,8 @@ static void overwrite(fig_plan_page *pages, uint32_t page_count, uint64_t addres
     }
 }
 
-/* Updates the records to the newest pages. When a plan arrives damaged, the entries in its record
- * are sent again, and they must not restore older pages. */
+/* Updates the records of earlier plans to the newest pages. If such a plan arrives damaged, the
+ * entries in its record are sent again, and they must not restore older pages. */
 static void overwrite_carried(fig_page_tables *tables, uint64_t address, const int32_t *pages,
                               int32_t count) {
     for (uint64_t n = first_record(tables, tables->sound + 1); n < tables->ring->next; n++) {
@@ -314,9 +314,9 @@ static fig_status take_bulk(fig_page_tables *tables, uint32_t bytes, uint8_t **o
     return FIG_OK;
 }
 
-/* Of the entries that are about to go ahead, queues those for which a plan that has yet to be
- * launched carries an older page. That plan will overwrite the newest page, so a later plan must
- * carry it again. */
+/* Queues each entry for which a plan that has yet to be launched carries an older page, although
+ * the entry is about to go ahead of the plans: that plan will overwrite the newest page, so a later
+ * plan must carry it again. */
 static void requeue_carried(fig_page_tables *tables, uint64_t address, const int32_t *pages,
                             int32_t count, uint64_t first) {
     for (int32_t i = 0; i < count && first < tables->ring->next; i++) {

@@ -47,11 +47,11 @@ void fig_page_tables_finish(fig_page_tables *tables);
  * plans. Here and below, `first` is the number of the oldest plan that has launches left. */
 fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages, uint64_t first,
                                uint64_t *ahead_bytes);
-/* Does the work of fig_engine_fork, as fig_page_tables_set() does that of fig_engine_set_pages. */
+/* Does the work of fig_engine_fork. The arguments are those of fig_page_tables_set(). */
 fig_status fig_page_tables_fork(fig_page_tables *tables, const fig_fork *fork, uint64_t first,
                                 uint64_t *ahead_bytes);
 
-/* Makes all waiting entries fit into the next plan. The caller has claimed the slot of that plan.
+/* Makes sure that all waiting entries fit into the next plan. The caller has claimed its slot.
  * If too many entries wait, this function first writes them to the device. Returns FIG_BUSY if
  * staged plans carry older pages for more entries than one plan can carry. */
 fig_status fig_page_tables_make_fit(fig_page_tables *tables, uint64_t first);

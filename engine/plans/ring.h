@@ -35,8 +35,8 @@ static inline uint64_t fig_ring_replays(const fig_ring *ring) {
     return __atomic_load_n(&ring->words->replays, __ATOMIC_ACQUIRE);
 }
 
-/* fig_ring_missed() returns the number of launches that found no plan. fig_ring_torn() returns how
- * many of those found a damaged plan. Partner: the releases in kernels/step/fetch.c. */
+/* fig_ring_missed() returns the number of launches that found no plan. fig_ring_torn() returns the
+ * number of those that found a damaged plan. Partner: the releases in kernels/step/fetch.c. */
 static inline uint64_t fig_ring_missed(const fig_ring *ring) {
     return __atomic_load_n(&ring->words->missed, __ATOMIC_ACQUIRE);
 }

@@ -1,4 +1,4 @@
-/* sharing.c: finds groups, and notes which sequences lend entries of the page table.
+/* sharing.c: finds groups, and records which sequences lend entries of the page table.
  *
  * Only one row of a group really lends its entries, but this file counts all rows of the group as
  * lenders, so that a caller need not know which row it is. Invariant: the groups of a step are

@@ -17,7 +17,7 @@
 typedef struct fig_sharing_counts {
     int64_t groups;
     int64_t read;  /* kv tokens that the groups' strips read, for one kv head */
-    int64_t saved; /* how many more the rows would have read without groups */
+    int64_t saved; /* kv tokens that the rows would have read in addition without groups */
 } fig_sharing_counts;
 
 /* The numbers of the plans that fig_sharing_note() needs. Plans are numbered as they are staged. */
@@ -31,12 +31,13 @@ typedef struct fig_sharing {
     const char *off; /* the reason why steps of this engine never have groups; NULL: they may */
     uint32_t table;  /* the tensor number of the page table; 0: none */
     int32_t sequence_limit;
-    fig_strips_shape strips; /* of the class that shares */
-    uint64_t version;        /* of the table's copy when groups were last found */
+    fig_strips_shape strips; /* how the class that shares cuts strips */
+    uint64_t version;        /* version of the table's copy when groups were last found */
     fig_prefixes prefixes;
     fig_strip_group *groups; /* [batch_limit] */
     fig_plan_groups found;   /* the groups of the step that is being staged */
-    /* [sequence_limit] the last plan in which the sequence lends entries, and how many it lends */
+    /* [sequence_limit] the last plan in which the sequence lends entries, and the number of these
+     * entries */
     uint64_t *lent_in;
     int32_t *lent;
     uint64_t last; /* the last plan with groups */

@@ -10,9 +10,9 @@
 
 #include "planner/status.h"
 
-enum { CHUNK = 64 }; /* entries that are written at a time */
+enum { CHUNK = 64 }; /* entries written at a time */
 
-/* Notes the tokens of a page of the node's caches, if the node reads a page table. */
+/* If the node reads a page table, records the number of tokens in a page of its caches. */
 static void note_pages(fig_table_mirrors *mirrors, uint8_t *is_noted, const fig_node *node) {
     const fig_program_view *program = mirrors->bindings->program;
     const fig_kernel *kernel = &fig_kernel_table[node->op];
@@ -94,8 +94,9 @@ void fig_table_mirrors_lose(fig_table_mirrors *mirrors, uint32_t t, const fig_pa
                            unknown);
 }
 
-/* Writes the bytes of a span that lie in entries [first, first + count) of a sequence, whose first
- * byte is the one at `offset` of the tensor. from: NULL if the entries are unknown now. */
+/* Updates entries [first, first + count) of a sequence with those bytes of a span that lie in them.
+ * offset: where entry `first` begins in the tensor. from: the bytes of the span; NULL: the entries
+ * become unknown. */
 static void write_entries(fig_page_order *order, const fig_pages *where, uint64_t offset,
                           const fig_span *span, const uint8_t *from) {
     const uint64_t end = offset + (uint64_t)where->count * sizeof(int32_t);

@@ -10,13 +10,13 @@
 #include "planner/strip_groups.h"
 
 typedef struct fig_prompt_groups {
-    fig_strip_group *groups; /* [count] each behind those around it */
-    int32_t *order;          /* [rows] the rows of groups; NULL: row r is entry r */
+    fig_strip_group *groups; /* [count] each comes after the groups that enclose it */
+    int32_t *order;          /* [rows] row numbers; groups are ranges of it. NULL: entry r is r */
     int32_t count;
 } fig_prompt_groups;
 
-/* Finds the groups of a checked step. FIG_NOMEM. fig_prompt_groups_finish() also accepts what a
- * failed call left. */
+/* Finds the groups of a checked step. May fail with FIG_NOMEM; fig_prompt_groups_finish() accepts
+ * the struct even then. */
 fig_status fig_prompt_groups_find(const fig_prompts_options *options, const fig_strips_shape *shape,
                                   const fig_prompts_step *step, fig_prompt_groups *groups);
 void fig_prompt_groups_finish(fig_prompt_groups *groups);

@@ -14,7 +14,7 @@ typedef struct fig_run_tensor {
     fig_run_temp before; /* for a temp: the scratch that the temps before it take */
     int32_t page_tokens; /* for a page table: tokens of a page; 0: any other tensor */
     int is_dense;        /* 1: a cache without a page table */
-    int is_starts;       /* 1: query_starts, of which a run has one more than rows */
+    int is_starts;       /* 1: query_starts, which has one element more than the run has rows */
     /* For arrays of packed RoPE: 1 for offsets, which has one element per segment, and 2 for
      * indptr, which also has the end of the last segment. For any other tensor: 0. */
     int32_t ends;
@@ -39,7 +39,7 @@ typedef struct fig_run_bound {
     const fig_run *run;
     uint8_t *temps; /* start of the temps in scratch */
     fig_run_nodes nodes;
-    fig_run_size size; /* its rows and query tokens give the extent of tensors */
+    fig_run_size size; /* rows and query tokens of the run, which give the extents of tensors */
 } fig_run_bound;
 
 /* Finds the place of a tensor. FIG_UNBOUND: the caller gave the tensor no address. */

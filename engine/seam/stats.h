@@ -21,7 +21,7 @@ static inline void fig_stats_add(int64_t *counter, int64_t more) {
     fig_stats_set(counter, *counter + more);
 }
 
-/* Adds one and returns the new value. Any thread may call it. */
+/* Adds one to the counter and returns its new value. Any thread may call this. */
 static inline int64_t fig_stats_count(int64_t *counter) {
     return __atomic_add_fetch(counter, 1, __ATOMIC_RELAXED);
 }

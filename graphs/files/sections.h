@@ -14,7 +14,7 @@ enum {
     FIG_FILE_SECTION_LIMIT = 64,
     FIG_FILE_SPEC_LIMIT = 4096, /* bytes of the spec, which later libraries extend */
     FIG_FILE_KERNEL_LIMIT = 64,
-    /* at most so many raw bytes per byte of the file; those of sealed sections are not counted */
+    /* the most raw bytes for each byte of the file, not counting sealed sections */
     FIG_FILE_WORTH = 24,
     FIG_FILE_FORMAT = 1
 };
@@ -110,7 +110,7 @@ typedef struct fig_section_rule {
     int optional;   /* 1: if it has no items, it is neither in the file nor in the content id */
     uint32_t flags; /* its flags in the table */
     int sealed;     /* 1: it stays compressed until a caller needs it */
-    /* size of an item in files that omit its last fields; 0: no file omits fields of it */
+    /* size of an item in files that omit its last fields; 0: no file omits any */
     uint32_t item_bytes_least;
 } fig_section_rule;
 extern const fig_section_rule fig_section_table[FIG_SECTION_COUNT];

@@ -1,12 +1,12 @@
-/* fitting.h: fits a machine's way to read the cache to the kernels of a split class. */
+/* fitting.h: adapts a machine's way of reading the cache to the kernels of a split class. */
 #ifndef FIG_GRAPHS_FITTING_H
 #define FIG_GRAPHS_FITTING_H
 
 #include "graphs/lower/lower.h"
 #include "graphs/lower/split_classes.h"
 
-/* Changes *variant, which is the candidate with a number of heads that divides those of the class,
- * so that the kernels of the class can serve it, and with the costs of its tiles. */
+/* Changes *variant so that the kernels of the class can serve it, and adapts its costs to its
+ * tiles. On entry, *variant is a candidate whose number of heads divides that of the class. */
 void fig_fitting_fit(const fig_split_class *own, const fig_lower_target *target,
                      const fig_variant *candidate, fig_variant *variant);
 

@@ -69,7 +69,7 @@ typedef struct fig_launch_source {
     const fig_split_classes *classes; /* the view's */
     const fig_workspace *workspace;
     const fig_bucket_shape *shape;
-    fig_launch_memo *memo; /* NULL for fig_launch_fill_bucket() */
+    fig_launch_memo *memo; /* fig_launch_fill_bucket() does not need it: NULL */
 } fig_launch_source;
 
 /* Returns the id of the tensor that a field of `op` names by the index `operand`, or 0 if the node

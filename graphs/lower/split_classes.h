@@ -14,14 +14,15 @@
 #include "planner/split.h"
 
 typedef struct fig_split_class {
-    int32_t kv_heads, window, row_tokens;   /* the key of the class; row_tokens: without chunks */
+    int32_t kv_heads, window, row_tokens;   /* the key of the class; row_tokens ignores chunks */
     int32_t q_heads, head_dim, value_bytes; /* the maximum over its nodes */
-    /* the bytes of a token that holds K and V of all heads, another part of the key; 0: each kv
-     * head has its own K and V */
+    /* another part of the key: the bytes of a token, if one vector holds K and V of all heads; 0:
+     * each kv head has its own K and V */
     int32_t latent_bytes;
     int32_t may_be_short; /* 1: every node of the class has a kernel for short rows */
-    /* The page table of every node if rows may share tokens: a token's part in attention does not
-     * depend on the row, and the kernel for chunks runs on warpgroups. 0: they may not. */
+    /* The page table that every node of the class reads, if rows may share tokens. They may if no
+     * token's part in attention depends on the row, and if the kernel for chunks runs on
+     * warpgroups. 0: rows may not share tokens. */
     uint32_t shared_table;
 } fig_split_class;
 

@@ -1,7 +1,7 @@
 /* workspace.h: lays out the memory that the steps of an engine share.
  *
- *     [counters of class 0, 1, ..][those of its strips][partials and sums of class 0, 1, ..]
- *     [those of its strips][temps]
+ *     [counters of class 0, 1, ..][counters of their strips][partials and sums of class 0, 1, ..]
+ *     [partials and sums of their strips][temps]
  *
  * All buckets share one workspace, because only one bucket runs at a time. Each part is as large as
  * the most demanding bucket needs. Counters must be zero between replays, whichever bucket ran
@@ -18,7 +18,7 @@
 /* The offsets of the parts, each a multiple of 256. */
 typedef struct fig_workspace {
     uint64_t counters[FIG_CLASS_LIMIT], partials[FIG_CLASS_LIMIT], sums[FIG_CLASS_LIMIT];
-    /* of the strips of chunks, which run beside the rest of the class */
+    /* The parts of strips, which run beside the rest of the class. */
     uint64_t strip_counters[FIG_CLASS_LIMIT], strip_partials[FIG_CLASS_LIMIT],
         strip_sums[FIG_CLASS_LIMIT];
     uint64_t *temps; /* [tensor_count] offset of a FIG_ROLE_TEMP tensor; UINT64_MAX for others */

@@ -1,4 +1,4 @@
-/* operand.h: has the checks that operations need for one of their tensors.
+/* operand.h: checks that operations make on one of their tensors.
  *
  * Owns the checks and their messages; the other files of this folder say which operation makes
  * which check. Invariant: an absent operand passes every check except

@@ -21,7 +21,7 @@ fig_status fig_operation_rows_check_all_gather(const fig_operand_node *o);
  * itself. */
 fig_status fig_operation_rope_check(const fig_operand_node *o);
 fig_status fig_operation_rope_check_fused(const fig_operand_node *o);
-/* latent_decode calls this one, and checks the forms of q and latent and the norm itself. */
+/* latent_decode calls the next check; it checks the forms of q and latent, and the norm, itself. */
 fig_status fig_operation_rope_check_latent(const fig_operand_node *o);
 
 /* operation_attention.c */

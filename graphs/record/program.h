@@ -30,8 +30,8 @@ void fig_program_node(fig_program *program, fig_op op, const uint32_t *operands,
  * returns 0. */
 uint32_t fig_program_string(fig_program *program, const char *text);
 
-/* Returns the number of the score among the program's, and adds it if it is new. Every array of the
- * score has a count. A failure is sticky and returns 0. */
+/* Returns the number of a score among the program's scores, and adds the score if it is new. Every
+ * array of the score must have a count. A failure is sticky and returns 0. */
 uint32_t fig_program_score(fig_program *program, const fig_score *score);
 /* Returns the layer of the next node; -1: none. */
 int16_t fig_program_layer_of(const fig_program *program);

@@ -1,9 +1,10 @@
-/* score_units.h: the scores of a program as units of 16 bytes, as a file holds them.
+/* score_units.h: the scores of a program as units of 16 bytes, the form in which a file holds them.
  *
- * A score is one unit {node_count, array_count, weights, mask_node_count}, two units for each array
- * and one for each node, as figraph_scores.h defines both; the nodes of the mask come last. Scores
+ * A score is one unit {node_count, array_count, weights, mask_node_count}, then two units for each
+ * fig_score_array, then one unit for each fig_score_node; the nodes of the mask come last. Scores
  * are numbered from 1 in their order. Invariant: in a checked program every score is in its normal
- * form, its arrays have a count, no two scores are equal, and each one has a node. */
+ * form, all its arrays have a count, no two scores are equal, and some node of the program uses
+ * each score. */
 #ifndef FIG_GRAPHS_SCORE_UNITS_H
 #define FIG_GRAPHS_SCORE_UNITS_H
 
@@ -23,16 +24,16 @@ uint32_t fig_score_units_find(const fig_program_view *view, const fig_score_unit
                               uint32_t count);
 /* Returns the number of scores. The view need not have been checked. */
 uint32_t fig_score_units_count(const fig_program_view *view);
-/* Copies score `number` of a checked program in the form that kernels get. Gives zeros if there is
- * no such score. */
+/* Copies score `number` of a checked program to *code, the form that kernels read. If there is no
+ * such score, *code is zeros. */
 void fig_score_units_code(const fig_program_view *view, uint32_t number, fig_score_code *code);
 /* Makes score `number`. FIG_INVALID, FIG_FORMAT: the view was not checked. */
 fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, fig_score *score);
-/* Returns the number of a node's score, or 0 if its operation has none. */
+/* Returns the number of the score that a node uses, or 0 if its operation uses none. */
 uint32_t fig_score_units_of(const fig_program_view *view, const fig_node *node);
-/* Checks all scores, apart from the demands of nodes, which need not have been checked. */
+/* Checks all scores themselves. The nodes that use them need not have been checked. */
 fig_status fig_score_units_check(const fig_program_view *view);
-/* Checks that each score has a node. Nodes and scores have been checked. */
+/* Checks that some node uses each score. The caller has checked nodes and scores. */
 fig_status fig_score_units_check_uses(const fig_program_view *view);
 
 #endif
