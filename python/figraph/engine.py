@@ -151,9 +151,9 @@ class Engine(Unique):
     example torch's; it must stay open longer than the engine. Without it the engine opens its own.
     slots: the number of steps that may be in flight. busy_us: the microseconds that stage() may
     wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
-    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: let
-    rows that begin with the same pages read these pages once; if they cannot, `sharing` gives the
-    reason.
+    ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: if rows begin
+    with the same pages, read these pages once for all of them; the property `sharing` gives the
+    reason if this is not possible.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:

@@ -40,9 +40,9 @@ def scratch_of(dtype: str, kv_dtype: str, q_heads: int, kv_heads: int, head_dim:
                kv_length: int, page_size: int = 0, window: int = 0, row_tokens: int = 1,
                deterministic: bool = False, packed: bool = False,
                latent_dim: int = 0, score: int = 0) -> tuple[int, int]:
-    """Returns the bytes of a plan and of its scratch that suffice on every chip the library
-    knows. q_heads is 0 if the call only appends. packed: rows have at most row_tokens query tokens
-    each, as query_start_loc says. latent_dim: 512 for a latent cache. score: from
+    """Returns the bytes of a plan and of its scratch that suffice on every chip the library knows.
+    q_heads is 0 if the call only appends. packed: rows have at most row_tokens query tokens each,
+    as query_start_loc says. latent_dim: 512 for a latent cache. score: a number from
     score_number."""
     asked = options(
         abi.fig_ffi_attention,

@@ -96,10 +96,10 @@ class Prompts(Unique):
         number of tokens of each row, its query tokens included. page_columns: the number of entries
         in each row of the page table. sees_all: each query sees all tokens of its row, not only
         those up to its own. prefixes: (first row, rows, tokens) of rows that begin with the same
-        tokens, in the same pages; attention reads these tokens once for all of the rows. A prefix
-        inside another one stands behind it and has more tokens. page_table: the numbers of all rows
-        of the page table, one behind the other; the plan then finds the prefixes itself, if reading
-        them once costs less."""
+        tokens, in the same pages; attention reads these tokens once for all of the rows. A nested
+        prefix comes after the prefix around it and has more tokens. page_table: the page numbers of
+        all rows of the page table, one row behind the other; plan() then finds the prefixes itself,
+        and uses those that cost less when read once."""
         starts, tokens = integers("query_start", query_start), integers("lengths", lengths)
         rows = len(tokens)
         if len(starts) != rows + 1:

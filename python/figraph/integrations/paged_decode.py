@@ -62,7 +62,7 @@ class Layer:
 
     def refusal(self, dtype: torch.dtype, kv_dtype: torch.dtype, page_size: int,
                 row_tokens: int = 1, tokens: Optional[int] = None) -> Optional[str]:
-        """Returns why figraph has no kernel for this layer, or None if it has one."""
+        """Returns the reason why figraph has no kernel for this layer, or None if it has one."""
         names = operands.dtype_name(dtype), operands.dtype_name(kv_dtype)
         if names[0] not in operands.ACTIVATIONS or names[1] not in (names[0], *operands.NARROW):
             return f"queries of {names[0]} over a cache of {names[1]}"

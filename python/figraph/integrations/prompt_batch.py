@@ -17,19 +17,20 @@ from .. import torch as ft
 from .counts import counts
 from .paged_decode import Layer
 
-ANY_NUMBER = 0  # instead of the most queries of a row
-WARPGROUPS = (9, 0)  # the compute capability of the kernels that are faster than a server's own
-DIMS = (64, 96, 128, 256)  # their head_dims
+ANY_NUMBER = 0  # stands for the most queries of a row: there is no limit
+WARPGROUPS = (9, 0)  # only on this compute capability is figraph faster than a server's own kernels
+DIMS = (64, 96, 128, 256)  # the head_dims of the kernels for it
 
 
 def _column(head_dim: int) -> int:
-    """Returns the dims that these kernels bring at once."""
+    """Returns the number of dims that these kernels load at once."""
     return 64 if head_dim % 64 == 0 else 32
 
 
 def _is_reached(layer: Layer, side: Tensor) -> bool:
-    """Returns True if these kernels reach all heads of a cache, [pages, tokens, heads, head_dim]:
-    the heads lie within a token, at whole columns, or divide a page into equal parts."""
+    """Returns True if these kernels can address all heads of a cache, [pages, tokens, heads,
+    head_dim]. They can if the heads of a token lie at multiples of a column, or divide a page into
+    equal parts."""
     page, token, head, _ = side.stride()
     span = head * (layer.kv_heads - 1) + layer.head_dim
     return (layer.kv_heads == 1 or page == head * layer.kv_heads
@@ -37,8 +38,8 @@ def _is_reached(layer: Layer, side: Tensor) -> bool:
 
 
 def slowness(layer: Layer, side: Tensor, capability: tuple[int, int]) -> Optional[str]:
-    """Returns why a GPU would compute attention over this cache on plain instructions, which are
-    slower than the server's own kernels, or None if it would not."""
+    """Returns the reason why a GPU could only use the plain kernels for this cache, which are
+    slower than the server's own kernels; None if it can use the fast ones."""
     if capability != WARPGROUPS or layer.head_dim not in DIMS:
         return f"prompts with heads of {layer.head_dim} on compute capability {capability}"
     if not _is_reached(layer, side):
@@ -48,8 +49,8 @@ def slowness(layer: Layer, side: Tensor, capability: tuple[int, int]) -> Optiona
 
 def refusal(layer: Layer, dtype: torch.dtype, kv_dtype: torch.dtype,
             cache: ft.Cache) -> Optional[str]:
-    """Returns why figraph does not serve prompts of this layer, or None if it does. cache: a cache
-    without its page table, whose k and v have the same strides."""
+    """Returns the reason why figraph does not serve prompts of this layer, or None if it does.
+    cache: a cache without its page table, whose k and v have the same strides."""
     name, kind = operands.dtype_name(dtype), operands.dtype_name(kv_dtype)
     if layer.alibi is not None:
         return "prompts with ALiBi"
@@ -73,7 +74,8 @@ class PromptBatch:
 
     starts: the first query of each row, and the end of the last row's, as on the host. lengths: the
     tokens of each row, its queries included. page_table: int32 [rows, pages per row]. slots: int64
-    [queries or more], the places where the server stores the tokens; a negative one is none.
+    [queries or more], the places where the server stores the tokens; a token with a negative slot
+    is not stored.
     """
 
     row_tokens = ANY_NUMBER

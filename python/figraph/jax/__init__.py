@@ -21,9 +21,9 @@ it. Do not pass a slice of a larger array as a cache: on GPUs some versions of X
 jaxlib 0.11.2) pass the larger array and put the result elsewhere. The call then raises an
 exception, unless XLA_FLAGS has --xla_gpu_enable_dynamic_slice_fusion=false.
 
-A plan tells how the rows are cut for the GPU. plan() makes it once per step. All layers with the
-same rows, heads and window can share it: each operation takes the plan and returns it for the next
-one. An operation without a plan makes its own.
+A plan divides the rows' work among the GPU's thread blocks. plan() makes it once per step. All
+layers with the same rows, heads and window can share it: each operation takes the plan and returns
+it for the next one. An operation without a plan makes its own.
 
 2. DecodeStep takes care of plans, donation and compilation. You write the model. It receives a
 State, which holds the caches of all layers and the lengths, and returns the State.
@@ -61,14 +61,15 @@ names each file by its content. Before a process calls such a function, missing(
 it must load. jax.export accepts these functions if its disabled_checks name the targets, which
 custom_calls() lists.
 
-6. flash_attention() takes the arguments of Flax's attention functions: for one token of each
-sequence with masks of any pattern, and for several with causal, window and lengths. It has a
-gradient. tokamax_attention is an implementation of tokamax's dot_product_attention.
+6. flash_attention() takes the arguments of Flax's attention functions. One query token per sequence
+may have a mask of any pattern; several may have causal, window and lengths. It has a gradient.
+tokamax_attention is an implementation of tokamax's dot_product_attention.
 
-7. Over a latent cache (MLA), latent_decode normalises and rotates the new tokens, appends them and
-attends. A token is one vector for all heads, 512 values of the latent and 64 under RoPE. The arrays
-of LatentCache(latents, page_table) are [pages, tokens per page, 576] of q's dtype, or uint8 [pages,
-tokens per page, 656] of codes; without a page table they are [rows, tokens, ...]:
+7. A latent cache (MLA) has one vector for each token, which all heads share: 512 values of the
+latent, then 64 values that RoPE rotates. In LatentCache(latents, page_table), latents is [pages,
+tokens per page, 576] of q's dtype, or uint8 [pages, tokens per page, 656] of codes; without a page
+table it is [rows, tokens, ...]. latent_decode normalises and rotates the new tokens, appends them
+and computes attention:
 
 >>> latents = fj.LatentCache(jnp.zeros((2, 16, 656), jnp.uint8))
 >>> heads, latent = jnp.ones((2, 16, 576), jnp.bfloat16), jnp.ones((2, 576), jnp.bfloat16)

@@ -1,8 +1,8 @@
 """flash.py: attention with the interfaces of JAX's attention libraries.
 
-The arguments of flash_attention and their order are those of Flax's attention functions; jafa has
-the same. tokamax_attention is called by tokamax. Invariant: each mask is exact or refused by its
-name.
+flash_attention takes the arguments of Flax's attention functions, in the same order; jafa has the
+same interface. tokamax calls tokamax_attention. Invariant: each mask is obeyed exactly, or refused
+with an error that names it.
 """
 
 from __future__ import annotations
@@ -68,14 +68,15 @@ def _masked(q: Array, k: Array, v: Array, seen: Array, logits: Logits) -> Array:
 
 # ---- Several query tokens of a sequence ----------------------------------------------------------
 
-ROW_LIMIT, HEAD_TOKEN_LIMIT = 1024, 1 << 34  # of one call: its rows, and their keys of all heads
+ROW_LIMIT, HEAD_TOKEN_LIMIT = 1024, 1 << 34  # of one call: rows; heads * all keys
 
 
 def _in_rows(q: Array, k: Array, v: Array, counts: list[int], lengths: Array,
              logits: Logits) -> Array:
-    """Attends for rows of `counts` query tokens, which are q, [tokens, heads, dim], and of
-    `lengths` keys, int32 [rows]. Each sequence of k and v is a page, which equally many rows
-    share."""
+    """Computes attention of rows with different numbers of query tokens. counts: the number for
+    each row. q: [tokens, heads, dim], the query tokens of all rows. lengths: int32 [rows], the keys
+    that each row has. Each sequence of k and v is a page; all pages are shared by the same number
+    of rows."""
     width, of, outs, done = max(counts), len(counts) // k.shape[0], [], 0
     table = np.repeat(np.arange(k.shape[0], dtype=np.int32), of)[:, None]
     most = HEAD_TOKEN_LIMIT // (k.shape[2] << max(k.shape[1] - 1, 1).bit_length())
@@ -92,8 +93,9 @@ def _in_rows(q: Array, k: Array, v: Array, counts: list[int], lengths: Array,
 
 
 def _each_alone(query: Array, key: Array, value: Array, ends: Array, logits: Logits) -> Array:
-    """Attends for query, [sequences, tokens, heads, dim]. ends: int32 [sequences, tokens], the
-    number of first keys that each query token sees."""
+    """Computes attention of query, [sequences, tokens, heads, dim], with one row for each query
+    token. ends: int32 [sequences, tokens]; each query token sees the first `ends` keys of its
+    sequence."""
     flat = query.reshape(-1, *query.shape[2:])
     out = _in_rows(flat, key, value, flat.shape[0] * [1], ends.reshape(-1), logits)
     return out.reshape(query.shape)
@@ -101,8 +103,8 @@ def _each_alone(query: Array, key: Array, value: Array, ends: Array, logits: Log
 
 def _one_after_another(query: Array, key: Array, value: Array, lengths: Array,
                        logits: Logits) -> Array:
-    """Attends for query tokens that are the last of their sequence, lengths int32 [sequences]. Each
-    sees the keys up to its own. Rows of several tokens read their keys once."""
+    """Computes attention of query tokens that are the last tokens of their sequences. Each sees the
+    keys up to its own. lengths: int32 [sequences]. A row of several tokens reads its keys once."""
     count, tokens = query.shape[:2]
     of = -(-tokens // ROW_TOKENS)
     counts = [tokens - (of - 1) * ROW_TOKENS] + (of - 1) * [ROW_TOKENS]
@@ -130,8 +132,8 @@ def _plain(query: Array, key: Array, value: Array, seen: Array, logits: Logits) 
 
 
 def _differentiable(attend: Callable[..., Array], plain: Callable[..., Array]) -> Any:
-    """Returns attend(query, key, value, *rest) with the gradient of `plain`, which computes the
-    same. The rest has no gradient."""
+    """Returns attend(query, key, value, *rest) with a gradient, which is that of `plain`, a
+    function that computes the same result. The arguments in `rest` have no gradient."""
     made = jax.custom_vjp(attend)
 
     def forward(*arrays: Any) -> Any:
@@ -185,16 +187,16 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
     window: the number of last tokens that a query token sees, its own token included; 0 means all,
     and several query tokens need causal.
 
-    One query token also takes these, and several refuse them: mask, bool [..., 1 or heads, 1,
-    kv_length], of any pattern; and segment_ids, a pair, [..., 1] for the query and [..., kv_length]
-    for the keys, where the query sees keys of its own segment only. A mask or segments cost a copy
-    of the keys and values, and one copy per head if the heads differ. lengths and window cost
-    nothing. A query token that sees no key returns zeros.
+    A call with one query token per sequence also takes the next two arguments; a call with several
+    refuses them. mask: bool [..., 1 or heads, 1, kv_length], of any pattern. segment_ids: a pair,
+    [..., 1] for the query and [..., kv_length] for the keys; the query sees only keys of its own
+    segment. A mask or segments cost a copy of the keys and values, and one copy per head if the
+    heads differ. lengths and window cost nothing. A query token that sees no key returns zeros.
 
-    Causal query tokens read the keys once for every 8 of them, and others once for each;
-    figraph.Prompts is faster for long prompts. Sums are in float32 for every value of precision,
-    and module has no effect. The gradient with respect to query, key and value is computed by JAX's
-    own operations, from all logits at once. Dropout is refused.
+    The keys are read once for every 8 causal query tokens, and once for each query token that is
+    not causal; figraph.Prompts is faster for long prompts. Sums are in float32, whatever
+    `precision` is, and `module` has no effect. The gradient with respect to query, key and value is
+    computed by JAX's own operations, from all logits at once. Dropout is refused.
     """
     if dropout_rate > 0 and not deterministic:
         raise NotImplementedError("figraph.jax.flash_attention has no dropout: deterministic=True")
@@ -250,7 +252,7 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
 
 
 def _refuse_several(tokens: int, mask: Any, segment_ids: Any, window: int, causal: bool) -> None:
-    """Raises if several query tokens cannot have this mask."""
+    """Raises if a call with several query tokens cannot have this mask."""
     for name, given in (("mask", mask), ("segment_ids", segment_ids)):
         if given is not None:
             raise NotImplementedError(f"{name} is given, and query has {tokens} tokens: for more "
@@ -264,9 +266,9 @@ def _refuse_several(tokens: int, mask: Any, segment_ids: Any, window: int, causa
 
 
 def _ends(mask: Any, query: Array, key: Array) -> Array:
-    """Returns how many first keys each query token sees under a mask of tokamax, int32 [sequences,
-    tokens]. Raises NotImplementedError, upon which tokamax tries its next implementation, if a
-    token sees other keys."""
+    """Returns int32 [sequences, tokens]: under tokamax's mask, each query token sees this number of
+    keys, from the first on. If a token sees other keys, raises NotImplementedError, and tokamax
+    then tries its next implementation."""
     *batch, tokens, _, _ = query.shape
     keys = key.shape[-3]
     ends = jnp.full((*batch, tokens), keys, jnp.int32)

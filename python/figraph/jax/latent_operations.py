@@ -45,7 +45,7 @@ def _ask(q: Array, cache: LatentCache, lengths: Array, plan: Optional[Plan], log
 
 
 def _options(cache: LatentCache, plan: Optional[Plan], sinks: Optional[Array]) -> list[Array]:
-    """Returns the arguments of a target from the page table on."""
+    """Returns the last arguments of a target, beginning with the page table."""
     none = jnp.zeros(0, jnp.uint8)
     lent = [none, none] if plan is None else [plan.plan, plan.scratch]
     return [or_absent(cache.page_table, 2), *lent, or_absent(sinks, 1)]

@@ -242,7 +242,7 @@ def _logits(logits: Logits, head_dim: int, layout: str) -> dict[str, Any]:
 
 def _options(cache: Cache, given: Optional[Plan], alibi: Optional[Array],
              sinks: Optional[Array]) -> list[Array]:
-    """Returns the arguments of a target from the page table on."""
+    """Returns the last arguments of a target, beginning with the page table."""
     none = jnp.zeros(0, jnp.uint8)
     lent = [none, none] if given is None else [given.plan, given.scratch]
     rest = [or_absent(x, 1) for x in (alibi, sinks, cache.k_scale, cache.v_scale)]
@@ -322,19 +322,19 @@ def attention(q: Array, cache: Cache, lengths: Array, *, plan: Optional[Plan] = 
     query_start_loc, int32 [rows + 1], is for rows with different numbers of query tokens: q is then
     [tokens, heads, head_dim], and row r has its tokens from query_start_loc[r] up to
     query_start_loc[r + 1], the last ones of its sequence. query_start_loc[0] is 0. row_tokens is
-    the most that a row may have, by default 8; a smaller number is faster. A row with more, or with
-    a negative number, counts as one without tokens. What lies behind the last token in out and lse
-    is unspecified.
+    the most that a row may have, by default 8; a smaller number is faster. A row with more tokens,
+    or with a negative number of them, counts as a row without tokens. The contents of out and lse
+    behind the last token are unspecified.
 
-    score is a variant of attention: a figraph.score, or the text or function that would make one.
-    score_arrays has an array for each array that it names. A score that is a soft cap, ALiBi or
-    both runs as attention with these options; every other score runs on plain cores, and makes its
-    own plan. Before a process runs an exported function, it must make the function's scores known:
-    figraph.ffi.score_number(figraph.score(...).text).
+    score is a variant of attention: a figraph.score, or a text or function from which the call
+    makes one. score_arrays has an array for each array of the score. If the score is a soft cap,
+    ALiBi or both, the call runs as attention with these options. With any other score, the call
+    uses no tensor cores and makes its own plan. Before a process runs an exported function, it must
+    make the function's scores known: figraph.ffi.score_number(figraph.score(...).text).
 
-    mask says which tokens a query sees: a figraph.mask, or the text or function that would make
-    one. It runs as a score does, and takes the place of the rule that a query sees no later token.
-    Its arrays are in score_arrays too."""
+    mask says which tokens a query sees: a figraph.mask, or a text or function from which the call
+    makes one. It replaces the rule that a query sees no later token. It runs as a score does, and
+    score_arrays has its arrays too."""
     starts = starts_of(query_start_loc, row_tokens)
     scored = _score_of(score, mask, score_arrays)
     asked = _ask(q, cache, lengths, plan, logits, alibi, sinks, layout, with_lse, deterministic,
@@ -394,7 +394,7 @@ def decode_attention(q: Array, k: Array, v: Array, cache: Cache, lengths: Array,
                  starts, scored)
     form, (angles, places) = asked.form, _turns(rope, asked, positions, cos_sin_cache)
     last = _last(starts, scored)
-    if last:  # behind the positions and the table, which have their places in the list
+    if last:  # they follow positions and cos_sin_cache, so absent ones need stand-ins
         places += (2 - len(places)) * [or_absent(None, 1)]
     for name, array in (("k", k), ("v", v)):
         shaped(name, typed(name, array, [str(asked.q.dtype)]), *asked.q.shape[:-2], form.kv_heads,

@@ -94,7 +94,7 @@ def latents_of(cache: LatentCache) -> LatentCache:
 
 
 def starts_of(query_start_loc: Optional[Array], row_tokens: int) -> Starts:
-    """Returns where the query tokens of each row begin."""
+    """Returns query_start_loc as an array of JAX, and row_tokens as an int."""
     given = None if query_start_loc is None else jnp.asarray(query_start_loc)
     return Starts(given, whole("row_tokens", row_tokens))
 

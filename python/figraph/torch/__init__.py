@@ -41,8 +41,8 @@ torch.Size([2, 8, 64])
 >>> ft.decode_attention(turned_q, turned_k, v, cache, lengths, rope=None, out=out) is out
 True
 
-4. A plan tells how the rows are cut for the GPU. Make it once per step and pass it to all layers
-with the same rows, heads and window. A call without a plan makes its own:
+4. A plan divides the rows' work among the GPU's thread blocks. Make it once per step and pass it to
+all layers with the same rows, heads and window. A call without a plan makes its own:
 
 >>> plan = ft.plan(lengths, dtype=q.dtype, q_heads=8, cache=cache)
 >>> out, lse = ft.attention(turned_q, cache, lengths, plan=plan, with_lse=True)
@@ -50,8 +50,8 @@ with the same rows, heads and window. A call without a plan makes its own:
 5. Only the last dim of q, k, v, out and the caches must have stride 1, so the pages of serving
 engines can be used as caches without copies. A pool [pages, 2, tokens, heads, dim] is Cache(pool[:,
 0], pool[:, 1], table), and pages [pages, tokens, heads, 2 * dim] are Cache(*pages.split(dim, -1),
-table). If the pages are uint8, kv_dtype says what they hold. Scales are float32 [], [1] or
-[kv_heads]:
+table). If the pages are uint8, kv_dtype gives the dtype of the numbers in them. Scales are float32
+[], [1] or [kv_heads]:
 
 >>> pages, table = torch.zeros(6, 16, 4, 128, dtype=torch.uint8), torch.arange(6, dtype=torch.int32)
 >>> packed = ft.Cache(*pages.split(64, -1), table.view(2, 3), torch.tensor(0.5), torch.tensor(0.5))
@@ -70,9 +70,10 @@ itself and the tokens before it:
 >>> ft.decode_attention(*drafts, packed, longer, rope=None, kv_dtype="fp8_e4m3").shape
 torch.Size([2, 3, 8, 64])
 
-7. Rows may also have unequal numbers of new tokens, 0 to 16. The tokens of all rows then lie
-behind each other, and query_start_loc says where those of each row begin. A graph that captured
-such a call serves every mix of rows that has no more tokens than q: rows of padding have none.
+7. Rows may also have unequal numbers of new tokens, 0 to 16. The tokens of all rows then lie behind
+each other, and query_start_loc says where those of each row begin. A graph that captured such a
+call serves rows with any numbers of tokens, as long as q has room for all of them; rows of padding
+have no tokens.
 
 >>> starts = torch.tensor([0, 1, 4], dtype=torch.int32)  # one token, and three
 >>> tokens = [x.flatten(0, 1)[:4] for x in drafts]
@@ -86,11 +87,12 @@ torch.Size([4, 8, 64])
 Traceback (most recent call last):
 ValueError: lengths is [1], it must be [2] like q
 
-9. Attention over a latent cache (MLA) has one vector for a token, 512 values of the latent and 64
-under RoPE, which all heads share. LatentCache(latents, page_table) holds [pages, tokens per page,
-576] of q's dtype, or uint8 [pages, tokens per page, 656] of codes; without a page table it is
-[rows, tokens, ...]. latent_decode normalises and rotates the new tokens, appends them and attends;
-out has the first 512 dims of the vectors. logits give the scale, which has no default here:
+9. A latent cache (MLA) has one vector for each token, which all heads share: 512 values of the
+latent, then 64 values that RoPE rotates. In LatentCache(latents, page_table), latents is [pages,
+tokens per page, 576] of q's dtype, or uint8 [pages, tokens per page, 656] of codes; without a page
+table it is [rows, tokens, ...]. latent_decode normalises and rotates the new tokens, appends them
+and computes attention; each head of its result has 512 values. The scale of the logits must be
+given, because it has no default here:
 
 >>> latents = ft.LatentCache(torch.zeros(6, 16, 656, dtype=torch.uint8), table.view(2, 3))
 >>> q, latent = torch.randn(2, 16, 576).bfloat16(), torch.randn(2, 576).bfloat16()
@@ -130,7 +132,7 @@ busy, so DecodeStep refuses it.
 >>> step.lengths.tolist()
 [7, 0]
 
-10. A row may also have any number of new tokens: a prompt, a chunk of a prompt, or one token. The
+11. A row may also have any number of new tokens: a prompt, a chunk of a prompt, or one token. The
 host then makes the plan, from numbers on the CPU. All layers of the step use the same plan, and the
 new keys and values must be in the cache:
 
@@ -284,7 +286,7 @@ def _named(dtype: Any, known: Sequence[str]) -> str:
 
 
 def _packed(query_start_loc: Optional[Tensor], row_tokens: int) -> tuple[Any, ...]:
-    """Returns the arguments that say where the query tokens of each row begin."""
+    """Returns query_start_loc and row_tokens as arguments of an operator."""
     if query_start_loc is not None:
         _tensor("query_start_loc", query_start_loc)
     return query_start_loc, integer("row_tokens", row_tokens)
@@ -314,7 +316,7 @@ def write_kv(k: Tensor, v: Tensor, cache: Cache, slots: Tensor, *, layout: str =
 
 def _plan_form(name: str, rows: int, cache: Union[Cache, LatentCache], layout: str,
                kind: Optional[str], row_tokens: int) -> tuple[operands.Form, Optional[torch.dtype]]:
-    """Returns the form of the rows, and the dtype of what the cache holds."""
+    """Returns the form of the rows, and the dtype of the numbers in the cache."""
     if not isinstance(cache, LatentCache):
         form = operands.form_of(name, rows, cache, operands.layout_code(layout), kind, row_tokens)
         return form, _torch_dtype(kind) or cache.k.dtype
@@ -369,13 +371,13 @@ Variant = Union[str, Score, Callable[..., Any]]
 
 @torch.compiler.assume_constant_result
 def _made(of: Any, mask: Any) -> Score:
-    """Makes a score of texts or functions. torch.compile does it once, while it traces."""
+    """Makes a score from texts or functions. torch.compile calls this once, while it traces."""
     return joined(of, mask)
 
 
 def _scored(score: Optional[Variant], mask: Optional[Masked],
             arrays: Optional[Mapping[str, Tensor]]) -> tuple[Any, ...]:
-    """Returns the arguments that a score and a mask add."""
+    """Returns the operator's arguments for a score and a mask."""
     if score is None and mask is None:
         if arrays is not None:
             raise ValueError("score_arrays is given, but neither score nor mask is")
@@ -413,18 +415,18 @@ def attention(q: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] 
     query_start_loc, int32 [rows + 1], is for rows with different numbers of query tokens: q is then
     [tokens, heads, head_dim], and row r has its tokens from query_start_loc[r] up to
     query_start_loc[r + 1], the last ones of its sequence. query_start_loc[0] is 0. row_tokens is
-    the most that a row may have, by default 8; a smaller number is faster. A row with more, or with
-    a negative number, counts as one without tokens. What lies behind the last token in out is
-    unspecified.
+    the most that a row may have, by default 8; a smaller number is faster. A row with more tokens,
+    or with a negative number of them, counts as a row without tokens. The contents of out behind
+    the last token are unspecified.
 
-    score is a variant of attention: a figraph.score, or the text or function that would make one,
-    which then happens in every call. score_arrays has a tensor for each array that it names. A
-    score that is a soft cap, ALiBi or both runs as attention with these options; every other score
-    runs on plain cores, and makes its own plan.
+    score is a variant of attention: a figraph.score, or a text or function, from which every call
+    then makes one. score_arrays has a tensor for each array of the score. If the score is a soft
+    cap, ALiBi or both, the call runs as attention with these options. With any other score, the
+    call uses no tensor cores and makes its own plan.
 
-    mask says which tokens a query sees: a figraph.mask, or the text or function that would make
-    one. It runs as a score does, and takes the place of the rule that a query sees no later token.
-    Its arrays are in score_arrays too."""
+    mask says which tokens a query sees: a figraph.mask, or a text or function from which the call
+    makes one. It replaces the rule that a query sees no later token. It runs as a score does, and
+    score_arrays has its arrays too."""
     scored = _scored(score, mask, score_arrays)
     given = (q, *_held(cache, lengths, layout, kv_dtype), *_packed(query_start_loc, row_tokens),
              *_asked(q, plan, logits, alibi, sinks, deterministic), *scored)
@@ -494,10 +496,10 @@ def prompt_attention(q: Tensor, cache: Cache, plan: PromptPlan, *, logits: Logit
                      out: Optional[Tensor] = None) -> Attended:
     """Returns the attention of q, [tokens, heads, head_dim], over a paged cache that holds the keys
     and values of all tokens, those of this step included. The plan says which query tokens each row
-    has. q may have more tokens than the plan; what lies behind the plan's last token in out is
-    unspecified, or unchanged if `out` is given. sinks are float32 [heads]. with_lse=True also
-    returns the log-sum-exp to base 2, float32 [tokens, heads]. A graph may capture the call; its
-    replays have the plan's rows."""
+    has. q may have more tokens than the plan. In the result, the contents behind the plan's last
+    token are unspecified, or unchanged if `out` is given. sinks are float32 [heads]. with_lse=True
+    also returns the log-sum-exp to base 2, float32 [tokens, heads]. A graph may capture the call;
+    its replays have the plan's rows."""
     if not isinstance(plan, PromptPlan):
         raise TypeError(f"plan is a {type(plan).__name__}, it must be a PromptPlan")
     prompt_operators.refuse_others(cache)
@@ -513,7 +515,7 @@ def prompt_attention(q: Tensor, cache: Cache, plan: PromptPlan, *, logits: Logit
 def _latents(q: Tensor, cache: LatentCache, lengths: Tensor, query_start_loc: Optional[Tensor],
              row_tokens: int, plan: Optional[Plan], sinks: Optional[Tensor], logits: Logits,
              deterministic: bool) -> tuple[Any, ...]:
-    """Returns the arguments of an operator from the cache on."""
+    """Returns the last arguments of an operator, beginning with the cache."""
     if not isinstance(cache, LatentCache):
         raise TypeError(f"cache is a {type(cache).__name__}, it must be a LatentCache")
     lent = (None, None) if plan is None else plan

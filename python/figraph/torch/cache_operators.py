@@ -47,7 +47,7 @@ class Held(NamedTuple):
     row_tokens: int = 0
 
     def starts(self) -> Starts:
-        """Returns where the query tokens of each row begin."""
+        """Returns the index of each row's first query token."""
         return Starts(self.query_start_loc, self.row_tokens)
 
     def cache(self) -> Cache:
@@ -74,7 +74,7 @@ def _close(*tensors: tuple[str, Tensor]) -> None:
 
 
 def _queries(held: Held, form: Form) -> tuple[Optional[Tensor], int]:
-    """Returns the last arguments of the functions of tools/jax/TARGETS.md."""
+    """Returns query_start_loc and row_tokens as the functions of tools/jax/TARGETS.md take them."""
     return held.query_start_loc, int(form.row_tokens) if form.is_packed else 0
 
 
@@ -261,7 +261,7 @@ class Attention(NamedTuple):
         return number
 
     def _score(self) -> tuple[Any, ...]:
-        """Returns the last arguments of the functions of tools/jax/TARGETS.md."""
+        """Returns the score and its arrays as the functions of tools/jax/TARGETS.md take them."""
         if self.scored is None:
             return ()
         return ffi.score_number(self.scored.text), *self.scored.arrays

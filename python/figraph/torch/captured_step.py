@@ -138,12 +138,12 @@ class DecodeStep(Unique):
     tokens of each row; tensors then have rows * row_tokens rows, or the dims [rows, row_tokens,
     ...]. query_limit, a field of the spec: the most new tokens of all rows together. With it the
     rows have different numbers of new tokens, at most row_tokens: row r has those from
-    query_start_loc[r] up to query_start_loc[r + 1]. Tensors then have as many rows as `tokens`
-    says, and what lies behind the last token is unspecified. weights: further tensors that the step
-    reads, by name, such as q_norm.0. positions: True if rows may be at other positions than lengths
-    - 1; then you write the tensor `positions` too. check: raise errors.TooLarge if a length exceeds
-    the capacity of the cache; otherwise such a row is idle. The check waits for lengths that are on
-    a GPU.
+    query_start_loc[r] up to query_start_loc[r + 1]. Tensors then have as many rows as the attribute
+    `tokens` says, and the contents of results behind the last token are unspecified. weights:
+    further tensors that the step reads, by name, such as q_norm.0. positions: True if rows may be
+    at other positions than lengths - 1; then you write the tensor `positions` too. check: raise
+    errors.TooLarge if a length exceeds the capacity of the cache; otherwise such a row is idle. The
+    check waits for lengths that are on a GPU.
 
     This class is for captured loops and holds the tensors that a capture reads. Under torch.compile
     use the operators instead. `lengths` is the tensor, int32 [rows], that each step reads: write
@@ -457,8 +457,8 @@ class DecodeStep(Unique):
     def __call__(self, lengths: Optional[Numbers] = None,
                  query_start_loc: Optional[Numbers] = None) -> None:
         """Runs one step. lengths: one number per row; missing rows are idle. Without lengths the
-        step uses the tensor `lengths` as it is, and so with query_start_loc, one number more than
-        rows."""
+        step uses the tensor `lengths` as it is. The same holds for query_start_loc, which has one
+        number more than rows."""
         if self._loop is None:
             raise errors.of(abi.FIG_ORDER, "step: no loop was captured")
         taken = None if lengths is None else self._take("lengths", lengths, self.rows)

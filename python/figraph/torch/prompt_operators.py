@@ -41,14 +41,14 @@ class PromptShape(NamedTuple):
 
 
 class PromptPlan(NamedTuple):
-    """How the rows of a step with prompts are cut, and scratch memory that its layers use in
+    """A plan for the rows of a step with prompts, and scratch memory that its layers use in
     turn."""
 
     plan: Tensor
     scratch: Tensor
     rows: int
-    tokens: int  # the end of the last row's query tokens
-    columns: int  # of the page table that the plan was made for
+    tokens: int  # the query tokens up to the end of the last row
+    columns: int  # the width of the page table that the plan was made for
     shape: PromptShape
 
 
@@ -161,8 +161,8 @@ COUNT = len(Call._fields)
 
 
 def _has_steps(name: str, tensor: Tensor) -> None:
-    """Raises if elements share an address, because the library reads a stride of 0 as none
-    given."""
+    """Raises if elements share an address, because the library takes a stride of 0 for a stride
+    that was not given."""
     if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride())):
         raise ValueError(f"{name} has strides {list(tensor.stride())}, none may be 0")
 

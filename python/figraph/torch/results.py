@@ -21,7 +21,8 @@ NEW, GIVEN = "bool with_lse", "Tensor(o!) out, Tensor(l!)? lse"
 
 
 class Checked(NamedTuple):
-    """A sound call: the form of its rows, and the bytes of its scratch."""
+    """The properties of a call that passed its checks: the form of its rows, and the bytes of its
+    scratch."""
 
     form: Form
     scratch_bytes: int
@@ -60,7 +61,7 @@ def lent(plan: Optional[Tensor], scratch: Optional[Tensor], needs: tuple[int, in
 
 
 def _new(of: Call, with_lse: bool) -> tuple[Tensor, Tensor]:
-    """Makes out and lse; lse is empty unless asked for."""
+    """Makes out and lse; lse is empty if the caller did not ask for it."""
     q = of.first()
     sums = q.shape[:-1] if with_lse else (0, 0)
     return q.new_empty((*q.shape[:-1], of.width())), q.new_empty(sums, dtype=torch.float32)
@@ -78,7 +79,7 @@ def _check_results(of: Call, out: Tensor, lse: Optional[Tensor]) -> None:
 
 
 def define_both(name: str, schema: str, call_of: Any) -> None:
-    """Defines both operators; call_of makes a Call of the arguments of the schema."""
+    """Defines both operators. call_of makes a Call from the arguments in the schema."""
 
     def fake(*arguments: Any) -> tuple[Tensor, Tensor]:
         of = call_of(*arguments[:-1])

@@ -68,7 +68,7 @@ typedef struct bench {
     fig_bench_table table;
     int32_t left_out; /* cells that do not fit into memory */
     double speed;     /* bytes per us of the previous cell's chain; 0: the cell was left out */
-    double chain_us;  /* of a layer of that chain */
+    double chain_us;  /* time of a layer of that chain */
     uint64_t seed;    /* decides the numbers of query tokens that are drawn */
 } bench;
 
@@ -259,8 +259,8 @@ static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *ti
     fig_bench_table_number(table, "ceiling_alone_share", ceiling_us / alone_us);
 }
 
-/* Times the graph of a cell with drafts again, as it serves other numbers of query tokens: one in
- * each row, and the most that a row may have. */
+/* Times the graph of a cell with drafts again, with other numbers of query tokens: with one in each
+ * row, and with the most that a row may have. */
 static int note_other_drafts(bench *b, const fig_bench_machine *machine, fig_bench_chain *chain) {
     static const char *const columns_of[] = {"ones_us", "most_us"};
     const int32_t each[] = {1, chain->cell->row_tokens};

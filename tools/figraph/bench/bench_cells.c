@@ -56,7 +56,8 @@ static int add_plain(fig_bench_cells *cells, const fig_bench_set *set, const cha
 /* The ends of a range of query tokens. */
 typedef enum range_end { LEAST, MOST } range_end;
 
-/* Writes the text with one end of each range instead of the range. to: as long as the text */
+/* Copies the text to `to`, a buffer of the same length, and replaces each range by one of its
+ * ends. */
 static void cut_ranges(const char *text, range_end kept, char *to) {
     while (*text != '\0') {
         const size_t before = strcspn(text, ":");
@@ -73,7 +74,8 @@ static void cut_ranges(const char *text, range_end kept, char *to) {
     *to = '\0';
 }
 
-/* Draws the query tokens of each row. lengths: with the least numbers; most: with the largest. */
+/* Draws the number of query tokens of each row. On entry, cell->lengths has the least number of
+ * each row, and `most` the largest; on return, cell->lengths has the drawn numbers. */
 static int draw_queries(fig_bench_cell *cell, const fig_lengths *most, uint64_t seed) {
     fig_lengths *lengths = &cell->lengths;
     fig_synthetic synthetic;
@@ -92,7 +94,8 @@ static int draw_queries(fig_bench_cell *cell, const fig_lengths *most, uint64_t 
     return FIG_EXIT_FINE;
 }
 
-/* Reads a text with ranges into a cell that has only a name. least, most: as long as the text */
+/* Reads a text with ranges into a cell of which only the name is set. least, most: buffers as long
+ * as the text. */
 static int read_drafts(fig_bench_cell *cell, uint64_t seed, char *least, char *most) {
     fig_lengths high = {0};
     cut_ranges(cell->name, LEAST, least);

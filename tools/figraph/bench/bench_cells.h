@@ -28,8 +28,9 @@ typedef struct fig_bench_shape {
 typedef struct fig_bench_cell {
     fig_bench_shape shape;
     fig_lengths lengths;
-    /* 0: rows have one query token each, and the host knows their lengths. Otherwise
-     * lengths.queries gives the numbers, up to this one, and the device reads both. */
+    /* 0: rows have one query token each, and the host knows their lengths. Above 0: the most query
+     * tokens of a row; lengths.queries gives the number for each row, and the device reads lengths
+     * and queries. */
     int32_t row_tokens;
     char *name;    /* "32768+39x512" */
     char set[16];  /* "kv", "uniform", ... */
@@ -51,8 +52,8 @@ typedef struct fig_bench_set {
     fig_bench_shape shape;
     uint64_t draft_seed; /* 0: rows have no drafts; otherwise decides the numbers that are drawn */
 } fig_bench_set;
-/* Adds one cell or, if its rows have drafts, two: before it, one of the same rows with one query
- * token each. This function and the next ones return FIG_EXIT_*. */
+/* Adds one cell. If its rows have drafts, first adds a cell of the same rows with one query token
+ * each. This function and the next ones return FIG_EXIT_*. */
 int fig_bench_cells_add(fig_bench_cells *cells, const fig_bench_set *set, const char *text);
 /* texts: NULL ends the list. */
 int fig_bench_cells_list(fig_bench_cells *cells, const fig_bench_set *set,

@@ -50,7 +50,8 @@ typedef struct fig_bench_chain {
     int is_left;               /* 1: a check found that the step leaves q and k unrotated */
 } fig_bench_chain;
 
-/* Chooses the layers and caches of a cell on the machine. 0 caches: the pool is too small. */
+/* Chooses the numbers of layers and caches for a cell on this machine. 0 caches means that the pool
+ * is too small. */
 void fig_bench_chain_size(fig_bench_chain *chain, const fig_bench_machine *machine,
                           const fig_bench_cell *cell, const fig_bench_pool *pool);
 /* Returns the bytes that half a pool must have for the cell. */
@@ -60,8 +61,8 @@ size_t fig_bench_chain_bytes(const fig_bench_machine *machine, const fig_bench_c
 int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machine,
                          fig_bench_between between);
 /* Gives the rows of a chain with drafts other numbers of query tokens, which the same graph then
- * reads: `each` of a row, or as many as the row has tokens; 0: those of the cell. Returns
- * FIG_EXIT_*. */
+ * reads. each: the number for every row, except that a row has no more query tokens than tokens; 0:
+ * the numbers of the cell. Returns FIG_EXIT_*. */
 int fig_bench_chain_draft(fig_bench_chain *chain, int32_t each);
 /* Runs the chain once and compares rows and heads of its last layer. */
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp);

@@ -18,7 +18,7 @@ static const double TOLERANCE_ULP = 2;       /* for 16-bit types */
 static const double SINGLE_TOLERANCE = 2e-5; /* for f32, relative to the magnitude */
 static const double SMALL = 1.0 / 1024;      /* below this, earlier rounding dominates the error */
 
-/* Gathers one row of one kv head, [length][head_dim], from the pages that hold it. If layers
+/* Gathers the K or V of one row and kv head, [length][head_dim], from the row's pages. If layers
  * append to these pages, reads them from the device, else from the pool's copy on the host. */
 static int gather(const fig_bench_chain *chain, int32_t row, int32_t head, size_t half,
                   uint8_t *to) {

@@ -45,7 +45,7 @@ typedef struct bench {
 /* The times of a cell, for all layers together. */
 typedef struct times {
     fig_timed serial, parallel, attention;
-    fig_timed apart; /* serial, without the sums over ranks */
+    fig_timed apart; /* the serial time without the sums over ranks */
 } times;
 
 /* ---- Checking ------------------------------------------------------------------------------ */

@@ -62,7 +62,7 @@ static int find_device(const fig_arguments *arguments, serving *serve, fig_trait
     return code;
 }
 
-/* The most query tokens that a row may have. */
+/* Returns the most query tokens that a row may have. */
 enum { CHUNK_LIMIT = 4096 };
 
 /* Makes the spec that of a packed program, in which all rows decode beside a budget of prompts. */
@@ -73,7 +73,8 @@ static void pack(const serving *serve, fig_spec *spec) {
     spec->query_limit = (int64_t)spec->batch_limit + serve->chunk;
 }
 
-/* Finds the budget of a file's packed program: what its step holds beside rows that decode. */
+/* Finds the budget of a file's packed program: the query tokens that a step holds beside those of
+ * rows that decode. */
 static int find_chunk(const fig_arguments *arguments, serving *serve) {
     const fig_spec *spec = serve->spec;
     const int32_t rows =
@@ -106,7 +107,8 @@ static int read_chunk(const fig_arguments *arguments, serving *serve) {
     return code;
 }
 
-/* Returns how many tokens the last step of a row may make beyond the last one of its request. */
+/* Returns the most tokens that the last step of a row may make in addition to those that its
+ * request still needs. */
 static int32_t tail_of(const serving *serve) {
     return serve->chunk > 0 ? 0 : serve->spec->row_tokens - 1;
 }

@@ -51,7 +51,7 @@ static const int32_t BUSY_US = 1000000;
 /* A step that was launched and whose end the host has not yet seen. */
 typedef struct launched_step {
     int64_t launched_ns;
-    int32_t prompt_tokens; /* computed by the step */
+    int32_t prompt_tokens; /* prompt tokens that the step computes */
     fig_serve_batch_made made;
     int32_t *requests; /* [row_limit], made.rows of them */
 } launched_step;
@@ -62,14 +62,14 @@ typedef struct serve_loop {
     fig_engine *engine;
     fig_serve_score score;
     fig_serve_batch batch;
-    fig_serve_outs outs;          /* with a budget and --check */
-    int32_t prompt_tokens;        /* of the step that is planned */
+    fig_serve_outs outs;          /* used with a budget and --check */
+    int32_t prompt_tokens;        /* prompt tokens of the step that is being planned */
     launched_step flights[AHEAD]; /* step n at n % AHEAD */
-    int64_t launched, ended;      /* steps */
+    int64_t launched, ended;      /* numbers of steps */
     /* steps that were staged but not launched: the rest of a horizon */
     int64_t planned;
     int64_t began_ns, skipped_ns, ended_ns;
-    int64_t *token_ns; /* [request] when its last step ended; -1: no step yet */
+    int64_t *token_ns; /* [request] the time when its last step ended; -1: no step yet */
     fig_report_progress progress;
     fig_serve_result *result;
 } serve_loop;

@@ -12,7 +12,7 @@
 
 /* The types of a cache hold multiples of a quarter up to 2 exactly. */
 enum { VALUES = 17, QUARTERS = 4 };
-static const double single_tolerance = 2e-6; /* of sums and divisions in f32 */
+static const double single_tolerance = 2e-6; /* for sums and divisions in f32 */
 
 static double value_of(int64_t token, int32_t column) {
     const uint64_t mixed = ((uint64_t)token * 1000003 + (uint64_t)column) * 0x9e3779b97f4a7c15u;
@@ -104,7 +104,8 @@ void fig_serve_outs_close(fig_serve_outs *outs) {
 
 /* ---- The model ------------------------------------------------------------------------------- */
 
-/* Adds token `token` of a sequence, which query token `query` writes, and computes what it sees. */
+/* Adds token `token` of a sequence, written by query token `query` of the step, to the model, and
+ * computes the output that this query token should get. */
 static void see(fig_serve_outs *outs, int32_t sequence, int32_t token, int32_t query) {
     const fig_spec *spec = outs->spec;
     const size_t width = (size_t)outs->width;

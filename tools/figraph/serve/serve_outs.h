@@ -20,12 +20,12 @@ typedef struct fig_serve_outs { /* starts zeroed */
     fig_engine *engine;
     const fig_graphs *graphs;
     const fig_spec *spec;
-    const fig_serve_score *score; /* its score is NULL: attention has none */
-    int32_t width;                /* elements of V of a token */
+    const fig_serve_score *score; /* if score->score is NULL, attention has no score */
+    int32_t width;                /* elements of a token's V, in all heads */
     double *values;               /* [query_limit][width] V of each query token of a step */
     int32_t *tokens;              /* [sequences][kv_limit] the query token that wrote each token */
-    double *sums[2];   /* [sequences][width] of V: of all tokens, and of those in the window */
-    double *due[2];    /* [query_limit][width] the same, for each query token, as means */
+    double *sums[2];   /* [sequences][width] sums of V: over all tokens, and over the window */
+    double *due[2];    /* [query_limit][width] the means of V that each query token should get */
     uint8_t *got;      /* [query_limit] rows of an output */
     int64_t compared;  /* elements so far */
     int64_t row_bytes; /* of `got` */

@@ -8,7 +8,7 @@
 #include "tools/figraph/terminal/report.h"
 
 enum { SEED = 1 };
-static const double score_error = 0x1p-21; /* of a score, and of its turn into a power of 2 */
+static const double score_error = 0x1p-21; /* relative; of a score and the power of 2 of it */
 
 static int fill_array(fig_serve_score *of, int32_t number, fig_synthetic *synthetic,
                       fig_engine *engine) {
@@ -44,12 +44,12 @@ void fig_serve_score_close(fig_serve_score *of) {
     *of = (fig_serve_score){0};
 }
 
-/* Returns where the tokens end that the query may see. */
+/* Returns the end of the tokens that the query may see. */
 static int32_t end_of(const fig_serve_score *of, const fig_serve_seen *seen) {
     return of->truth.parts.mask_node_count > 0 ? seen->place.kv_length : seen->place.q_pos + 1;
 }
 
-/* Returns -inf for a token that the mask hides. */
+/* Returns the score of a token, or -inf if the mask hides the token. */
 static double score_of(const fig_serve_score *of, const fig_serve_seen *seen, int32_t token) {
     truth_score_place place = seen->place;
     place.kv_pos = token;

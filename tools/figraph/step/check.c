@@ -394,7 +394,7 @@ static int check_append(fig_check *check, fig_session *session, const fig_schedu
     return FIG_EXIT_FINE;
 }
 
-/* Sets *truth to the session's score with the mirrors of its arrays, and what `args` say of it. */
+/* Sets *truth to the session's score, with the mirrors as its arrays, and makes `args` use it. */
 static void take_score(const fig_session *session, truth_score *truth, truth_attention_args *args) {
     *truth = (truth_score){.parts = {.size = sizeof truth->parts}};
     if (session->score == NULL) return;

@@ -1,4 +1,4 @@
-/* check_parts.h: what the checks of a step's parts share. */
+/* check_parts.h: the functions that the checks of a step's parts have in common. */
 #ifndef FIG_TOOLS_CHECK_PARTS_H
 #define FIG_TOOLS_CHECK_PARTS_H
 

@@ -130,9 +130,9 @@ static int32_t advance_row(fig_schedule *schedule, int32_t row) {
     return ++*grown;
 }
 
-/* Returns the number of a row's query tokens, which differs from row to row and step to step. One
- * row of three is a chunk, in programs that have chunks. `left` query tokens are left to the step,
- * of which each later row takes one at least. */
+/* Returns the number of a row's query tokens, which differs from row to row and step to step. In
+ * programs that have chunks, one row in three is a chunk. left: the query tokens that the step
+ * still has for this row and all later ones; each later row needs at least one. */
 static int32_t draw_queries(const fig_schedule *schedule, int32_t row, int32_t left) {
     if (!schedule->is_packed) return schedule->least;
     if (schedule->lengths[row] == 0) return 0;

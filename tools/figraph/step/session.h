@@ -27,7 +27,7 @@ typedef enum fig_session_kind {
     FIG_SESSION_SINKS,
     FIG_SESSION_LATENT,
     FIG_SESSION_LATENT_NORM,
-    FIG_SESSION_ARRAY,      /* of the step's score; all layers read it */
+    FIG_SESSION_ARRAY,      /* an array of the step's score, which all layers read */
     FIG_SESSION_PAGE_TABLE, /* this kind and all below belong to no layer */
     FIG_SESSION_WINDOW_TABLE,
     FIG_SESSION_KIND_COUNT
@@ -45,7 +45,7 @@ typedef struct fig_session_tensor {
 typedef struct fig_session {
     const fig_graphs *graphs;
     fig_graphs_info info;
-    fig_score *score; /* of every layer's attention; NULL: none */
+    fig_score *score; /* the score of attention in every layer; NULL: none */
     fig_engine *engine;
     fig_session_tensor *tensors; /* [tensor_count] */
     int32_t tensor_count;

@@ -1,7 +1,8 @@
 /* standard_score.c: finds the score that a step was recorded with.
  *
- * Recording turns a score that is a soft cap, ALiBi or both into fields of attention, so these
- * fields are read back as a score. A cap that the spec has too is the spec's, and no score. */
+ * Recording turns a score that is a soft cap, ALiBi or both into fields of attention, so this file
+ * turns these fields back into a score. A soft cap that equals the spec's comes from the spec and
+ * is no score. */
 #include "tools/figraph/step/standard_score.h"
 
 #include <figraph_inspect.h>
@@ -25,7 +26,8 @@ static const fig_inspect_tensor *find_tensor(const fig_inspection *told, const c
     return NULL;
 }
 
-/* A node of decode_attention has more attributes than its fields tell, so launches are read. */
+/* Reads launches and not nodes, because the fields of a decode_attention node do not show all of
+ * its attributes. */
 static logits read_logits(const fig_inspection *told, uint32_t launch) {
     fig_inspect_field fields[FIG_INSPECT_FIELD_LIMIT];
     const int32_t count = fig_inspection_launch_fields(told, launch, fields);
@@ -60,8 +62,8 @@ static fig_status make_plain(const logits *of, fig_score **score) {
     return fig_score_parse(score, text);
 }
 
-/* Makes the score of a launch. Slopes whose name is no array's are no score's: the
- * comparison of the tensors refuses them. */
+/* Makes the score of a launch. If the tensor of slopes has a name that no array can have, the
+ * slopes come from no score; the comparison of tensors then refuses the step. */
 static int make_score(const logits *of, const char *command, fig_score **score) {
     *score = NULL;
     if (of->score == NULL && of->slopes != NULL && strchr(of->slopes->name, '.') != NULL)

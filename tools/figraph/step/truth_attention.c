@@ -10,7 +10,8 @@ enum { SUM_COUNT = 8 };
 /* The error of a logit that a kernel computes in f32, relative to the sum of its terms' magnitudes:
  * a few roundings of 2^-24. */
 static const double logit_error = 0x1p-21;
-/* Of a score whose last function a kernel computes, and which it turns into a power of 2. */
+/* The relative error of a score if a kernel computes its last function and turns the result into a
+ * power of 2. */
 static const double score_error = 0x1p-22;
 
 /* Returns the offset of element 0 of one head of a token; a token outside the cache is read from
@@ -99,7 +100,7 @@ static int32_t first_token(const truth_attention_args *args) {
 /* Sums of weighted values. The weights are relative to the greatest logit so far. */
 typedef struct sums {
     double greatest, weights;
-    double slack; /* of `weights` */
+    double slack; /* the largest error of `weights` that rounding may cause */
 } sums;
 
 static void raise_greatest(const truth_attention_args *args, truth_attention_result *result,
@@ -115,7 +116,7 @@ static void raise_greatest(const truth_attention_args *args, truth_attention_res
     s->greatest = greatest;
 }
 
-/* Returns the logarithm of a token's weight before the division. */
+/* Returns the logarithm of a token's weight, before weights are divided by their sum. */
 static double log_weight(const truth_attention_args *args, double score) {
     if (!args->is_sigmoid) return score;
     return score < 0 ? score - log1p(exp(score)) : -log1p(exp(-score));
@@ -143,7 +144,7 @@ static void add_token(const truth_attention_args *args, truth_attention_result *
     }
 }
 
-/* Divides by the sum of the weights, and adds to the slack that of this sum. */
+/* Divides by the sum of the weights, and adds the slack of this sum to the slack of the results. */
 static void divide(const truth_attention_args *args, truth_attention_result *result,
                    const sums *s) {
     const double sum = args->is_sigmoid ? exp(-s->greatest) : s->weights;

@@ -10,7 +10,7 @@
 /* A query and a token, for a score. */
 typedef struct truth_score_place {
     int32_t q_pos, kv_pos, kv_length, head, kv_head, row;
-    const void *context; /* what the score reads beside; NULL: nothing */
+    const void *context; /* data that the score also reads; NULL: none */
 } truth_score_place;
 
 /* One query head at the last of `length` tokens of a sequence. If a row has several queries, each
@@ -27,20 +27,20 @@ typedef struct truth_attention_args {
     double alibi;            /* this head's slope */
     double k_scale, v_scale; /* this kv head's scales; 0 counts as 1 */
     const double *sink;      /* this head's sink; NULL: none */
-    /* Makes the score from a logit; NULL: none */
+    /* Computes the score of a logit. NULL: the logit is the score. */
     double (*score)(const truth_score_place *place, double logit);
-    /* Returns 1 if the query sees the token, one of kv_length; NULL: it sees `length` tokens */
+    /* Returns 1 if the query sees a token of the row. NULL: it sees the first `length` tokens. */
     int (*sees)(const truth_score_place *place);
-    const void *score_context;   /* of the place */
+    const void *score_context;   /* the `context` of the place */
     int32_t is_sigmoid;          /* 1: weights are sigmoid(score), without a sum and a sink */
-    int32_t step_row, kv_length; /* of the place; the row may have later queries */
+    int32_t step_row, kv_length; /* of the place; kv_length counts later queries of the row, too */
 } truth_attention_args;
 
 /* With p the softmax's weights, out is the sum of p * v and magnitude is the sum of p * |v|. The
  * tolerance is relative to magnitude: if the signs of v cancel, out is small but its error is not.
- * slack is how much out may change because a kernel rounds its logits to f32 before a score reads
- * them: a score may magnify this error, or compare with a number that lies within it. Without a
- * score it is 0. lse is base 2. */
+ * slack is the largest change of out that may follow from the rounding of logits to f32 in a
+ * kernel: a score may magnify that error, or compare a logit with a number that is closer to it
+ * than the error. Without a score, slack is 0. lse is base 2. */
 typedef struct truth_attention_result {
     double out[TRUTH_HEAD_DIM_LIMIT], magnitude[TRUTH_HEAD_DIM_LIMIT]; /* [head_dim] */
     double slack[TRUTH_HEAD_DIM_LIMIT];                                /* [head_dim] */

@@ -12,7 +12,7 @@
 
 typedef struct truth_score {
     fig_score_parts parts; /* as fig_score_read() gives them */
-    /* The elements of each array, of the dtype that `parts` says, and their number. */
+    /* The elements of each array, of the dtype that `parts` gives, and the number of elements. */
     const void *arrays[FIG_SCORE_ARRAY_LIMIT];
     int32_t counts[FIG_SCORE_ARRAY_LIMIT];
 } truth_score;

@@ -21,7 +21,7 @@ from ...specs import Spec, spec
 
 
 class Family(NamedTuple):
-    """How the layers of one model_type differ from those of llama."""
+    """The properties in which the layers of one model_type differ from those of llama."""
 
     weight_offset: float = 0.0  # added to the weight of a norm
     norms_after: bool = False  # the results of attention and of the MLP are normalised too
