@@ -161,9 +161,9 @@ fig_status fig_engine_set_pages(fig_engine *engine, const fig_pages *pages) {
     return fig_engine_leave(engine, set_pages(engine, pages));
 }
 
-/* Copies page table entries of one sequence to another. Refuses if a staged step still waits for
- * its launch: this step would see the copied entries too, and might append to a page that both
- * sequences have. */
+/* Copies page table entries of one sequence to another. Refuses to do so if a staged step still
+ * waits for its launch: that step would see the copied entries too, and might append to a page that
+ * both sequences have. */
 static fig_status fork_pages(fig_engine *engine, const fig_fork *fork) {
     fig_fork ours;
     uint64_t ahead_bytes;

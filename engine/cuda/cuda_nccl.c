@@ -169,7 +169,7 @@ static void begin_ending(fig_cuda_nccl *nccl, fig_nccl_result (*end)(fig_nccl_co
             free(ending);
         }
     }
-    /* if no thread could be started, leak the communicator rather than wait for it */
+    /* If no thread can be started, the communicator is leaked, because waiting might never end. */
     nccl->comm = NULL;
 }
 

@@ -11,7 +11,7 @@
 #include "planner/prefixes/prefix_groups.h"
 #include "planner/status.h"
 
-/* Everything that the search needs. */
+/* The data that the search for groups needs. */
 typedef struct search {
     fig_page_order order;
     fig_prefixes prefixes;

@@ -226,18 +226,18 @@ static fig_status check_row(const fig_prompts *prompts, const fig_prompts_step *
                     row, step->lengths[row], end - start, limit);
 }
 
-/* The prefixes around the one that is being checked. */
+/* The prefixes that enclose the one that is being checked. */
 typedef struct open_prefixes {
     const fig_prompts_prefix *of[FIG_STRIP_GROUPS_LEVEL_LIMIT + 1];
     int32_t count;
-    int64_t queries; /* in prefixes with none around them */
+    int64_t queries; /* query tokens of all outermost prefixes so far */
 } open_prefixes;
 
 static int32_t end_of(const fig_prompts_prefix *prefix) {
     return prefix->first_row + prefix->rows;
 }
 
-/* Checks where a prefix stands among those before it. */
+/* Checks that a prefix is nested in, or disjoint from, the prefixes before it. */
 static fig_status check_place(const fig_prompts_step *step, int32_t n, open_prefixes *open) {
     const fig_prompts_prefix *prefix = &step->prefixes[n];
     if (prefix->first_row < 0 || prefix->rows < 2 || prefix->tokens < 1 ||
@@ -324,7 +324,7 @@ static fig_status check_step(const fig_prompts *prompts, const fig_prompts_step 
     return check_prefixes(prompts, step);
 }
 
-/* Everything that a step is listed in. */
+/* The groups of a step, and the memory for its segments and members. */
 typedef struct step_lists {
     fig_prompt_groups groups;
     fig_strip_groups step;
@@ -338,7 +338,7 @@ static void free_lists(step_lists *lists) {
     free(lists->work.members);
 }
 
-/* Makes groups of the prefixes. A prefix begins where the nearest one around it ends. */
+/* Makes a group of each prefix. A group begins at the token where the prefix around it ends. */
 static fig_status list_prefixes(const fig_prompts_step *step, fig_prompt_groups *groups) {
     groups->groups = calloc((size_t)step->prefix_count + 1, sizeof *groups->groups);
     groups->count = step->prefix_count;

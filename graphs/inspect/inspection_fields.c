@@ -1,7 +1,7 @@
 /* inspection_fields.c: reports a launch's params and a node's attributes, field by field.
  *
- * The kernel table alone says how to read the bytes. Invariant: a field that bind fills in is
- * described by what bind will put there, every other field by its value. */
+ * The kernel table alone decides how the bytes are read. Invariant: a field that bind fills in is
+ * reported by the kind of value that bind will put there, and every other field by its value. */
 #include <assert.h>
 #include <string.h>
 

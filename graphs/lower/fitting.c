@@ -1,4 +1,4 @@
-/* fitting.c: fits a machine's way to read the cache to the kernels of a split class.
+/* fitting.c: adapts a machine's way of reading the cache to the kernels of a split class.
  *
  * Owns the tile, the heads and the costs that follow from the class. Invariant: that of lower.c. */
 #include "graphs/lower/fitting.h"
@@ -41,9 +41,9 @@ static void scale_units(const fig_split_class *own, const fig_variant *candidate
     variant->tile_ns = tile_ns < TILE_NS_LIMIT ? (int32_t)tile_ns : TILE_NS_LIMIT;
 }
 
-/* A worker reads a tile of a latent cache for one group of q heads, whatever the candidate. The
- * times are those of a kernel on warpgroups on one H200, by the vectors of a group; `once` is that
- * of one further segment of a worker. */
+/* Replaces all candidates by one way to read a latent cache: a worker reads a tile for one group of
+ * q heads. The times were measured on one H200 with the warpgroup kernel, for several numbers of
+ * vectors in a group; `once` is the time that a worker's second segment adds. */
 static void fit_latent(const fig_split_class *own, fig_variant *variant) {
     const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
     variant->tile_tokens = FIG_LATENT_TILE_TOKENS;

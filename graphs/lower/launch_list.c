@@ -79,7 +79,7 @@ fig_status fig_launch_list_make(fig_lower_common *common) {
 
 /* ---- Edges ----------------------------------------------------------------------------------- */
 
-/* The launches of a node with which it begins, and those with which it ends. */
+/* The launches that begin a node's work, and the launches that end it. */
 typedef struct node_ends {
     fig_launch_range first, last;
 } node_ends;
@@ -92,7 +92,7 @@ static node_ends ends_of(const fig_lower_common *common, uint32_t node) {
     return (node_ends){{all.first, own}, {all.first + all.count - last, last}};
 }
 
-/* Adds the edges of one edge between nodes. */
+/* Adds the edges between launches that one edge between nodes demands. */
 static uint32_t join_nodes(const fig_lower_common *common, const fig_edge *edge, fig_edge *edges) {
     const fig_launch_range from = ends_of(common, edge->from).last;
     const fig_launch_range to = ends_of(common, edge->to).first;

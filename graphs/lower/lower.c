@@ -164,12 +164,13 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
     return segments * blocks;
 }
 
-/* Returns the number of workers over a latent cache, for `segments` segments and `tiles` whole
- * tiles in a full step. If nearly all workers are enough for cuts that fall on ends of segments
- * when rows are equally long, the others have no work. A merge and a further piece of a worker take
- * as long as two to three tiles each, and the machine's memory or power is the limit of long steps,
- * not its SMs. Where each worker would have one tile, half of the machine is enough: the next
- * launch begins on the other half, and loads its tiles while this one still runs. */
+/* Returns the number of workers over a latent cache. segments, tiles: the numbers of segments and
+ * of whole tiles in a full step. If rows are equally long, some numbers of workers let every cut
+ * fall on the end of a segment or divide each segment evenly. The largest such number is used if it
+ * leaves at most one worker in IDLE_SHARE idle: a merge, and one more piece of a worker, each take
+ * as long as two or three tiles, and long steps are limited by memory or power and not by the
+ * number of SMs. If each worker would have only one tile, half of the machine is used: the next
+ * launch then begins on the other half, and loads its tiles while this launch still runs. */
 enum { IDLE_SHARE = 32 };
 static int64_t latent_workers(int64_t places, int64_t segments, int64_t tiles) {
     const int64_t workers = tiles > places / 2 && tiles <= places ? places / 2 : places;
@@ -224,8 +225,9 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     return FIG_OK;
 }
 
-/* Returns the class in which rows may share tokens: the first one that can, because the costs of
- * one class choose the groups; -1: none. On the host, every program that a GPU could serve does. */
+/* Returns the first class in which rows may share tokens, or -1 if there is none. Only one class
+ * may share, because the costs of one class decide the groups. On the host, rows share tokens
+ * wherever they could on a GPU. */
 static int32_t class_that_shares(const fig_split_classes *classes, const fig_lower_target *target) {
     const int32_t capability = target->traits.compute_capability;
     if (target->deterministic || (capability != 0 && capability != FIG_GEOMETRY_CAPABILITY_OF_BULK))

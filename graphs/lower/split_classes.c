@@ -19,8 +19,8 @@ static int32_t max_of(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* Returns the largest number of queries of a row that is no chunk. In a packed program, the tensor
- * q has one row per query token. */
+/* Returns the largest number of queries of a row that is not a chunk. In a packed program, the
+ * tensor q has one row per query token. */
 static int32_t row_tokens_of(const fig_program_view *view, const fig_tensor_record *q) {
     return q->symbol == FIG_SYMBOL_QUERIES ? fig_program_view_narrow_tokens(view)
                                            : (int32_t)q->dims[0];
@@ -37,7 +37,8 @@ static int may_be_short(const fig_tensor_record *q, const fig_tensor_record *cac
     return fig_geometry_short_refuses(&rows) == NULL;
 }
 
-/* Returns the needs of a node whose heads share a latent cache; `needs` holds the others. */
+/* Completes the needs of a node whose heads share a latent cache. needs: those needs that follow
+ * from the node alone. */
 static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split_class needs) {
     needs.kv_heads = needs.q_heads / fig_latent_group_heads(needs.q_heads, needs.row_tokens);
     needs.head_dim = FIG_LATENT_DIM;
@@ -54,9 +55,9 @@ static int has_operand(const fig_program_view *view, const fig_node *node, const
     return 0;
 }
 
-/* Returns the page table through which rows may share tokens, see fig_split_class. On plain
- * instructions a shared token would be multiplied as often as without groups, so nothing would be
- * saved. */
+/* Returns the page table through which rows may share tokens (see fig_split_class), or 0. Only
+ * warpgroup kernels gain by sharing: the plain kernels would multiply a shared token as often as
+ * without groups. */
 static uint32_t shared_table_of(const fig_program_view *view, const fig_node *node,
                                 const fig_split_class *needs) {
     const fig_split_row *split = fig_kernel_table[node->op].split;

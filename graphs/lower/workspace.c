@@ -45,7 +45,7 @@ static fig_bounds_class bounds_of(const fig_split_class *split_class, int32_t in
     return most;
 }
 
-/* Returns the needs of the strips of a class, as bounds_of() does those of its lines. */
+/* Returns the needs of the strips of a class; bounds_of() returns the needs of its split. */
 static fig_bounds_class strip_bounds_of(int32_t index, const fig_bucket_shape *buckets,
                                         uint32_t bucket_count) {
     fig_bounds_class most = {0, 0, 0, 0};

@@ -1,4 +1,4 @@
-/* operand.c: has the checks that operations need for one of their tensors.
+/* operand.c: checks that operations make on one of their tensors.
  *
  * The other files of this folder say which operation makes which check. Invariant: a message names
  * the node, the operand, its value and the value that it must have. */

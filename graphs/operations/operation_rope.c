@@ -18,7 +18,7 @@ enum { NO_OPERAND = FIG_OPERAND_LIMIT }; /* a number that no operand has */
 typedef struct rope_operands {
     uint32_t q, k, positions, indptr, offsets, cos_sin, q_norm, k_norm;
     size_t attributes; /* the offset of fig_rope_attributes among the node's attributes */
-    int32_t head_dim;  /* all of it is rotated; 0: q's, or a part of it */
+    int32_t head_dim;  /* dims of a head that must all be rotated; 0: q's dims, or a part of them */
 } rope_operands;
 
 static const rope_operands of_rope = {FIG_ROPE_Q,
@@ -161,7 +161,7 @@ static fig_status check_terms(const fig_operand_node *o, const fig_rope_spec *ro
     return fig_operand_refuse(o, FIG_INVALID, "rope holds a default that is not filled in");
 }
 
-/* Checks that RoPE changes all of a part of fixed size. */
+/* If a fixed number of dims must be rotated, checks that RoPE rotates all of them. */
 static fig_status check_rotary_dim(const fig_operand_node *o, const rope_operands *from,
                                    const fig_rope_spec *rope) {
     if (from->head_dim == 0 || rope->rotary_dim == from->head_dim) return FIG_OK;

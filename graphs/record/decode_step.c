@@ -13,7 +13,7 @@
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* How the attention of a layer is recorded. */
+/* The function and the score with which the attention of each layer is recorded. */
 typedef struct step_attention {
     fig_decode_step_attention record;
     const fig_score *score; /* NULL: none */
@@ -145,7 +145,8 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
     attention->record(program, &op);
 }
 
-/* Declares the cache of a layer, one vector or its codes for each token, and records the node. */
+/* Declares the latent cache of a layer and records its node. The cache has one vector, or the codes
+ * of one vector, for each token. */
 static void record_latent(fig_program *program, int32_t layer, fig_tensor table) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     const fig_spec_turns turns = fig_spec_layer_rope(spec, layer);

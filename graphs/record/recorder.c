@@ -132,7 +132,7 @@ typedef struct turns {
     const fig_rope_spec *rope;
     const fig_rope_table *table;
     int32_t plain;
-    int32_t head_dim; /* dims of q that are rotated; 0: q's own, or a part of them */
+    int32_t head_dim; /* dims of a head that must all be rotated; 0: q's dims, or a part of them */
 } turns;
 
 /* Checks that a plain node has no operands or options that only a rotation reads. */

@@ -13,11 +13,11 @@
 #include "planner/spec.h"
 #include "planner/status.h"
 
-/* What attention and decode_attention have in common here. */
+/* The fields of attention and of decode_attention that this file reads and changes. */
 typedef struct request {
     const char *operation;
     const fig_score *score;
-    const fig_tensor *given; /* [array] */
+    const fig_tensor *given; /* [array] the caller's score_arrays */
     fig_tensor q;
     fig_tensor *alibi;
     float *soft_cap;
@@ -27,7 +27,7 @@ typedef struct request {
 typedef struct resolved {
     fig_score *score; /* every array has a count */
     uint32_t tensors[FIG_SCORE_ARRAY_LIMIT];
-    int is_plain; /* 1: alibi and soft_cap express it */
+    int is_plain; /* 1: alibi and soft_cap can express the score */
 } resolved;
 
 /* Returns the id of an array's tensor, or 0. */
@@ -76,7 +76,8 @@ static fig_status resolve(const fig_program *program, const request *asked, reso
     return fig_score_create(&found->score, &parts);
 }
 
-/* Refuses what a score takes the place of, and tensors for arrays that it does not have. */
+/* Refuses alibi and soft_cap beside a score, which replaces them, and tensors for arrays that the
+ * score does not have. */
 static fig_status check_request(const request *asked) {
     const uint32_t count = asked->score->array_count;
     if (asked->alibi->id != 0)
@@ -160,7 +161,7 @@ int fig_scored_replace(fig_program *program, fig_attention_op *op) {
     return status == FIG_OK && found.is_plain;
 }
 
-/* Refuses a decode_attention that has no form as several nodes. */
+/* Refuses a decode_attention whose work cannot be recorded as several nodes. */
 static fig_status check_apart(const fig_decode_attention_op *op) {
     if (op->out.id == 0)
         return fig_fail(FIG_INVALID, "decode_attention: score is given without out");

@@ -9,13 +9,13 @@
 enum { ARRAY_UNITS = sizeof(fig_score_array) / sizeof(fig_score_unit) };
 static_assert(sizeof(fig_score_array) == 32 && sizeof(fig_score_node) == 16, "file format");
 
-/* The place of a score among the units. */
+/* The units that hold one score. */
 typedef struct extent {
     uint32_t first, node_count, array_count, weights, mask_node_count;
 } extent;
 
-/* Reads the score that begins at unit `first`. Returns its length, or 0 if it is no score or does
- * not end within the units. */
+/* Finds the parts of the score that begins at unit `first`. Returns the number of its units, or 0
+ * if no valid score begins there or the score does not end within the units. */
 static uint32_t extent_at(const fig_program_view *view, uint32_t first, extent *at) {
     *at = (extent){.first = first};
     if (first >= view->score_units) return 0;
@@ -28,7 +28,7 @@ static uint32_t extent_at(const fig_program_view *view, uint32_t first, extent *
     return count <= view->score_units - first ? count : 0;
 }
 
-/* Finds score `number`. Returns its length, or 0 if there is no such score. */
+/* Finds score `number`. Returns the number of its units, or 0 if there is no such score. */
 static uint32_t find(const fig_program_view *view, uint32_t number, extent *at) {
     uint32_t count = 0;
     *at = (extent){.first = 0};
@@ -116,7 +116,8 @@ uint32_t fig_score_units_of(const fig_program_view *view, const fig_node *node) 
     return number;
 }
 
-/* Checks that the score is its own normal form, with counts, and that no earlier one is equal. */
+/* Checks that the score is in its normal form, that all its arrays have a count, and that no
+ * earlier score is equal. */
 static fig_status check_score(const fig_program_view *view, uint32_t number, fig_score *score) {
     fig_score_unit made[FIG_SCORE_UNITS_LONGEST];
     extent at;

@@ -1,5 +1,5 @@
 /* test_append_capture.c: tests segments in a graph that a caller captures, over a driver that needs
- * no GPU: what is captured, what the engine refuses while the graph lives, and every failure. */
+ * no GPU: the captured nodes, refusals while the graph lives, and every failure. */
 #include "engine/engine.h"
 
 #include <setjmp.h>

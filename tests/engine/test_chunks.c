@@ -1,5 +1,5 @@
-/* test_chunks.c: one step holds decode rows, drafts and chunks of prompts, and each of its vectors
- * is what float64 says, in every form of attention.
+/* test_chunks.c: compares steps that hold decode rows, drafts and chunks of prompts with float64,
+ * vector by vector, in every form of attention.
  *
  * Invariant: sequences of one case grow from step to step, so later chunks see earlier ones. */
 #include <setjmp.h>

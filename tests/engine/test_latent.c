@@ -1,5 +1,5 @@
-/* test_latent.c: tests that an engine runs latent nodes from a file: steps append and attend, and
- * what they leave is float64's; a deterministic program's bits do not depend on other rows. */
+/* test_latent.c: tests that an engine runs latent nodes from a file. The results of its steps are
+ * compared with float64, and the bits of a deterministic program must not depend on other rows. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_masks.c: tests programs with masks: what an engine computes, what a file holds, and that
- * each way into the library serves a mask or refuses it by name. */
+/* test_masks.c: tests programs with masks: the results of an engine, the contents of a file, and
+ * that each interface of the library serves a mask, or refuses it and names it. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_scores.c: tests programs with scores: what is recorded, what a file holds, what an engine
- * computes, and what is refused. */
+/* test_scores.c: tests programs with scores: the recorded nodes, the contents of a file, the
+ * results of an engine, and refusals. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_invoke_latent.c: compares calls over latent caches with float64, by XLA's targets and by TVM
- * FFI's functions. */
+/* test_invoke_latent.c: compares calls over latent caches with float64. The calls go through XLA's
+ * targets and through TVM FFI's functions. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

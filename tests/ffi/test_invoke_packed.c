@@ -1,7 +1,7 @@
-/* test_invoke_packed.c: tests calls over rows of unequal numbers of query tokens.
+/* test_invoke_packed.c: tests calls over rows with unequal numbers of query tokens.
  *
- * Such a call must do to each token what a call does in which the token is a row of its own.
- * Invariant: the tokens of rows that are not idle are the same in both. */
+ * Each such call is compared with a call in which every token is a row of its own; both must give a
+ * token the same results. Invariant: the tokens of rows that are not idle are the same in both. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,4 @@
-/* test_tvm_call.c: tests how TVM FFI's packed arguments are read, and how errors in them are
- * raised.
+/* test_tvm_call.c: tests the reader of TVM FFI's packed arguments, and the errors that it raises.
  *
  * The library looks in the process for two functions of libtvm_ffi; this program defines them
  * itself. */

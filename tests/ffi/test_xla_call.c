@@ -1,4 +1,4 @@
-/* test_xla_call.c: tests how XLA FFI's call frames are read, with a handler that this test
+/* test_xla_call.c: tests the reader of XLA FFI's call frames, with a handler that this test
  * registers. */
 #include "ffi/xla_call.h"
 

@@ -1,5 +1,6 @@
 /* test_histogram.c: tests that each time falls into one bin, that a bin is an eighth of its octave,
- * and that a percentile agrees with that of a sorted array to an eighth. */
+ * and that a percentile agrees, up to an eighth of an octave, with the percentile of a sorted
+ * array. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,8 @@
-/* test_plan_chunks.c: plans of steps with chunks: rows of more query tokens than a split takes.
+/* test_plan_chunks.c: tests plans of steps with chunks, which are rows with more query tokens than
+ * a split takes.
  *
- * The dumber truth lists the chunks by hand, tries every division of few query tokens, and compares
- * the section with plans of strips that are made one by one. */
+ * For comparison, the test lists the chunks by hand, and makes the plan of each class's strips
+ * separately. It tries all ways to divide a few query tokens among rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

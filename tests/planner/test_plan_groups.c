@@ -1,8 +1,8 @@
-/* test_plan_groups.c: plans of steps in which rows share tokens: whatever the rows and groups, each
- * query token sees each of its tokens once, on the line or in a strip, and no plan needs more than
- * its bounds, which some plans reach.
+/* test_plan_groups.c: tests plans of steps in which rows share tokens. For any rows and groups,
+ * each query token must see each of its kv tokens once, either in the split or in a strip. No plan
+ * may exceed its bounds, and some plans must reach them.
  *
- * The dumber truth marks the kv tokens of each query token one by one. */
+ * For comparison, the test marks the kv tokens of each query token one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* test_plan_queries.c: tests plans whose rows have unequal numbers of query tokens, against plans
+/* test_plan_queries.c: compares plans for rows with unequal numbers of query tokens with plans
  * assembled by hand. Plans of programs that are not packed keep their bytes. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_routes.c: tests the route of a message: one shot for few bytes, two shots for more, NCCL for
- * many. A route that does not exist must never be chosen. */
+/* test_routes.c: tests the choice of a message's route: one shot for few bytes, two shots for more,
+ * NCCL for many. A route that does not exist must never be chosen. */
 #include "planner/routes.h"
 
 #include <setjmp.h>

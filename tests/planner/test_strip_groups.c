@@ -1,8 +1,8 @@
-/* test_strip_groups.c: whatever the rows and groups, each query token sees each of its row's kv
- * tokens in one segment, each of its results has a slot of its own, and no step needs more than its
- * bounds, which some steps reach.
+/* test_strip_groups.c: tests, for any rows and groups, that each query token sees each kv token of
+ * its row in exactly one segment, and that each of its results has a slot of its own. No step may
+ * exceed its bounds, and some steps must reach them.
  *
- * The dumber truth walks over the query tokens and kv tokens one by one. */
+ * For comparison, the test walks over the query tokens and kv tokens one by one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

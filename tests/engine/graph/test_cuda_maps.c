@@ -1,5 +1,5 @@
-/* test_cuda_maps.c: tests that the params of a launch get tensor maps as the recipes of its family
- * say.
+/* test_cuda_maps.c: tests that the params of a launch get the tensor maps that the recipes of its
+ * family describe.
  *
  * Compiles cuda_maps.c over a kernel table of this test, in which the params of the gated
  * activation hold two maps, and one of its two families makes them. */

@@ -1,5 +1,5 @@
-/* test_host_work.c: tests what a launch of the host device keeps, and the order in which nodes
- * run. */
+/* test_host_work.c: tests which data a launch of the host device copies, and the order in which
+ * nodes run. */
 #include "engine/host/host_work.h"
 
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* test_pci.c: tests what is read about PCI devices from a folder that stands in for /sys. */
+/* test_pci.c: tests the NUMA nodes that are read for PCI devices, from a folder that stands in for
+ * /sys. */
 #include "engine/machine/pci.h"
 
 #include <setjmp.h>

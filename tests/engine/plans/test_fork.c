@@ -1,7 +1,7 @@
-/* test_fork.c: a fork gives a sequence the whole pages of another one, and refuses what it cannot
- * know.
+/* test_fork.c: tests that a fork gives a sequence the whole pages of another one, and that the
+ * engine refuses forks of entries that it does not know.
  *
- * The dumber truth is a table that the test keeps, compared with the device's. */
+ * The test keeps its own copy of the page table, and compares the device's table with it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

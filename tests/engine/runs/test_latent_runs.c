@@ -1,8 +1,9 @@
 /* test_latent_runs.c: compares runs over latent caches with float64. The caches are paged or dense,
  * and of q's dtype or of codes. The run makes its own plan, or a separate call makes it.
  *
- * A program appends and attends in one node, or attends over a cache that is filled. Invariant: the
- * first 512 values of q stay as they were, and the others are what attention read. */
+ * A program appends and computes attention in one node, or computes attention over a filled cache.
+ * Invariant: the first 512 values of a q head do not change, and its other values are those that
+ * attention read. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

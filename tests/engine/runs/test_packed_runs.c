@@ -1,8 +1,9 @@
-/* test_packed_runs.c: compares runs over rows of unequal numbers of query tokens with float64: the
- * plan is made where the lengths and query_starts are.
+/* test_packed_runs.c: compares runs over rows with unequal numbers of query tokens with float64.
+ * The device makes the plan, because it has the lengths and query_starts.
  *
- * A program appends k and v and attends. One runner, and one set of arrays, serves every mix of
- * rows. Invariant: no run may touch what lies behind the memory of its query tokens. */
+ * A program appends k and v and computes attention. One runner and one set of arrays serve rows
+ * with any numbers of tokens. Invariant: no run may touch what lies behind the memory of its query
+ * tokens. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

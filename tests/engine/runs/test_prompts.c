@@ -1,5 +1,5 @@
 /* test_prompts.c: tests which field fig_prompts names when it refuses a call, that a refused call
- * launches nothing and keeps nothing, and how memory is measured.
+ * launches nothing and keeps no memory, and that the measured sizes of memory are right.
  *
  * tests/kernels/wide/test_prompt_attention.c tests the results. */
 #include <setjmp.h>

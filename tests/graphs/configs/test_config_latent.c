@@ -1,6 +1,5 @@
-/* test_config_latent.c: tests that a step with the spec of a config.json with latent attention
- * gives the same numbers as the model's own code, and what is read of such files and what is
- * refused.
+/* test_config_latent.c: tests config.json files with latent attention: the spec that is read, the
+ * refusals, and that a step with that spec gives the same numbers as the model's own code.
  *
  * tests/configs/latent/ holds small configs, saved by transformers, and numbers.txt, the results of
  * transformers' attention in float32. tests/configs/config_latent.py wrote both. The test

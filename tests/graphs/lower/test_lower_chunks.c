@@ -1,7 +1,7 @@
-/* test_lower_chunks.c: tests how programs are lowered whose rows may be chunks: a launch for chunks
- * beside each attention, its place in the order, its params and its workspace.
+/* test_lower_chunks.c: tests the lowering of programs in which rows may be chunks: each attention
+ * has a second launch for chunks, with its place in the order, its params and its workspace.
  *
- * The expected order is the transitive closure of all causes, pair by pair. */
+ * The expected order is the transitive closure of all causes, found pair by pair. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_operation.c: tests that each operation takes the tensors on which its kernel can work, and
- * what an operation's operands demand of each other.
+/* test_operation.c: tests that each operation accepts exactly the tensors on which its kernel can
+ * work, including the demands that operands make on each other.
  *
  * test_operand.c tests the refusals of single operands. */
 #include <math.h>

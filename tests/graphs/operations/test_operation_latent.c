@@ -1,5 +1,5 @@
-/* test_operation_latent.c: tests which latent nodes the recorder takes, and that each refusal names
- * the tensor or the option and the limit. */
+/* test_operation_latent.c: tests which latent nodes the recorder accepts, and that each refusal
+ * names the limit and the tensor or option. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

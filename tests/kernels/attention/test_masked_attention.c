@@ -1,7 +1,8 @@
-/* test_masked_attention.c: compares attention with a mask with float64, for masks that users write
- * and each with any pages, dtypes, heads, windows, splits and several queries.
+/* test_masked_attention.c: compares attention under a mask with float64, for the masks that users
+ * typically write. Pages, dtypes, heads, windows, splits and numbers of queries are drawn for each
+ * mask.
  *
- * The truth of a mask is written in C, and reads the arrays by itself. */
+ * The reference of each mask is written in C and reads the arrays itself. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

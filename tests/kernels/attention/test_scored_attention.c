@@ -1,7 +1,8 @@
-/* test_scored_attention.c: compares attention with a score with float64, for variants that users
- * write and each with any pages, dtypes, heads, windows, splits and several queries.
+/* test_scored_attention.c: compares attention with a score with float64, for the scores that users
+ * typically write. Pages, dtypes, heads, windows, splits and numbers of queries are drawn for each
+ * score.
  *
- * The truth of a variant is written in C and float64, and reads the arrays by itself. */
+ * The reference of each score is written in C and float64, and reads the arrays itself. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

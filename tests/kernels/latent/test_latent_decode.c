@@ -1,6 +1,7 @@
-/* test_latent_decode.c: tests that latent_decode's first launch leaves in q and in the cache what
- * rope over heads of 64, rms_norm and the layout of codes leave, bit for bit, and that a latent
- * read from codes is the one appended. The launch of attention that follows is not tested here. */
+/* test_latent_decode.c: tests that latent_decode's first launch leaves the same bits in q and in
+ * the cache as rope over heads of 64, rms_norm and a conversion to codes, and that a latent read
+ * back from codes is the appended one up to rounding. The launch of attention that follows is not
+ * tested here. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_rows.c: tests what the rows of the kernel table say about nodes; test_table.c tests their
- * fields. */
+/* test_rows.c: tests the facts about nodes in the rows of the kernel table; test_table.c tests the
+ * fields in these rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* test_page_order.c: whatever is set, the order is that of the page lists, and neighbours share
- * exactly what they are said to.
+/* test_page_order.c: tests that sequences stay sorted by their lists of pages whatever entries are
+ * set, and that the number of pages that neighbours share is exact.
  *
- * The dumber truth is a table of its own, whose rows are compared entry by entry. */
+ * The test keeps its own table, and compares its rows entry by entry. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

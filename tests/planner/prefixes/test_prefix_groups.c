@@ -1,5 +1,5 @@
-/* test_prefix_groups.c: groups as strips take them have the tokens of their pages, and no more
- * query tokens than the limit; costs follow those of strips. */
+/* test_prefix_groups.c: tests that groups for strips cover the tokens of their pages and keep the
+ * limit on query tokens, and that the costs of groups follow from the costs of strips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

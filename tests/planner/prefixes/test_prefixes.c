@@ -1,8 +1,9 @@
-/* test_prefixes.c: whatever happens to a page table, every group holds pages that all of its rows
- * have, groups that are kept are those that would be found, and no choice is better.
+/* test_prefixes.c: tests, for any changes to a page table, that all rows of a group have the
+ * group's pages, that kept groups equal those of a new search, and that no other choice of groups
+ * costs less.
  *
- * The dumber truth is a table of its own, looked at entry by entry. A count as argument sets how
- * many steps are drawn: `test_prefixes 1000000`. */
+ * The test keeps its own table, and searches it entry by entry. An argument sets the number of
+ * steps: `test_prefixes 1000000`. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

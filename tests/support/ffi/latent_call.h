@@ -1,7 +1,7 @@
 /* latent_call.h: describes calls over latent caches as XLA makes them.
  *
- * A call says in one of three ways how many tokens its rows have: each has one, each has as many as
- * a dim of q, or as many as query_start_loc says. Invariant: all calls of a world have the same
+ * There are three kinds of calls: each row has one token; each row has as many as a dim of q; or
+ * query_start_loc gives the number for each row. Invariant: all calls of a world have the same
  * arrays. */
 #ifndef FIG_TESTS_SUPPORT_LATENT_CALL_H
 #define FIG_TESTS_SUPPORT_LATENT_CALL_H

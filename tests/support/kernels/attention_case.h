@@ -48,12 +48,12 @@ typedef struct fig_attention_form {
     int32_t lengths[FIG_CASE_ROW_LIMIT]; /* the lengths at this launch */
     int32_t contents[FIG_CASE_ROW_LIMIT];
     int32_t counted; /* 1: the program is packed, and `counts` has each row's queries */
-    int32_t counts[FIG_CASE_ROW_LIMIT]; /* 0 to row_tokens; with 0, the row's length is 0 too */
+    int32_t counts[FIG_CASE_ROW_LIMIT]; /* 0 to row_tokens; if 0, the row's length is 0 too */
     /* NULL: the launch has no score. With one, alibi and soft_cap are 0 */
     const fig_score *score;
-    const void *arrays[FIG_SCORE_ARRAY_LIMIT]; /* of the score */
+    const void *arrays[FIG_SCORE_ARRAY_LIMIT]; /* the arrays of the score */
     double (*score_truth)(const truth_score_place *place, double logit);
-    /* Of a score with a mask; NULL: it has none */
+    /* For a score with a mask. NULL: the score has no mask. */
     int (*mask_truth)(const truth_score_place *place);
 } fig_attention_form;
 

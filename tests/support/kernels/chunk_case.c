@@ -336,7 +336,7 @@ static void compare(const fig_chunk_case *c, const fig_chunk_step *step, place a
     }
 }
 
-/* The newest tokens of a row stand in the caches, as far as their dtype keeps them. */
+/* Checks that the caches hold the newest tokens of a row, rounded to the dtype of the caches. */
 static void check_append(const fig_chunk_case *c, const fig_chunk_step *step, int32_t row) {
     const fig_chunk_form *f = &c->form;
     const truth_cache cache = cache_of(c, &c->k_cache);

@@ -25,7 +25,7 @@ typedef struct fig_chunk_form {
     int32_t sinks, alibi, scales; /* scales: 0, 1 or kv_heads */
     int32_t deterministic;
     int32_t hnd;
-    int32_t share; /* that of fig_engine_options */
+    int32_t share; /* fig_engine_options.share */
 } fig_chunk_form;
 
 typedef struct fig_chunk_step {
@@ -46,7 +46,8 @@ typedef struct fig_chunk_case {
 
 void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed);
 void fig_chunk_case_close(fig_chunk_case *c);
-/* Fills q, k and v of the step's tokens: each follows from `content` of its row and its number. */
+/* Fills q, k and v of the step's tokens. The numbers of a token depend on the `content` of its row
+ * and on its index in the row. */
 void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const int32_t *contents,
                          uint64_t seed);
 /* Runs the step twice and checks that nothing but the step's tokens was written. */

@@ -104,7 +104,7 @@ static int64_t stride_of(fig_latent_case *c, int64_t width) {
     return fig_reference_stride(&c->random, c->unit, width);
 }
 
-/* Codes are what an append would store: the greatest of 128 values has the greatest code. */
+/* Fills a token with random codes, scales and values for RoPE, none of which is NaN. */
 static void fill_codes(uint8_t *token, fig_random *content) {
     for (int32_t i = 0; i < FIG_LATENT_DIM; i++)
         token[i] = fig_numeric_e4m3(100 * fig_random_float(content));

@@ -22,9 +22,9 @@ typedef struct fig_latent_form {
     int32_t outside;      /* of 16 page numbers, this many lie outside the cache */
     int32_t is_aligned;   /* 1: vectors and tokens begin at multiples of 16 bytes; 0: drawn */
     int32_t lengths[FIG_LATENT_CASE_ROWS];
-    int32_t contents[FIG_LATENT_CASE_ROWS]; /* rows of one content have the same q and tokens */
-    int32_t counted; /* 1: the program is packed, and a row has so many queries: */
-    int32_t counts[FIG_LATENT_CASE_ROWS]; /* 0 to row_tokens; a row of none has length 0 */
+    int32_t contents[FIG_LATENT_CASE_ROWS]; /* rows of equal content have equal q and tokens */
+    int32_t counted; /* 1: the program is packed, and `counts` has each row's queries */
+    int32_t counts[FIG_LATENT_CASE_ROWS]; /* 0 to row_tokens; if 0, the row's length is 0 too */
 } fig_latent_form;
 
 typedef struct fig_latent_case {
@@ -42,7 +42,8 @@ typedef struct fig_latent_case {
 fig_latent_form fig_latent_form_draw(fig_random *random, uint64_t seed);
 /* Draws a form of up to 900 tokens that warpgroups serve. */
 fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed);
-/* The rows of q and out that belong to a row; those of all rows are the first of row `rows`. */
+/* Returns the rows of q and out that belong to a row of the step. For row `rows`, `first` is the
+ * number of all rows of q. */
 fig_plan_queries fig_latent_form_queries(const fig_latent_form *form, int32_t row);
 
 void fig_latent_case_open(fig_latent_case *c, const fig_latent_form *form, fig_random random);

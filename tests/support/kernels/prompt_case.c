@@ -73,8 +73,8 @@ static void place_rows(fig_prompt_case *c) {
     c->pages += 2; /* page 0 and one more page belong to no row */
 }
 
-/* Returns the first row whose page the row has in a column: another one's if they share it. A row
- * without queries has pages of its own. */
+/* Returns the first row that has the same page in a column as this row: another row if they share
+ * the page, else the row itself. A row without queries shares no pages. */
 static int32_t reader_of(const fig_prompt_form *f, int32_t row, int32_t column) {
     for (int32_t i = 0; i < f->prefix_count && f->queries[row] > 0; i++) {
         const fig_prompts_prefix *prefix = &f->prefixes[i];
@@ -101,8 +101,8 @@ static int32_t shared_tokens(const fig_prompt_form *f) {
     return tokens;
 }
 
-/* Gives each row its pages, in random order. Entries that no query needs keep a number that is no
- * page's. */
+/* Gives each row its pages, in random order. Entries that no query needs keep a number that no page
+ * has. */
 static void fill_table(fig_prompt_case *c, fig_random *random) {
     const fig_prompt_form *f = &c->form;
     int32_t *order = malloc((size_t)c->pages * sizeof *order), used = 0;
@@ -398,9 +398,9 @@ double fig_prompt_case_check(fig_prompt_case *c, int32_t most) {
     return sum.values > 0 ? sqrt(sum.squares / sum.values) : 0;
 }
 
-/* Compares a vector of the two results. Weights that are rounded for their products differ with the
- * cuts, each by up to half a unit, so the difference is small beside the vector as a whole and not
- * beside each value. */
+/* Compares a vector of the two results. The kernel rounds weights before it multiplies them by V,
+ * and the rounding of each weight depends on how the work is cut. So the difference is small
+ * relative to the whole vector, but not relative to each of its values. */
 static void compare_vectors(const fig_prompt_case *c, const uint16_t *shared, int64_t first) {
     const fig_prompt_form *f = &c->form;
     const double unit = f->dtype == FIG_BF16 ? 0x1p-7 : 0x1p-10;

@@ -19,7 +19,7 @@ typedef struct fig_prompt_form {
     int32_t q_heads, kv_heads, head_dim, page_size, window;
     float soft_cap, sm_scale;
     int32_t deterministic, sees_all, hnd, sinks, early_reads;
-    int32_t between; /* dims between two heads, as where V lies between the heads of K */
+    int32_t between; /* dims between two heads; V may lie there, between the heads of K */
     int32_t apart;   /* 1: pages are spaced so that the copy engine's maps do not fit them */
     /* the number of query tokens before the first row and after the last; they belong to no row */
     int32_t gap;
@@ -55,11 +55,11 @@ void fig_prompt_case_close(fig_prompt_case *c);
 /* Runs twice. Fails if a byte was written that must not be, if bits differ, or if a counter was not
  * reset. */
 void fig_prompt_case_run(fig_prompt_case *c);
-/* Compares about `most` (query, head) with float64; if there are more, they are drawn. Returns the
- * rms error as a fraction of the rms of the true values. */
+/* Compares about `most` pairs of a query and a head with float64; if there are more, draws them at
+ * random. Returns the rms error as a fraction of the rms of the true values. */
 double fig_prompt_case_check(fig_prompt_case *c, int32_t most);
-/* Runs with prefixes and without them, and fails if results differ by more than merging may
- * explain. */
+/* Runs with prefixes and without them, and fails if the results differ by more than the rounding of
+ * a merge. */
 void fig_prompt_case_compare(fig_prompt_case *c);
 /* Opens a case, runs it, checks it and closes it. Returns the rms error. */
 double fig_prompt_case_try(const fig_prompt_form *form, uint64_t seed, int32_t most);

@@ -1,8 +1,8 @@
 /* reference_step.h: draws a random step for a kernel that works row by row, and checks its results.
  *
- * Owns what all of these kernels have in common: rows and their plan, the dtype, and the query
- * tokens of a row. Invariant: a step depends only on the seed and its number, which a failure
- * prints. */
+ * Owns the properties that all of these kernels have in common: rows and their plan, the dtype, and
+ * the query tokens of a row. Invariant: a step depends only on the seed and its number, which a
+ * failure prints. */
 #ifndef FIG_TESTS_SUPPORT_REFERENCE_STEP_H
 #define FIG_TESTS_SUPPORT_REFERENCE_STEP_H
 

@@ -1,6 +1,6 @@
-/* test_tune_fit.c: tests that fitting finds the figures from which times were computed, and none
- * below 0; that it finds `once` and `tile_ns` from probes; that figures are adjusted until they
- * choose well; and that times are read as they were written. */
+/* test_tune_fit.c: tests that fitting finds the figures from which times were computed, and never
+ * finds one below 0; that it finds `once` and `tile_ns` from probes; that figures are adjusted
+ * until they choose well; and that times are read as they were written. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
