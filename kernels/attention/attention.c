@@ -53,7 +53,7 @@ typedef struct kv_head_work {
     float scale; /* factor for a product with K as the cache stores it */
     float q[AT_ONCE][HEAD_DIM_LIMIT];
     seen_so_far seen[AT_ONCE];
-    fig_mask_sight sights[AT_ONCE]; /* what the vectors see; set only if there is a mask */
+    fig_mask_sight sights[AT_ONCE]; /* tokens that each vector sees; set only if there is a mask */
 } kv_head_work;
 
 /* Tokens [first, end) of a sequence. */
@@ -120,7 +120,7 @@ static token_range seen_of(const fig_attention_params *p, const kv_head_work *he
     return seen;
 }
 
-/* A token and a q head of the vectors, for which there is a logit. */
+/* The token, the query's position and the q head of one logit. */
 typedef struct logit_place {
     int32_t token, position, q_head; /* position: of the query */
 } logit_place;
@@ -194,7 +194,7 @@ static int is_hidden(const fig_attention_params *p, const kv_head_work *head, in
     return has_mask(p) && !fig_mask_value_sees(&head->sights[n], token);
 }
 
-/* Returns 1 if the masks of all vectors hide the token, so that nobody reads it. */
+/* Returns 1 if the masks of all vectors hide the token, which then must not be read. */
 static int is_unread(const fig_attention_params *p, const kv_head_work *head, int32_t token) {
     for (int32_t n = 0; n < head->vectors; n++)
         if (!is_hidden(p, head, n, token)) return 0;
@@ -258,7 +258,7 @@ static void load_q(const fig_attention_params *p, fig_pieces_vector place, float
     }
 }
 
-/* Finds out what the vectors see, if there is a mask. */
+/* If there is a mask, computes which tokens the vectors see. */
 static void look(const fig_attention_params *p, kv_head_work *head) {
     if (!has_mask(p)) return;
     for (int32_t n = 0; n < head->vectors; n++) {

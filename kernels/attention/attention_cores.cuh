@@ -18,9 +18,9 @@
  * Invariant: a token that a query does not see is skipped, not multiplied by a weight of zero, so
  * any bytes may lie there. Premise: head_dim is a multiple of 16 and at most HEAD_DIM_LIMIT.
  *
- * An image that defines FIG_PIECES_SCORED evaluates a score and its mask; its params are those of a
- * fig_scored_attention_params. Strips begin at tokens that the mask shows to a vector, so strips
- * outside all ranges are not read. Other images are compiled as if there were no scores. */
+ * If an image defines FIG_PIECES_SCORED, its kernel evaluates a score and its mask, and its params
+ * are a fig_scored_attention_params. A strip begins at a token that the mask shows to some vector,
+ * so tokens outside all ranges cost no reads. Other images contain no code for scores. */
 #ifndef FIG_KERNELS_ATTENTION_CORES_CUH
 #define FIG_KERNELS_ATTENTION_CORES_CUH
 
@@ -59,7 +59,7 @@ typedef struct shared_state {
     float shrink[CHUNK];   /* factor for the sums before this strip */
     uint32_t is_last;
 #ifdef FIG_PIECES_SCORED
-    fig_mask_sight sights[CHUNK]; /* what the vectors see; set only if there is a mask */
+    fig_mask_sight sights[CHUNK]; /* tokens that each vector sees; set only if there is a mask */
 #endif
 } shared_state;
 static_assert(sizeof(shared_state) <= 48 * 1024, "static shared memory");
@@ -149,7 +149,7 @@ static __device__ fig_strip_range seen_by_all(const fig_attention_params &p,
 /* ---- A strip */
 
 #ifdef FIG_PIECES_SCORED
-/* Returns the terms of the chunk's n-th vector, apart from its logit. */
+/* Returns the values of all terms except `score` for the chunk's n-th vector. */
 static __device__ fig_score_inputs inputs_of(const fig_scored_attention_params &p,
                                              const chunk_work &work, int32_t n, int32_t token) {
     fig_score_inputs inputs;
@@ -176,7 +176,7 @@ static __device__ float score_of(const fig_scored_attention_params &p, const chu
 /* ---- The mask */
 
 #ifdef FIG_PIECES_SCORED
-/* Finds out what one vector sees. */
+/* Computes which tokens one vector sees. */
 static __device__ fig_mask_sight look(const fig_attention_params &p, const chunk_work &work,
                                       int32_t n) {
     const fig_scored_attention_params &scored = fig_pieces_scored(p);
@@ -197,8 +197,8 @@ static __device__ int32_t next_token(const fig_attention_params &p, const chunk_
     return token;
 }
 
-/* Returns the strip of at most `most` tokens that begins at or behind `from`, and leaves out tokens
- * that no vector sees. It is empty if no such token comes before `end`. */
+/* Returns the next strip: at most `most` tokens, beginning with the first token from `from` on that
+ * some vector sees. It is empty if there is no such token before `end`. */
 static __device__ fig_strip_range strip_from(const fig_attention_params &p, const chunk_work &work,
                                              const shared_state *shared, fig_strip_range from,
                                              int32_t most) {

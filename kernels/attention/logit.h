@@ -3,7 +3,7 @@
  *     logit = cap(product * scale + slope * behind) * log2(e)
  *     cap(x) = soft_cap * tanh(x / soft_cap), or x where soft_cap is 0
  *
- * A score, where there is one, takes the place of slope and cap: fig_logit_of_score.
+ * If attention has a score, the score replaces slope and cap: see fig_logit_of_score.
  *
  * The reference kernel and every kernel take the formula from this file. Invariant: a model without
  * ALiBi and soft cap pays for neither. */
@@ -26,8 +26,8 @@ FIG_BOTH float fig_logit_finish(float logit, float soft_cap) {
     return logit * FIG_NUMERIC_LOG2_E;
 }
 
-/* Returns the logit in base 2 of a score. The weight of a sigmoid is 2^logit, and 2^lse times what
- * softmax makes of such logits is the sum of weight * v. */
+/* Converts a score to a logit in base 2. If weights are sigmoids, the logit is log2 of the weight;
+ * the result that softmax gives for such logits, times 2^lse, is then the sum of weight * v. */
 FIG_BOTH float fig_logit_of_score(float score, uint32_t weights) {
     if (weights == FIG_SCORE_SOFTMAX) return score * FIG_NUMERIC_LOG2_E;
     return -log2f(1.0f + exp2f(-score * FIG_NUMERIC_LOG2_E));

@@ -1,4 +1,4 @@
-/* pieces.h: what the reference kernels of split attention do with the result of a piece.
+/* pieces.h: stores and merges the results of pieces, for the reference kernels of split attention.
  *
  * Owns partials, sums and counters on the host, as pieces.cuh does on the GPU. Invariant: pieces
  * are merged in their order, so the output bits do not depend on which block merges. Partials, sums

@@ -1,10 +1,10 @@
 /* heads.h: deals the heads of tokens to blocks, for reference kernels and kernels.
  *
- * The heads of a token are those of q, then k, then v. Enough blocks share them that each
- * thread has one piece of one head. Thus even a single token keeps several SMs busy. Blocks are
- * numbered token by token, or group by group if a block processes several tokens. Blocks without a
- * token in a step are the last ones. Invariant: all of this follows from heads, head_dim, dtype
- * and the bucket's rows, which are known before anything is bound. */
+ * The heads of a token are those of q, then k, then v. Enough blocks share them that each thread
+ * has one piece of one head. Thus even a single token keeps several SMs busy. Blocks are numbered
+ * token by token, or group by group if a block processes several tokens. In a step with few tokens,
+ * the blocks that get no token are the last ones. Invariant: all of this follows from heads,
+ * head_dim, dtype and the bucket's rows, which are known before anything is bound. */
 #ifndef FIG_KERNELS_HEADS_H
 #define FIG_KERNELS_HEADS_H
 

@@ -297,7 +297,7 @@ static_assert(sizeof(fig_append_kv_params) == 224, "ABI");
 typedef struct fig_decode_attention_params {
     void *q;       /* [rows][q_heads][head_dim] */
     void *k;       /* [rows][kv_heads][head_dim] */
-    const void *v; /* as k */
+    const void *v; /* the shape of k */
     void *k_cache, *v_cache;
     const int32_t *page_table; /* as in fig_append_kv_params; so are the scales */
     const float *k_scale, *v_scale;
@@ -323,12 +323,12 @@ typedef struct fig_decode_attention_params {
 } fig_decode_attention_params;
 static_assert(sizeof(fig_decode_attention_params) == 1424, "ABI");
 
-/* FIG_ATTENTION_EARLY: as FIG_EARLY_READS_ON; in addition, before fig_block_wait() the launch may
- * read the page table and the tokens that the step itself does not append. FIG_ATTENTION_APART: no
- * block waits for another block of its launch, because that block may not be running.
- * FIG_ATTENTION_DENSE: there is no page table, and the only page of a sequence may have any number
- * of tokens. FIG_ATTENTION_IN_ORDER: block n is worker n for every line. FIG_ATTENTION_SCORED: the
- * params are those of a fig_scored_attention_params. */
+/* FIG_ATTENTION_EARLY: allows the same as FIG_EARLY_READS_ON; in addition, before fig_block_wait()
+ * the launch may read the page table and the tokens that the step itself does not append.
+ * FIG_ATTENTION_APART: no block waits for another block of its launch, because that block may not
+ * be running. FIG_ATTENTION_DENSE: there is no page table, and the only page of a sequence may have
+ * any number of tokens. FIG_ATTENTION_IN_ORDER: block n is worker n for every line.
+ * FIG_ATTENTION_SCORED: the params are the member `attention` of a fig_scored_attention_params. */
 enum {
     FIG_ATTENTION_EARLY = FIG_EARLY_READS_ON,
     FIG_ATTENTION_APART = 2,
@@ -414,9 +414,10 @@ typedef struct fig_whole_attention_params {
 static_assert(sizeof(fig_whole_attention_params) == 160, "ABI");
 
 /* Attention of rows with many query tokens over a paged or dense cache. Strips (planner/strips.h)
- * give each block its work: `plan` itself in a run, a section of the step's plan in a program. If
- * several blocks share a strip, they leave its state in partials and sums, and counters identify
- * the last one to finish. That block merges the partials and sets the counters to 0. */
+ * give each block its work. In a run of fig_prompts, `plan` consists of strips alone; in a program,
+ * they are a section of the step's plan. If several blocks share a strip, they leave its state in
+ * partials and sums, and counters identify the last one to finish. That block merges the partials
+ * and sets the counters to 0. */
 typedef struct fig_prompt_attention_params {
     fig_tensor_map k_map, v_map, q_map; /* for the family that uses warpgroups */
     const void *q;                      /* [tokens][q_heads][head_dim] */
@@ -444,13 +445,13 @@ typedef struct fig_prompt_attention_params {
     float sm_scale, soft_cap;
     int32_t window;         /* 0: none */
     uint32_t flags;         /* FIG_ATTENTION_EARLY, FIG_ATTENTION_DENSE */
-    uint32_t strips_offset; /* in the plan; 0: the plan is a run's, and nothing but strips */
-    int32_t split_class;    /* whose strips they are */
+    uint32_t strips_offset; /* of the section in a step's plan; 0: the plan has only strips */
+    int32_t split_class;    /* the class that the strips belong to */
     uint32_t reserved[2];
 } fig_prompt_attention_params;
 static_assert(sizeof(fig_prompt_attention_params) == 704, "ABI");
 
-/* Returns the strips of the launch; NULL if the step has no rows, since the bytes behind the plan's
+/* Returns the strips of the launch, or NULL if the step has no rows: the bytes behind the plan's
  * head then belong to an older plan. */
 FIG_BOTH const uint8_t *fig_params_strips(const fig_prompt_attention_params *p) {
     if (p->strips_offset == 0) return p->plan;
@@ -463,10 +464,10 @@ typedef struct fig_token_strides {
     int64_t page, token;
 } fig_token_strides;
 
-/* Attention over a latent cache. All q heads share a token's one vector: K is all of it, V its
- * first 512 values. A worker reads a tile for one group of q heads: group g is heads [g * n, (g +
- * 1) * n) of n = q_heads / split.groups. The vectors of a group are ordered [token][q head of the
- * group]. */
+/* Attention over a latent cache. A token has one vector, which all q heads share: K is the whole
+ * vector, and V its first 512 values. A worker reads a tile for one group of q heads: group g is
+ * heads [g * n, (g + 1) * n) of n = q_heads / split.groups. The vectors of a group are ordered
+ * [token][q head of the group]. */
 typedef struct fig_latent_attention_params {
     fig_tensor_map k_map; /* for the family that uses warpgroups */
     const void *q;        /* [rows][q_heads][576] */

@@ -1,8 +1,8 @@
 /* latent.h: lays out a token of a latent cache, and groups the q heads that read it.
  *
- * A token is one vector of 576 values for all heads: the normalised latent, 512 values, and behind
- * it 64 values under RoPE. K is the whole vector, V the latent. A cache holds the vector in the
- * dtype of q, or as codes:
+ * A token is one vector of 576 values, which all heads share: 512 values of the normalised latent,
+ * then 64 values that RoPE has rotated. K is the whole vector, and V is the latent. A cache holds
+ * the vector in the dtype of q, or as codes:
  *
  *     bytes     0 .. 511   512 .. 527    528 .. 655
  *     codes     latent     scales        the values under RoPE
@@ -17,12 +17,13 @@
 #include "kernels/common/params.h"
 
 enum {
-    FIG_LATENT_DIM = 512,     /* of V and out */
-    FIG_LATENT_ROPE_DIM = 64, /* behind the latent */
+    FIG_LATENT_DIM = 512,     /* dims of V and out */
+    FIG_LATENT_ROPE_DIM = 64, /* dims under RoPE, behind the latent */
     FIG_LATENT_KEY_DIM = FIG_LATENT_DIM + FIG_LATENT_ROPE_DIM,
-    FIG_LATENT_SCALE_DIM = 128, /* values of a scale */
+    FIG_LATENT_SCALE_DIM = 128, /* values that share a scale */
     FIG_LATENT_SCALES = FIG_LATENT_DIM / FIG_LATENT_SCALE_DIM,
-    FIG_LATENT_SCALES_AT = FIG_LATENT_DIM, /* bytes in front, in a token of codes */
+    FIG_LATENT_SCALES_AT =
+        FIG_LATENT_DIM, /* where the scales of a token of codes begin, in bytes */
     FIG_LATENT_ROPE_AT = FIG_LATENT_SCALES_AT + 4 * FIG_LATENT_SCALES,
     FIG_LATENT_CODES_BYTES = FIG_LATENT_ROPE_AT + 2 * FIG_LATENT_ROPE_DIM,
     FIG_LATENT_HEAD_UNIT = 8, /* q heads come in multiples of this */
@@ -38,13 +39,13 @@ static_assert(FIG_LATENT_CODES_BYTES == 656, "the layout that other libraries ha
 /* The largest number of e4m3. */
 #define FIG_LATENT_CODE_MAX 448.0f
 
-/* Returns the elements of a token; an element of a cache of codes is a byte. */
+/* Returns the number of elements of a token. In a cache of codes, an element is a byte. */
 FIG_BOTH int32_t fig_latent_width(int32_t kv_dtype) {
     return kv_dtype == FIG_E4M3 ? (int32_t)FIG_LATENT_CODES_BYTES : (int32_t)FIG_LATENT_KEY_DIM;
 }
 
-/* Returns the q heads of a group: the largest divisor of q_heads that is a multiple of the unit and
- * has at most FIG_LATENT_VECTORS vectors. */
+/* Returns the number of q heads of a group: the largest divisor of q_heads that is a multiple of
+ * FIG_LATENT_HEAD_UNIT and gives the group at most FIG_LATENT_VECTORS vectors. */
 FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
     int32_t heads = FIG_LATENT_VECTORS / row_tokens / FIG_LATENT_HEAD_UNIT * FIG_LATENT_HEAD_UNIT;
     while (heads > FIG_LATENT_HEAD_UNIT && q_heads % heads != 0)
@@ -52,7 +53,7 @@ FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
     return heads;
 }
 
-/* Returns the scale of values whose greatest magnitude is `most`. A scale is never 0 nor
+/* Returns the scale of values whose greatest magnitude is `most`. The scale is neither 0 nor
  * infinite. */
 FIG_BOTH float fig_latent_scale(float most) {
     const float largest = 3.402823466e38f, least = 1.175494351e-38f;
@@ -72,8 +73,8 @@ FIG_BOTH float fig_latent_of_codes(const uint8_t *token, int32_t i) {
     return fig_numeric_of_e4m3(token[i]) * scale;
 }
 
-/* Returns the launch as one of attention, for the code that handles the results of pieces: a group
- * of heads is a kv head there. */
+/* Returns the params of a launch of attention that has the same split and results, for the code
+ * that handles the results of pieces. There, a group of q heads counts as a kv head. */
 FIG_BOTH fig_attention_params fig_latent_attention_pieces(const fig_latent_attention_params *p) {
     fig_attention_params of = {0};
     of.out = p->out;
@@ -121,7 +122,7 @@ FIG_BOTH fig_rope_params fig_latent_decode_rope(const fig_latent_decode_params *
     return rope;
 }
 
-/* Returns the part of an append that finds a token's place. */
+/* Returns the params of an append, with those fields set that finding a token's place takes. */
 FIG_BOTH fig_append_kv_params fig_latent_decode_append(const fig_latent_decode_params *p) {
     fig_append_kv_params append = {0};
     append.page_table = p->page_table;

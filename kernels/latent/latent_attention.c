@@ -22,8 +22,8 @@
 #include "kernels/table/entry.h"
 #include "planner/latent_spec.h"
 
-/* LANES: sums that a dot product keeps side by side, for vector instructions. A chunk and a strip
- * fit the stack of any thread. */
+/* LANES is the number of sums that a dot product keeps side by side, so that the compiler can use
+ * vector instructions. A chunk and a strip fit the stack of any thread. */
 enum { THREADS = 256, LANES = 16, CHUNK = 8, STRIP = 8 };
 static_assert(FIG_LATENT_KEY_DIM % LANES == 0, "whole lanes");
 static_assert((int)FIG_LATENT_DIM <= (int)FIG_PIECES_DIM_LIMIT, "pieces hold out's dimensions");
@@ -97,7 +97,7 @@ void fig_latent_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYT
     fig_entry_name entry = {name, name};
     fig_entry_put(&entry, "fig_kernel_latent_attention_wide_");
     fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
-    /* If several groups read the same tokens, products are the limit, and not memory. */
+    /* If several groups read the same tokens, products limit the speed, and not memory. */
     if (p->split.groups > 1) fig_entry_put(&entry, "_ahead");
 }
 

@@ -1,4 +1,5 @@
-/* latent_attention.cu: computes split-K attention over a latent cache on a GPU, by plain cores.
+/* latent_attention.cu: computes split-K attention over a latent cache on any GPU, without tensor
+ * cores.
  *
  * out = sum over tokens of 2^(l - m) v / sum of 2^(l - m), where l is the logit in base 2, m the
  * greatest l, and v the first 512 values of the token. One block is one worker of the split. It
@@ -19,10 +20,10 @@ enum {
     CHUNK = 16, /* vectors whose sums fit in registers */
     STRIP = 16, /* tokens */
     PACK = 4,
-    VECTORS = CHUNK / WARPS, /* of a warp */
+    VECTORS = CHUNK / WARPS, /* vectors of a warp */
     PARTS = VECTORS * STRIP, /* logits of a warp, one for each lane */
     LANE_DIMS = FIG_LATENT_KEY_DIM / FIG_BLOCK_WARP,
-    DIMS = FIG_LATENT_DIM / THREADS /* of a thread */
+    DIMS = FIG_LATENT_DIM / THREADS /* dimensions of a thread */
 };
 static_assert(PARTS == FIG_BLOCK_WARP, "each lane ends with one logit");
 static_assert(FIG_LATENT_KEY_DIM % FIG_BLOCK_WARP == 0 && DIMS == 2, "whole warps and threads");
@@ -122,8 +123,8 @@ static __device__ float warp_sums(float (&parts)[PARTS]) {
     return parts[0];
 }
 
-/* Writes the warp's logits: lane v * STRIP + t has that of its vector v and token t. Logits past
- * the strip or the chunk come from whatever lies there; nobody uses them. */
+/* Writes the warp's logits: lane v * STRIP + t writes the logit of the warp's vector v and token t.
+ * Logits past the strip or the chunk are computed from whatever bytes lie there, and not used. */
 static __device__ float logit_of(const fig_latent_attention_params &p, const shared_state *shared) {
     const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -145,8 +146,8 @@ static __device__ float logit_of(const fig_latent_attention_params &p, const sha
     return warp_sums(parts) * p.sm_scale * FIG_NUMERIC_LOG2_E;
 }
 
-/* Turns logits into weights relative to the greatest logit so far. The half warp of a vector has a
- * lane for each token. */
+/* Turns logits into weights relative to the greatest logit so far. Each vector has half a warp,
+ * with one lane for each token. */
 static __device__ void weigh(const fig_latent_attention_params &p, const chunk_work &work,
                              token_range strip, shared_state *shared) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, t = lane % STRIP;

@@ -1,10 +1,11 @@
 /* latent_decode.c: runs the first launch of latent_decode on the host, block by block as a GPU
  * does.
  *
- * It applies RoPE to the last 64 values of each q head in place, and makes a token of the cache of
- * the step's latent: RMSNorm of its first 512 values, RoPE of its last 64. A block has some q heads
- * of a query token, or the token's latent. Invariant: the values equal those of rms_norm and of
- * rope over heads of 64; codes are made of values that are rounded to q's dtype first. */
+ * It applies RoPE to the last 64 values of each q head in place. It also turns each new latent into
+ * a token of the cache, by an RMSNorm of its first 512 values and RoPE of its last 64. A block has
+ * some q heads of a query token, or the token's latent. Invariant: the values equal those of
+ * rms_norm and of rope over heads of 64; codes are computed from values that were first rounded to
+ * q's dtype. */
 #include "kernels/table/reference_kernels.h"
 
 #include <assert.h>

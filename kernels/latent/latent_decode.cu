@@ -1,10 +1,11 @@
 /* latent_decode.cu: runs the first launch of latent_decode on a GPU.
  *
- * It applies RoPE to the last 64 values of each q head in place, and makes a token of the cache of
- * the step's latent: RMSNorm of its first 512 values, RoPE of its last 64. latent_decode.h deals a
- * token's heads to blocks; its last block has the latent. A warp has a head, and a lane a pair.
- * Each warp of the latent's block has the 128 values of a scale. Invariant: the thread that writes
- * a number has read that number's input before. */
+ * It applies RoPE to the last 64 values of each q head in place. It also turns each new latent into
+ * a token of the cache, by an RMSNorm of its first 512 values and RoPE of its last 64.
+ * latent_decode.h deals a token's heads to blocks; the token's last block has the latent. A warp
+ * handles a head, and a lane handles a pair. In the block of the latent, each warp handles 128
+ * values, which share a scale. Invariant: the thread that writes a number has read that number's
+ * input before. */
 #include "kernels/common/heads.cuh"
 #include "kernels/common/store.cuh"
 #include "kernels/latent/latent.h"
@@ -90,7 +91,7 @@ static __device__ void store_codes(uint8_t *token, int32_t first,
                sizeof scale);
 }
 
-/* Makes the token of the cache at element `to`. All threads of the block call this. */
+/* Writes the token to the cache, at element `to`. All threads of the block call this. */
 static __device__ void append(const fig_latent_decode_params &p, const fig_rope_params *rope,
                               int32_t token, int64_t to, const fig_heads_piece *piece,
                               shared_state *shared) {

@@ -1,7 +1,7 @@
-/* latent_decode.h: deals a query token's q heads and its latent to blocks, for the reference kernel
- * and the kernel of latent_decode.
+/* latent_decode.h: deals the q heads and the latent of a query token to blocks, for the reference
+ * kernel and the kernel of latent_decode.
  *
- * Invariant: the last block of a token has its latent and no q head. */
+ * Invariant: the last block of a token has the token's latent and no q head. */
 #ifndef FIG_KERNELS_LATENT_DECODE_H
 #define FIG_KERNELS_LATENT_DECODE_H
 
@@ -10,7 +10,7 @@
 enum { FIG_LATENT_DECODE_THREADS = 128, FIG_LATENT_DECODE_HEADS = 16 };
 
 typedef struct fig_latent_decode_part {
-    int32_t token, first, end; /* q heads [first, end); none: the token's latent */
+    int32_t token, first, end; /* q heads [first, end); if there are none: the token's latent */
 } fig_latent_decode_part;
 
 /* Returns the number of blocks of a token. */

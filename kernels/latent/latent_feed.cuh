@@ -3,9 +3,9 @@
  *
  * One warp walks along the worker's stretch. It waits only for free chunks, so the first tiles of
  * the next piece arrive while the last ones of this piece are multiplied. It describes the worker's
- * part of a merge at the end, when the divisions for it delay nothing. A box is placed outside the
- * cache's map, and so reads as zeros, if no query of the piece sees its tokens. Workers are in
- * order: block n is worker n.
+ * part of a merge at the end, when the divisions that this needs delay nothing. If no query of the
+ * piece sees the tokens of a box, the box is placed outside the cache's map, where it reads as
+ * zeros. Workers are in order: block n is worker n.
  *
  * Invariant: if the launch allows early reads, tokens that the step appends are read after the wait
  * for the previous launch; what was read of them before is overwritten. */
@@ -58,7 +58,8 @@ static __device__ __forceinline__ uint64_t fig_latent_feed_policy(int32_t groups
     return policy;
 }
 
-/* Returns the place of the lane's box of the tile at `token`. Page -1 reads as zeros. */
+/* Returns the place in the cache of the lane's box of the tile that begins at `token`. Page -1
+ * reads as zeros. */
 static __device__ __forceinline__ fig_feed_place
 fig_latent_feed_place(const fig_attention_params &of, const fig_feed_piece &piece,
                       const fig_latent_feed_way &way, int32_t token) {
@@ -112,8 +113,8 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
     way->tile++;
 }
 
-/* Copies a token over its place in the tile that is sent early, 16 bytes at a time, once the tile
- * has arrived. `to` is the place of the tile's first chunk. */
+/* Overwrites a token in a tile that was sent early, 16 bytes at a time, once the tile has arrived.
+ * to: the address of the tile's first chunk. */
 static __device__ __forceinline__ void
 fig_latent_feed_token(const fig_latent_attention_params &p, const fig_latent_ring &ring,
                       const fig_feed_piece &piece, int32_t token, uint32_t to, int32_t row) {
@@ -145,9 +146,9 @@ fig_latent_feed_token(const fig_latent_attention_params &p, const fig_latent_rin
                      : "memory");
 }
 
-/* Sends a tile before the wait, though the step may append tokens to it, and copies these tokens
- * again after the wait. So the tile's bytes are on their way while the previous launch still runs.
- * The tile's stage has not been used before. */
+/* Sends a tile before the wait, although the step may append tokens to it, and copies those tokens
+ * again after the wait. The tile is thus loaded while the previous launch still runs. The tile's
+ * stage must not have been used before. */
 static __device__ __forceinline__ void
 fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ring &ring,
                        const fig_feed_piece &piece, const fig_feed_place &place, int32_t token,
@@ -174,7 +175,7 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
 #pragma unroll 1
     for (int32_t at = max(token, piece.length - p.split.row_tokens); at < end; at++)
         fig_latent_feed_token(p, ring, piece, at, to, at - token);
-    fig_latent_ring_wait(&ring.state->early, 0); /* also if no token is fresh */
+    fig_latent_ring_wait(&ring.state->early, 0); /* needed even if no token is copied again */
     fig_latent_ring_publish();
     __syncwarp();
     if (lane < FIG_LATENT_WIDE_CHUNKS)
@@ -284,8 +285,8 @@ fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const fig
 
 /* ---- A worker */
 
-/* Asks L2 for the lane's box of a tile. Of two groups of heads that read the same tokens, each asks
- * for half of them. */
+/* Prefetches the lane's box of a tile into L2. If two groups of heads read the same tokens, each
+ * prefetches half of them. */
 static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_attention_params &p,
                                                            const fig_feed_place &place,
                                                            const fig_latent_feed_way &way,
@@ -299,7 +300,7 @@ static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_atte
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-/* Loads one piece. AHEAD 1: asks L2 for the tile after the next one. */
+/* Loads one piece. AHEAD 1: also prefetches the tile after the next one into L2. */
 template <int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_params &of,

@@ -8,11 +8,11 @@
  *     bytes    0 .. 1023                             1024 .. 1087
  *     f16      [half of V][32 dims][quarter][8]      f32 [half of V][quarter]{greatest, weights}
  *
- * The 8 values of a pack are those of four j, so a quad writes 64 bytes. The f16 values are sums
- * divided by a power of two, so that the greatest one of a thread is below 2^15; its exponent is in
- * `greatest`. Words are their own flags, as in partials.cuh. The blocks that share a merge take
- * whole vectors; 64 threads have a vector, a pack each. Under FIG_ATTENTION_APART the block whose
- * piece is the last to finish merges all vectors.
+ * The 8 values of a pack belong to four values of j, so a quad writes 64 bytes. The f16 values are
+ * sums divided by a power of two, so that a thread's greatest value is below 2^15; `greatest`
+ * accounts for that power. Words are their own flags, as in partials.cuh. The blocks that share a
+ * merge divide it by whole vectors; 64 threads merge a vector, one pack each. Under
+ * FIG_ATTENTION_APART the block whose piece is the last to finish merges all vectors.
  *
  * Invariant: partials, sums and counters are zeros before and after a launch. The same plan gives
  * the same bits. */
@@ -25,16 +25,17 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 enum {
-    FIG_LATENT_LEAVE_SUMS = 128, /* of a thread */
-    FIG_LATENT_LEAVE_PACK = 8,   /* values */
+    FIG_LATENT_LEAVE_SUMS = 128, /* sums of a thread */
+    FIG_LATENT_LEAVE_PACK = 8,   /* values of a pack */
     FIG_LATENT_LEAVE_PACKS = FIG_LATENT_DIM / FIG_LATENT_LEAVE_PACK,
     FIG_LATENT_LEAVE_SUMS_AT = FIG_LATENT_DIM / 2, /* words behind a vector's place in a partial */
     FIG_LATENT_LEAVE_TRIP = 8,                     /* pieces that one round trip loads */
-    FIG_LATENT_LEAVE_ABREAST = 2,                  /* lots that a crew has side by side */
+    FIG_LATENT_LEAVE_ABREAST = 2,                  /* lots that a crew handles at once */
     FIG_LATENT_LEAVE_CREWS = FIG_LATENT_RING_READERS / FIG_LATENT_LEAVE_PACKS,
     FIG_LATENT_LEAVE_LOTS = FIG_LATENT_LEAVE_CREWS * FIG_LATENT_LEAVE_ABREAST,
-    FIG_LATENT_LEAVE_EXPONENT = 127 + 14, /* biased; of the greatest value in f16 */
-    FIG_LATENT_LEAVE_EXPONENT_LEAST = 63  /* biased; of a sum that counts as greatest */
+    FIG_LATENT_LEAVE_EXPONENT =
+        127 + 14,                        /* biased exponent of the greatest f16 value of a thread */
+    FIG_LATENT_LEAVE_EXPONENT_LEAST = 63 /* lower bound of fig_latent_leave_exponent() */
 };
 static_assert((int)FIG_LATENT_LEAVE_PACKS == 2 * FIG_BLOCK_WARP, "a warp has half a vector");
 
@@ -54,8 +55,8 @@ fig_latent_leave_place(const fig_attention_params &of, int32_t row, int32_t grou
 
 /* ---- The end of a piece */
 
-/* Turns the 4 x 4 words of a quad of lanes: lane n gets word n of each lane. All lanes of the warp
- * take part. */
+/* Transposes the 4 x 4 words of a quad of lanes: lane n gets word n of each lane. All lanes of the
+ * warp take part. */
 static __device__ __forceinline__ uint4 fig_latent_leave_turn(uint32_t (&words)[4]) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t is_odd = lane & 1, is_high = lane & 2;
@@ -74,8 +75,8 @@ static __device__ __forceinline__ uint4 fig_latent_leave_turn(uint32_t (&words)[
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* Writes half a vector to out, 16 bytes a lane. All lanes of the warp take part; is_kept: this
- * lane's vector is one. h: 0 for the lane's first vector, 1 for its second one. */
+/* Writes half a vector to out, 16 bytes per lane. All lanes of the warp take part. is_kept: 0 if
+ * the lane's vector does not exist. h: 0 for the lane's first vector, 1 for its second. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_row(uint16_t *to, const float (&sums)[FIG_LATENT_LEAVE_SUMS], int32_t h,
@@ -99,8 +100,9 @@ static __device__ __forceinline__ float *fig_latent_leave_vector(const fig_atten
     return of.partials + vector * FIG_LATENT_DIM;
 }
 
-/* Returns the biased exponent of the greatest of the thread's sums of a vector. A bound below keeps
- * the powers of two finite that follow from it; sums that are so small are lost. */
+/* Returns the biased exponent of the greatest of the thread's sums of a vector, but at least
+ * FIG_LATENT_LEAVE_EXPONENT_LEAST, so that the powers of two that are computed from it stay finite.
+ * Sums far below that bound are lost. */
 static __device__ __forceinline__ int32_t
 fig_latent_leave_exponent(const float (&sums)[FIG_LATENT_LEAVE_SUMS], int32_t h) {
     float most = 0;
@@ -144,7 +146,7 @@ static __device__ __forceinline__ void
 fig_latent_leave(const fig_attention_params &of, const fig_partials_place &place, int32_t partial,
                  int32_t row, int32_t half, const float (&sums)[FIG_LATENT_LEAVE_SUMS],
                  const fig_partials_sum (&sum)[2]) {
-    /* The vectors of a warp past the last one leave nothing. */
+    /* A warp whose vectors do not exist writes nothing. */
     if ((row & -16) >= place.count) return;
 #pragma unroll
     for (int32_t h = 0; h < 2; h++) {
@@ -171,20 +173,21 @@ typedef struct fig_latent_leave_pack {
     fig_partials_sum sum;
 } fig_latent_leave_pack;
 
-/* The vectors that a block merges: those of `range`. `lots` lots have every lots-th piece of a
- * vector, so that a block whose vectors are few loads with all its threads. */
+/* The vectors that a block merges: those of `range`. The pieces of each vector are divided among
+ * `lots` lots, each of which has every lots-th piece, so that all threads of a block have loads to
+ * issue even if the block has few vectors. */
 typedef struct fig_latent_leave_share {
     fig_partials_segment segment;
     fig_partials_range range;
     int32_t lots;
 } fig_latent_leave_share;
 
-/* What a thread merges side by side. A lot that has no vector repeats the loads of the first lot,
- * and nobody uses its result. */
+/* The lots that a thread merges at once. A lot without a vector repeats the loads of the first lot,
+ * and its result is not used. */
 typedef struct fig_latent_leave_lots {
-    int32_t number[FIG_LATENT_LEAVE_ABREAST]; /* vectors */
-    int32_t first[FIG_LATENT_LEAVE_ABREAST];  /* pieces */
-    int32_t count;                            /* lots that have vectors */
+    int32_t number[FIG_LATENT_LEAVE_ABREAST]; /* [lot] its vector */
+    int32_t first[FIG_LATENT_LEAVE_ABREAST];  /* [lot] its first piece */
+    int32_t count;                            /* lots that have a vector */
 } fig_latent_leave_lots;
 
 typedef struct fig_latent_leave_loaded {
@@ -209,13 +212,14 @@ fig_latent_leave_place_of(const fig_attention_params &of, const fig_partials_seg
                                            number);
 }
 
-/* Returns where the thread's sum of weights lies in a vector's place; eight lanes share it. */
+/* Returns the address of the thread's sum of weights in a vector's place. Eight lanes share it. */
 static __device__ __forceinline__ int32_t fig_latent_leave_sums_at(int32_t pack) {
     return FIG_LATENT_LEAVE_SUMS_AT + (pack / FIG_BLOCK_WARP * 4 + pack % 4) * 2;
 }
 
 /* Loads the pieces of one trip, from the first ones of `lots` on, and waits until they have
- * arrived. No load is conditional: a position past the last piece loads the first lot's again. */
+ * arrived. No load is conditional: a position past the last piece loads the first lot's piece
+ * again. */
 static __device__ __forceinline__ void fig_latent_leave_await(const fig_attention_params &of,
                                                               const fig_latent_leave_share &share,
                                                               const fig_latent_leave_lots &lots,
@@ -341,8 +345,9 @@ fig_latent_leave_join(const fig_attention_params &of, const fig_latent_leave_sha
     fig_latent_leave_add(&results[0], results[1].joined, results[1].sum);
 }
 
-/* Joins the results of the crews that have the same vector, in the first one of them. turn: 0 or 1,
- * in turns. All threads of both warpgroups call this function. */
+/* Adds the results of all crews that have the same vector to the result of the first of these
+ * crews. turn: 0 or 1, alternating from call to call. All threads of both warpgroups call this
+ * function. */
 static __device__ __forceinline__ void fig_latent_leave_gather(fig_latent_leave_shelf *shelf,
                                                                int32_t turn, int32_t crews,
                                                                int32_t crew, int32_t pack,
@@ -382,8 +387,8 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }
 
-/* Returns the number of lots that share a vector, a power of two, with which the fewest round trips
- * merge `vectors` vectors of `pieces` pieces. */
+/* Returns the number of lots per vector, a power of two, that merges `vectors` vectors of `pieces`
+ * pieces in the fewest round trips. */
 static __device__ __forceinline__ int32_t fig_latent_leave_lots_of(int32_t pieces,
                                                                    int32_t vectors) {
     int32_t lots = 1, least = INT32_MAX;
@@ -405,7 +410,7 @@ fig_latent_leave_vectors(const fig_attention_params &of, const fig_partials_plac
                          const fig_latent_leave_share &share, fig_latent_leave_shelf *shelf) {
     const int32_t crew = (int32_t)threadIdx.x / FIG_LATENT_LEAVE_PACKS;
     const int32_t pack = (int32_t)threadIdx.x % FIG_LATENT_LEAVE_PACKS;
-    const int32_t crews = share.lots / FIG_LATENT_LEAVE_ABREAST; /* of a vector */
+    const int32_t crews = share.lots / FIG_LATENT_LEAVE_ABREAST; /* crews of a vector */
     const int32_t shift = __ffs(share.lots) - 1;
     int32_t turn = 0;
 #pragma unroll 1
@@ -449,8 +454,8 @@ fig_latent_leave_is_last(const fig_attention_params &of, const fig_latent_ring_m
     return is_last;
 }
 
-/* Does the block's part of a merge, once its pieces have left their partials and nobody multiplies
- * tiles any more. All threads of both warpgroups call this function. */
+/* Does the block's part of a merge. The block must have written the partials of its own pieces and
+ * finished with its tiles. All threads of both warpgroups call this function. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_leave_merge(const fig_attention_params &of, uint32_t flags,

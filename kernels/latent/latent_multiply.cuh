@@ -2,17 +2,17 @@
  *
  * The vectors of a group, at most 64, are the rows of both products. Their sums, 64 x 512, take all
  * registers of two warpgroups, so each has them for half of V's dimensions. The warpgroups own
- * tiles in turn: the owner computes the logits and the weights of its tile, multiplies them by its
- * half of V from registers, and leaves them in shared memory for the other one. While one computes
- * weights, the products of the other run.
+ * tiles in turn. The owner computes the logits and the weights of its tile, multiplies the weights,
+ * from registers, by its half of V, and leaves them in shared memory for the other warpgroup. While
+ * one warpgroup computes weights, the products of the other run.
  *
  *     warpgroup 0   q k 0 | weights 0, half of V | V of 1 | q k 2 | weights 2 ..
  *     warpgroup 1   q k 1 | V of 0 | weights 1, half of V | V of 2 | q k 3 ..
  *
  * AHEAD 1: a warpgroup issues the logits of its next tile before it waits for the other one's
  * weights, so its products run while the other one computes weights. The tile after the next one
- * must then be near, so the loading warp asks L2 for it. That pays where products are the limit,
- * and costs time where memory is.
+ * must then arrive soon, so the loading warp prefetches it into L2. AHEAD saves time if products
+ * limit the speed, and costs time if memory does.
  *
  *     warpgroup 0   q k 0 | weights 0, half of V | q k 2 | V of 1 | weights 2 ..
  *
@@ -46,7 +46,7 @@ typedef struct fig_latent_multiply_place {
 
 /* Holds a thread's state, in registers. */
 typedef struct fig_latent_multiply_work {
-    float sums[FIG_LATENT_LEAVE_SUMS]; /* of the warpgroup's half of V */
+    float sums[FIG_LATENT_LEAVE_SUMS]; /* for the warpgroup's half of V */
     float logits[32];
     float greatest[2], weights[2];
     /* tokens [low, high) that each of the two vectors sees, counted from the piece's first one */
@@ -63,9 +63,9 @@ static __device__ __forceinline__ int32_t fig_latent_multiply_same(int32_t x) {
     return __shfl_sync(0xffffffffu, x, 0);
 }
 
-/* Keeps uses of the logits behind this place, which is behind the wait for their product. There is
- * one statement for each register, because a single statement for all of them made the assembler
- * serialise the products. */
+/* Keeps the compiler from moving uses of the logits before this call, which follows the wait for
+ * their product. There is one statement for each register, because a single statement for all of
+ * them made the assembler serialise the products. */
 static __device__ __forceinline__ void fig_latent_multiply_pin(fig_latent_multiply_work *work) {
 #pragma unroll
     for (int32_t i = 0; i < 32; i++)
@@ -129,9 +129,9 @@ fig_latent_multiply_clear(const fig_latent_ring &ring, const fig_latent_multiply
 
 /* ---- Products */
 
-/* Issues the product q k^T of a tile, chunk by chunk as they arrive. RELEASES 1: the product with V
- * of the preceding tile, which the other warpgroup owns, is in flight. The tile is released as soon
- * as that product is over. */
+/* Issues the product q k^T of a tile, chunk by chunk as the chunks arrive. RELEASES 1: the product
+ * with V of the preceding tile, which the other warpgroup owns, is in flight; that tile is released
+ * as soon as the product has ended. */
 template <int32_t DTYPE, int32_t RELEASES>
 static __device__ __forceinline__ void
 fig_latent_multiply_logits(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
@@ -181,9 +181,9 @@ static __device__ __forceinline__ void fig_latent_multiply_scale(fig_latent_mult
     }
 }
 
-/* Issues the product of the other warpgroup's weights with this one's half of V. IS_FIRST 1: the
- * tile is the piece's first, so the sums are zeros; logits of the next tile are in flight.
- * LOGITS 1: logits are in flight here too. */
+/* Issues the product of the other warpgroup's weights and this warpgroup's half of V. IS_FIRST 1:
+ * the tile is the first of the piece, so the sums are zeros, and logits of the next tile are in
+ * flight. LOGITS 1: logits are in flight although the tile is not the first. */
 template <int32_t DTYPE, int32_t IS_FIRST, int32_t LOGITS>
 static __device__ __forceinline__ void
 fig_latent_multiply_other(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
@@ -234,8 +234,9 @@ static __device__ __forceinline__ void fig_latent_multiply_mask(const fig_latent
     }
 }
 
-/* Raises the references if some logit passes them, or if the tile is the piece's first. Tells the
- * other warpgroup. AHEAD 1: first waits for the product with V of the preceding tile. */
+/* Raises the references if some logit passes them, or if the tile is the first of the piece, and
+ * passes the references on to the other warpgroup. AHEAD 1: first waits for the product with V of
+ * the preceding tile. */
 template <int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_multiply_raise(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
@@ -310,8 +311,8 @@ fig_latent_multiply_share(const fig_latent_ring &ring, const fig_latent_multiply
     if (at.lane == 0) fig_ring_arrive(fig_fragment_shared(&ring.state->weighed[stage]));
 }
 
-/* Computes the weights of a tile of this warpgroup, whose logits are there, and multiplies them by
- * its half of V. */
+/* Computes the weights of a tile that this warpgroup owns and whose logits have been computed, and
+ * multiplies them by the warpgroup's half of V. */
 template <int32_t DTYPE, int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
@@ -331,7 +332,7 @@ fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_p
     for (int32_t j = 0; j < 4; j++)
         fig_wgmma_across(tag, work->sums, weights + 4 * j, v + 128 * j, 1);
     fig_wgmma_commit();
-    /* All four warps have multiplied the last chunk: their logits are there. */
+    /* After this barrier all four warps have used the last chunk for their logits. */
     fig_ring_meet(FIG_LATENT_RING_OWN + at.group, FIG_LATENT_RING_GROUP);
     fig_latent_multiply_share(ring, at, stage, weights);
     fig_wgmma_wait<0>(work->sums);
@@ -417,8 +418,8 @@ fig_latent_multiply_in_turns(const fig_latent_ring &ring, const fig_latent_multi
     }
 }
 
-/* The same, with the logits of the next tile in front. The loop ends in its middle, because a
- * condition around the logits would make the products in flight differ. */
+/* Does the same with AHEAD 1. The loop ends in its middle, because with a condition around the
+ * logits, the products in flight would differ from path to path. */
 template <int32_t DTYPE>
 static __device__ __forceinline__ void
 fig_latent_multiply_ahead(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
@@ -457,7 +458,7 @@ fig_latent_multiply_tiles(const fig_latent_ring &ring, const fig_latent_multiply
     if (((end - 1) & 1) != group) fig_latent_multiply_release(ring, group, end - 1, 0);
 }
 
-/* Adds up the weights of both warpgroups' tiles. number: of the piece. */
+/* Adds up the weights of both warpgroups' tiles. number: the number of the piece. */
 static __device__ __forceinline__ void fig_latent_multiply_join(const fig_latent_ring &ring,
                                                                 const fig_latent_multiply_place &at,
                                                                 fig_latent_multiply_work *work,
@@ -514,7 +515,7 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
     at.warp = fig_latent_multiply_same(at.thread / FIG_BLOCK_WARP);
     at.row = at.warp * 16 + at.lane / 4;
     at.scale = p.sm_scale * FIG_NUMERIC_LOG2_E;
-    fig_block_wait(); /* q, and all that is written */
+    fig_block_wait(); /* before the reads of q and all writes */
     work.begin = 0;
 #pragma unroll 1
     for (int32_t number = 0;; number++) {

@@ -2,10 +2,10 @@
  *
  * One warp loads tiles and describes pieces; two warpgroups multiply. Tile k of the worker's
  * stretch is in stage k % 2 and belongs to warpgroup k % 2, which computes its weights. Every chunk
- * has barriers of its own. Chunks 0 to 3 are the V of warpgroup 0, chunks 4 to 7 that of warpgroup
- * 1. Both read all chunks for the logits of their own tiles. The last chunk holds the values under
- * RoPE until the owner of the tile has its logits, and from then on the weights for the other
- * warpgroup.
+ * has barriers of its own. Chunks 0 to 3 are the half of V of warpgroup 0, and chunks 4 to 7 the
+ * half of warpgroup 1. Both warpgroups read all chunks for the logits of their own tiles. The last
+ * chunk holds the values under RoPE until the owner of the tile has computed its logits; from then
+ * on it holds the weights for the other warpgroup.
  *
  * Owns the layout and the barriers. Invariant: the warpgroup that a chunk of V belongs to releases
  * it, after the logits that need it. The warpgroup that does not own the tile releases the last
@@ -25,9 +25,9 @@ enum {
     FIG_LATENT_RING_GROUP = 128,                         /* threads of a warpgroup */
     FIG_LATENT_RING_READERS = 2 * FIG_LATENT_RING_GROUP, /* threads that multiply */
     FIG_LATENT_RING_LAST = FIG_LATENT_WIDE_CHUNKS - 1,   /* the chunk under RoPE */
-    FIG_LATENT_RING_HALF = FIG_LATENT_RING_LAST / 2,     /* chunks of V of a warpgroup */
+    FIG_LATENT_RING_HALF = FIG_LATENT_RING_LAST / 2,     /* chunks of a warpgroup's half of V */
     FIG_LATENT_RING_HALF_DIMS = FIG_LATENT_DIM / 2,
-    FIG_LATENT_RING_WARPS = 4 /* of a warpgroup */
+    FIG_LATENT_RING_WARPS = 4 /* warps of a warpgroup */
 };
 
 /* Named barriers. */
@@ -39,7 +39,7 @@ typedef struct fig_latent_ring_note {
     int32_t row, group;
     int32_t token;      /* first token of the first tile */
     int32_t first, end; /* tokens that some query of the row sees, among those of the piece */
-    int32_t length;     /* as fig_split_full_length() */
+    int32_t length;     /* from fig_split_full_length() */
     int32_t partial;    /* -1: the piece is whole */
     /* tokens of the piece that every query of the row sees */
     int32_t all_first, all_end;
@@ -53,7 +53,7 @@ typedef struct fig_latent_ring_merge {
     int32_t part;
     int32_t row, group;
     int32_t first, last; /* numbers of the segment's pieces */
-    int32_t partial;     /* of the first piece */
+    int32_t partial;     /* the partial of the first piece */
     int32_t unused;
 } fig_latent_ring_merge;
 
@@ -63,7 +63,7 @@ enum { FIG_LATENT_RING_MERGES = 2 };
 typedef struct fig_latent_ring_state {
     uint64_t full[FIG_LATENT_WIDE_STAGES][FIG_LATENT_WIDE_CHUNKS];
     uint64_t empty[FIG_LATENT_WIDE_STAGES][FIG_LATENT_WIDE_CHUNKS];
-    uint64_t weighed[FIG_LATENT_WIDE_STAGES]; /* the weights are where the last chunk was */
+    uint64_t weighed[FIG_LATENT_WIDE_STAGES]; /* the last chunk holds the weights */
     uint64_t noted[FIG_LATENT_RING_NOTES];
     uint64_t early, unused_barrier; /* a tile that is sent before the wait */
     fig_latent_ring_note notes[FIG_LATENT_RING_NOTES];
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void fig_latent_ring_wait(const uint64_t *barr
 #endif
 }
 
-/* Makes what the thread wrote to shared memory visible to products and to the copy engine. */
+/* Makes the thread's writes to shared memory visible to products and to the copy engine. */
 static __device__ __forceinline__ void fig_latent_ring_publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

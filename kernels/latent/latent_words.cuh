@@ -1,5 +1,5 @@
-/* latent_words.cuh: owns the instructions that results over a latent cache need and that have no
- * name in C: pairs of 16-bit values, and the end of a launch.
+/* latent_words.cuh: wraps the machine instructions that latent_leave.cuh needs: those for pairs of
+ * 16-bit values, and the end of a launch.
  *
  * tests/kernels/latent/latent_leave_block.cpp, which runs latent_leave.cuh on a CPU, has versions
  * of its own. Invariant: the low half of a pair is the value of the lower dimension. */

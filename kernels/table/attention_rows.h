@@ -11,7 +11,7 @@
 
 /* ---- attention */
 
-/* The operands of attention. Attention with a score has them too, in the same order. */
+/* The operands of attention, which attention with a score has in the same order. */
 #define ATTENTION_OPERANDS                                                                         \
     [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ, 0, FIG_SHARE_Q_HEADS, 1},                           \
     [FIG_ATTENTION_K_CACHE] = {"k_cache", FIG_ACCESS_READ, 0, FIG_SHARE_KV_HEADS, 2},              \
@@ -136,7 +136,7 @@ static const fig_attribute_range attention_ranges[] = {
     .shared = fig_attention_family_copy_shared, .entry = fig_attention_family_copy_entry
 #define ATTENTION_SCALAR .shape = fig_attention_shape
 
-/* ---- decode_attention: the launch that precedes its launch of attention */
+/* ---- decode_attention: the first launch of the node; the second is a launch of attention */
 
 static const fig_operand decode_attention_operands[] = {
     [FIG_ATTENTION_Q] = {"q", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},

@@ -83,8 +83,8 @@ static const fig_split_row latent_attention_split = {.q = FIG_LATENT_ATTENTION_Q
 #define LATENT_ATTENTION_PLAIN                                                                     \
     .shape = fig_latent_attention_shape, .shared = fig_latent_attention_shared
 
-/* ---- latent_decode: the launch that precedes its launch of latent_attention. That launch reads
- * the first operands and attributes of the node, which are those of latent_attention. */
+/* ---- latent_decode: the first launch of the node. The second is a launch of latent_attention,
+ * which reads the node's first operands and attributes: they are those of latent_attention. */
 
 static const fig_operand latent_decode_operands[] = {
     [FIG_LATENT_ATTENTION_Q] = {"q", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},

@@ -222,8 +222,8 @@ typedef struct fig_reads {
 /* How a node is split among workers: the roles of its operands, and its window. */
 typedef struct fig_split_row {
     uint8_t q, k_cache, v_cache, table, out; /* operands; a node without `out` is not split */
-    /* 1: V is the front of K, K is read once for both, and all q heads share it: the cache is
-     * [pages][page_size][values of a token] */
+    /* 1: the cache is latent, [pages][page_size][values of a token]: all q heads share a token's
+     * vector, which is K, and its first values are V */
     uint8_t v_in_k;
     uint16_t window; /* offset of the window in the attributes, an int32_t */
 } fig_split_row;

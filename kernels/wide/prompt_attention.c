@@ -270,7 +270,8 @@ static void merge_pieces(const fig_prompt_attention_params *p, const vector_plac
         add_partial(p, item->first_partial + piece * strip + place->number, all);
 }
 
-/* Leaves the result of a shared strip in its slot. The last one merges all slots. */
+/* Stores the result of a shared strip in its slot. If it is the last result of its query token,
+ * merges all slots. */
 static void leave_slot(const fig_prompt_attention_params *p, const vector_place *place,
                        const seen_so_far *seen) {
     const fig_strips_head *head = (const fig_strips_head *)(const void *)fig_params_strips(p);
@@ -285,7 +286,7 @@ static void leave_slot(const fig_prompt_attention_params *p, const vector_place 
     write_out(p, place, &all);
 }
 
-/* Ends a vector of a strip, all of whose tiles have been seen. */
+/* Writes the result of a vector after all tiles of its strip have been processed. */
 static void end_vector(const fig_prompt_attention_params *p, const vector_place *place,
                        seen_so_far *seen) {
     if (place->member != NULL) {

@@ -19,7 +19,7 @@
 enum {
     FIG_WIDE_WARPS = 12,           /* one warpgroup loads, and two multiply */
     FIG_WIDE_BLOCK = 8,            /* tokens of a block */
-    FIG_WIDE_HEAD_LIMIT = 1 << 16, /* elements between heads; numbers of columns stay small */
+    FIG_WIDE_HEAD_LIMIT = 1 << 16, /* elements from head to head; keeps numbers of columns small */
     FIG_WIDE_SHARED_LIMIT = 227 * 1024,
     FIG_WIDE_STATE_BYTES = 1024 /* barriers and notes after the ring */
 };
@@ -73,9 +73,10 @@ FIG_FORM int32_t fig_wide_box(int32_t page_size, int32_t head_dim) {
                                                               : fig_wide_tile(head_dim);
 }
 
-/* Returns the columns from the beginning of a head to that of the next one, if the heads of a token
- * lie one behind the other, adjacent or with whole columns between them, as where V lies between
- * the heads of K. A box then finds a head by its column. 0: pages and heads form one dimension. */
+/* Returns the distance, in columns, between the beginnings of two neighbouring heads of a token, if
+ * it is a whole number of columns; V may lie between the heads of K. A box then finds a head by its
+ * column. Returns 0 if the heads are laid out otherwise: pages and heads then form one
+ * dimension. */
 FIG_FORM int32_t fig_wide_head_columns(const fig_cache_strides *strides, int32_t kv_heads,
                                        int32_t head_dim) {
     const int32_t column = fig_wide_column(head_dim);
