@@ -1,5 +1,5 @@
 """Writes tests/configs/latent: small config.json files of the families with latent attention, and
-numbers.txt, what transformers' own code computes of them in float32.
+numbers.txt, the results that transformers' own code computes for them in float32.
 
 tests/graphs/configs/test_config_latent.c compares a step with these numbers. Both sides make q
 before kv_b_proj, the latents, the norm's weights and kv_b_proj by the same formula.

@@ -181,7 +181,7 @@ static void a_chunk_of_4096_tokens_is_right(void **state) {
 
 /* ---- Beside ---------------------------------------------------------------------------------- */
 
-/* Copies what the step left for a row. */
+/* Copies the results of a row of the step. */
 static uint8_t *take_row(const fig_chunk_step *step, int32_t row, size_t *bytes) {
     const fig_chunk_form *f = &c.form;
     const size_t width = (size_t)f->q_heads * (size_t)f->head_dim * 2;
@@ -195,7 +195,7 @@ static uint8_t *take_row(const fig_chunk_step *step, int32_t row, size_t *bytes)
     return copy;
 }
 
-/* In deterministic graphs the bits of a row depend on nothing that stands beside it. */
+/* In deterministic graphs, the bits of a row do not depend on other rows. */
 static void a_fixed_row_has_its_bits_whatever_stands_beside_it(void **state) {
     (void)state;
     fig_chunk_form form = whole_form_of(FIG_BF16, 4, 2, 64);
@@ -222,7 +222,7 @@ static void a_fixed_row_has_its_bits_whatever_stands_beside_it(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* A step without a chunk behind one with chunks finds no strips of it. */
+/* A step without chunks must not run the strips of the step before it, which had chunks. */
 static void strips_of_an_older_step_are_not_run_again(void **state) {
     (void)state;
     const fig_chunk_form form = whole_form_of(FIG_F16, 4, 2, 64);

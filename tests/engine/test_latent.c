@@ -31,7 +31,7 @@ enum {
 
 typedef struct rig {
     fig_dtype cache_dtype;
-    int32_t tokens, width; /* of a row; of a token of the cache */
+    int32_t tokens, width; /* query tokens of a row; elements of a token of the cache */
     fig_graphs *graphs;
     fig_engine *engine;
     uint16_t *q, *latent, *out, *norm;
@@ -177,7 +177,7 @@ static void step(rig *r, const int32_t *lengths, int32_t count) {
     expect(fig_engine_wait(r->engine, WAIT_US));
 }
 
-/* Appends the tokens of all sequences up to `lengths`, by steps of their own. */
+/* Runs steps that append the tokens of all sequences, up to `lengths`. */
 static void prefill(rig *r, const int32_t *lengths) {
     int32_t now[ROWS] = {0}, left = 1;
     while (left > 0) {
@@ -257,7 +257,8 @@ static void deterministic_bits_depend_on_the_row_alone(void **state) {
     close_rig(&b);
 }
 
-/* A node is two launches, and inspection names both. On a 9.0, warpgroups do the attention. */
+/* A node has two launches, and inspection names both. On compute capability 9.0, the warpgroup
+ * kernel computes attention. */
 static void inspection_shows_both_launches(void **state) {
     (void)state;
     rig r;

@@ -235,8 +235,8 @@ static void many_steps_are_right(void **state) {
     assert_true(run_world(&form, 7, fig_place_cases(30) / SMALLER) > 5 / SMALLER);
 }
 
-/* Rows that share nothing but are staged behind ones that do, and the same in deterministic
- * graphs. */
+/* Stages steps whose rows share nothing behind steps whose rows share pages, and does the same in
+ * deterministic graphs. */
 static void forms_that_cannot_share_are_right(void **state) {
     (void)state;
     for (uint64_t i = 0; i < 6; i += FORM_STRIDE) {

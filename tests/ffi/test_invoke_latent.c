@@ -64,7 +64,7 @@ static int64_t run(fig_latent_world *w, const fig_latent_way *of) {
 
 /* ---- The truth */
 
-/* A token of q: its row, its place among the row's tokens, and how many these are. */
+/* A token of q, its row, its index among the query tokens of the row, and their number. */
 typedef struct query {
     int32_t token, row, number, count;
 } query;
@@ -141,7 +141,7 @@ static void turn(double *x, int32_t position) {
     }
 }
 
-/* The cache has the new tokens, normalised and rotated, and q is rotated. */
+/* Appends the new tokens, normalised and rotated, to the reference's cache, and rotates its q. */
 static void expect_appended(const fig_latent_world *w, const fig_latent_way *of) {
     const truth_cache cache = cache_of(w, of);
     query list[TOKENS];
@@ -204,7 +204,8 @@ static void decode_appends_and_is_float64(void **state) {
     }
 }
 
-/* RoPE, norm and append are a launch beside attention; a plan of the call's own is a third. */
+/* A call has one launch for RoPE, norm and append, and one for attention. A call that makes its own
+ * plan has a third launch. */
 static void on_a_gpu_a_call_is_a_few_launches(void **state) {
     (void)state;
     for (int n = 0; n < 2 * FIG_LATENT_KINDS; n++) {
@@ -374,7 +375,7 @@ static void numbers_that_cannot_be_are_refused(void **state) {
     free(w);
 }
 
-/* A float32 cache of codes would lose what q has. */
+/* Codes beside a float32 q are refused, because they would lose most of q's precision. */
 static void codes_are_for_narrow_queries(void **state) {
     (void)state;
     const fig_latent_way of = {.platform = "cpu", .codes = 1};

@@ -23,7 +23,7 @@ enum { WIDTH = 3, PAGES = 12, ROOM = TOKENS + MORE, CACHE = PAGES * PAGE * KV * 
 /* Row 1 has no tokens, row 2 has more than a row beside chunks may have, and row 3 more than its
  * cache holds. */
 static const int32_t starts[ROWS + 1] = {0, 2, 2, 13, 15}, lengths[ROWS] = {33, 12, 17, 49};
-/* Each token of a busy row as a row of its own. */
+/* The arrays of the call in which each token of a busy row is a row of its own. */
 enum { BUSY = 13 };
 static const int32_t row_of[BUSY] = {0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2},
                      length_of[BUSY] = {32, 33, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
@@ -76,12 +76,12 @@ static world *make(void) {
 
 /* ---- Calls */
 
-/* How a call says which tokens it has. */
+/* The way in which a call passes its tokens. */
 typedef struct way {
     const char *platform;
     int is_packed;    /* 0: each token of a busy row is a row */
-    int with_plan;    /* the plan and scratch of a call of `plan` */
-    int by_positions; /* RoPE at given positions */
+    int with_plan;    /* 1: a call of `plan` has made its plan */
+    int by_positions; /* 1: the call gives the positions for RoPE */
     int turns;
 } way;
 
@@ -296,7 +296,8 @@ static void append_and_attention_are_decode_attention(void **state) {
     }
 }
 
-/* A plan is one launch; under it, RoPE and append are another beside attention. */
+/* A plan takes one launch. A call under the plan has one launch for RoPE and append, and one for
+ * attention. */
 static void on_a_gpu_a_packed_call_is_two_launches_under_a_plan(void **state) {
     (void)state;
     const way alone = {"CUDA", 1, 0, 0, 1}, planned = {"CUDA", 1, 1, 0, 1};

@@ -40,9 +40,9 @@ enum {
     Q_HEADS = 32,
     KV_HEADS = 8,
     HEAD_DIM = 128,
-    TOKEN_BYTES = KV_HEADS * HEAD_DIM * 2, /* of K or of V */
+    TOKEN_BYTES = KV_HEADS * HEAD_DIM * 2, /* bytes of K, or of V, of a token */
     ROW_LIMIT = 256,
-    PIECE_BYTES = 1 << 24, /* of random numbers, which caches repeat */
+    PIECE_BYTES = 1 << 24, /* bytes of random numbers, which caches repeat */
     HANG_S = 60,
     WAIT_US = 60000000
 };
@@ -57,10 +57,10 @@ static const cell cells[] = {{16, 2048},  {16, 8192},  {16, 32768}, {64, 2048}, 
                              {64, 32768}, {256, 2048}, {256, 8192}, {256, 32768}};
 static const cell small = {4, 512};
 
-/* A cell with groups or without. */
+/* One of the two ways to run a cell: with groups or without. */
 typedef struct way {
     fig_engine *engine;
-    uint16_t *out; /* [rows][Q_HEADS][HEAD_DIM] of the last layer */
+    uint16_t *out; /* [rows][Q_HEADS][HEAD_DIM] the result of the last layer */
     double us, host_us;
     fig_engine_stats stats;
 } way;

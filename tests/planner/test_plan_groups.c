@@ -38,7 +38,7 @@ static struct ground {
     fig_plan_groups all;
     uint8_t is_grouped[ROWS];
     uint8_t seen[TOKENS][KV];
-    uint8_t taken[4 * TOKENS]; /* results of query tokens */
+    uint8_t taken[4 * TOKENS]; /* [slot] 1: some strip writes a result there */
 } g;
 
 static int32_t draw(int32_t low, int32_t high) {
@@ -89,7 +89,7 @@ static void open_ground(uint64_t seed) {
     open_held();
 }
 
-/* Returns the tokens that all of `rows` entries have in front of their queries. */
+/* Returns the number of tokens that each of `rows` rows has in front of its queries, at least. */
 static int32_t common_of(int32_t first, int32_t rows) {
     int32_t common = KV;
     for (int32_t n = first; n < first + rows; n++) {
@@ -361,13 +361,13 @@ static void groups_travel_and_so_does_their_end(void **state) {
     assert_int_equal(settle(&step), both); /* the device holds nothing */
     for (int32_t row = 0; row < 16; row++)
         g.lengths[row]++;
-    assert_int_equal(settle(&step), FIG_PLAN_HAS_STRIPS); /* no row is on the line */
+    assert_int_equal(settle(&step), FIG_PLAN_HAS_STRIPS); /* the split has no row */
     step.groups = NULL;
     assert_int_equal(settle(&step), both);
     assert_int_equal(settle(&step), 0);
     g.all.count = 0;
     step.groups = &g.all;
-    assert_int_equal(settle(&step), 0); /* a list without groups is none */
+    assert_int_equal(settle(&step), 0); /* a list of zero groups counts as no groups */
     fig_plan_held_finish(&g.held);
 }
 

@@ -1,4 +1,4 @@
-"""python_jax_packed.py: compares figraph.jax over rows of unequal numbers of query tokens with
+"""python_jax_packed.py: compares figraph.jax, for rows with unequal numbers of query tokens, with
 float64 references, on the CPU.
 
 query_start_loc says where the tokens of each row begin. Run where jax and figraph can be imported.

@@ -1,4 +1,4 @@
-"""python_scores.py: tests figraph.score: texts, functions, what a captured step computes, and that
+"""python_scores.py: tests figraph.score: texts, functions, the results of a captured step, and that
 no entry point drops a score.
 
 Run where the package can be imported; no array library is needed.

@@ -1,5 +1,5 @@
-"""python_torch_packed.py: compares figraph.torch over rows of unequal numbers of query tokens with
-float64.
+"""python_torch_packed.py: compares figraph.torch, for rows with unequal numbers of query tokens,
+with float64.
 
     tests/python/python_torch_packed.py [DEVICE]
 

@@ -172,7 +172,7 @@ static void a_table_whose_address_was_given_is_not_known(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* The table bound anew holds zeros, and nobody has set an entry. */
+/* After the table is bound to new memory, all its entries are 0, and none counts as set. */
 static void a_table_bound_anew_has_no_groups_of_the_old_one(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);
@@ -260,7 +260,7 @@ static void an_older_step_that_waits_keeps_its_entries(void **state) {
     expect(fig_engine_take_back(c.engine));
     expect(set_others(0, SHARED - 1, 1)); /* nothing waits */
     expect(set(0, SHARED - 1, 1));
-    expect(stage(&fewer)); /* needs less than the step before it did */
+    expect(stage(&fewer)); /* shares fewer pages than the step before it */
     expect(set_others(0, SHARED - 1, 1));
     assert_int_equal(set_others(0, SHARED - 6, 1), FIG_ORDER);
     finish(&fewer);

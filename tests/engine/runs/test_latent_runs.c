@@ -41,7 +41,7 @@ enum { Q, OUT, LSE, SINKS, CACHE, FIXED };
 typedef struct latent_run {
     const latent_case *c;
     fig_run_rig rig;
-    int32_t rows, tokens; /* tokens: that q has memory for */
+    int32_t rows, tokens; /* tokens: query tokens that q has memory for */
     int32_t lengths[ROW_LIMIT], counts[ROW_LIMIT];
     int32_t table_at, lengths_at, starts_at, latent_at; /* numbers of tensors; 0: none */
     int32_t *table;                                     /* [rows][columns]; NULL: dense */
@@ -248,7 +248,7 @@ static void expect_near(double got, double want, double tolerance, int32_t row, 
              tolerance, (unsigned long long)seed);
 }
 
-/* The latent of a token is in the cache as append rounds it; there is no norm. */
+/* Returns the latent of a token as append rounds it; there is no norm. */
 static void expect_appended(const latent_run *r, int32_t row, int32_t number, int32_t token) {
     const truth_cache cache = cache_of(r);
     const int32_t place = r->lengths[row] - r->counts[row] + number;

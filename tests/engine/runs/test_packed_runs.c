@@ -38,7 +38,7 @@ enum { Q, K, V, OUT, LSE, K_CACHE, V_CACHE, LENGTHS, STARTS, TABLE };
 typedef struct packed_run {
     const packed_case *c;
     fig_run_rig rig;
-    int32_t rows, tokens;                          /* tokens: that q has memory for */
+    int32_t rows, tokens;                          /* tokens: those that q has memory for */
     int32_t lengths[ROW_LIMIT], counts[ROW_LIMIT]; /* as the device reads them */
     int32_t *table;                                /* [rows][columns]; NULL: dense */
     int32_t columns, pages;
@@ -419,7 +419,7 @@ static void rows_that_may_be_chunks_are_an_engine_s(void **state) {
     fig_run_rig_close(&rig);
 }
 
-/* No array says how many tokens each row has, so the run has as many as its rows can have. */
+/* No array gives the numbers of tokens, so each row has as many as it can have. */
 static void without_starts_each_row_has_all_its_tokens(void **state) {
     enum { WIDTH = 24, ROWS = 3, EACH = 2, ALL = ROWS * EACH };
     const fig_spec spec = {.size = sizeof spec,

@@ -58,7 +58,7 @@ static const cell cells[] = {
 typedef struct bench {
     cell c;
     int32_t columns, copies, launches;
-    int64_t pages, row_pages; /* of one copy, of one row */
+    int64_t pages, row_pages; /* pages of one copy; pages of one row */
     fig_program *program;
     fig_graphs *graphs;
     fig_runner *runner;
@@ -138,7 +138,8 @@ static void lay_out(bench *b) {
     b->launches = bytes_of(c) < 200e6 ? LAUNCH_LIMIT : 12;
 }
 
-/* Copies have pages of their own, in other orders, but the same contents at each place of a row. */
+/* Each copy has its own pages, in another order, but the same contents at the same token of a
+ * row. */
 static void make_pages(bench *b, fig_random *random) {
     const cell *c = &b->c;
     const size_t page = (size_t)c->page_size * Q, all = page * (size_t)b->pages * 2;

@@ -94,10 +94,11 @@ static fig_program *latent_program(int32_t heads, int32_t rows) {
     return program;
 }
 
-/* Groups of at most 64 heads. Of 132 SMs, 128 get a worker if then no worker begins inside a
- * segment, or if each segment is cut into equal parts. With 44 rows all 132 do. With 45 rows 42 SMs
- * would be idle, and with 150 segments 57. 257 segments are no multiple of 2. If 67 to 132 tiles
- * are all, half of the machine has work. */
+/* A group has at most 64 heads, and the machine has 132 SMs. With 64 or 8 segments, 128 workers are
+ * launched: each then has whole segments or an equal part of one. With 44 segments, 132 workers
+ * give each segment 3. 45 segments would need 90 workers, and 150 segments 75, which would leave
+ * too many SMs idle. 257 segments cannot be divided by 2. In a step of 67 to 132 tiles, half of the
+ * machine has work. */
 static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
     (void)state;
     static const struct {

@@ -62,8 +62,8 @@ static void read_lengths(fig_program *program) {
     fig_program_read_lengths(program, lengths, (fig_tensor){0});
 }
 
-/* A decode step of three layers and, behind it, attention that has no launch before its own: once
- * of q heads and a head_dim that need a class of their own. */
+/* Records a decode step, and behind it two attention nodes. Their q heads and head_dim differ from
+ * those of the step, so they need a class of their own if rows may be chunks. */
 static fig_program *record(int32_t row_tokens) {
     const fig_spec spec = spec_of(row_tokens);
     fig_program *program;
@@ -123,8 +123,8 @@ static int share_memory(const fig_program_view *view, uint32_t from, uint32_t to
     return share;
 }
 
-/* Of the launches of one node only decode_attention's own comes first; the others may run beside
- * each other. */
+/* Returns 1 if `to` must follow `from`, which belongs to the same node: the first launch of a
+ * decode_attention node comes before the others, which may run beside each other. */
 static int follows_in_node(const fig_launch *from, const fig_launch *to) {
     return from->op == FIG_OP_DECODE_ATTENTION && to->op != FIG_OP_DECODE_ATTENTION;
 }
@@ -219,7 +219,7 @@ static void its_params_are_those_of_its_class(void **state) {
     }
 }
 
-/* Blocks that waited for one another could wait for as long as the chunks take. */
+/* If blocks of attention waited for each other, they could wait until all chunks have ended. */
 static void no_block_of_attention_waits_for_another_beside_chunks(void **state) {
     (void)state;
     for (int32_t has_chunks = 0; has_chunks < 2; has_chunks++) {
@@ -372,7 +372,7 @@ static void check_without_chunks(fig_program *program, int32_t tokens) {
     ground_finish(&g);
 }
 
-/* The device makes the plan of such a program, and cannot cut chunks. */
+/* The device makes the plans of a program that reads lengths, and it cannot cut chunks. */
 static void a_program_that_reads_lengths_has_longer_rows_instead(void **state) {
     (void)state;
     for (int32_t tokens = 1; tokens <= FIG_ROW_TOKENS_LIMIT; tokens++) {
@@ -387,7 +387,7 @@ static void a_program_that_reads_lengths_has_longer_rows_instead(void **state) {
     }
 }
 
-/* Rows of at most 8 query tokens need nothing of all this. */
+/* Rows of at most 8 query tokens are never chunks. */
 static void a_program_without_chunks_has_no_such_launch(void **state) {
     (void)state;
     fig_program *program = record(FIG_NARROW_TOKENS_LIMIT);

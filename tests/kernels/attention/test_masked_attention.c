@@ -18,8 +18,8 @@
 enum {
     ALL = 1 << 20,
     CASES = 24,
-    TOKENS = 512, /* of a row of an array */
-    DRAFTS = 8,   /* rows of bits of a row of the step */
+    TOKENS = 512, /* elements of an array for one row of the step */
+    DRAFTS = 8,   /* query tokens of a row that arrays of bits have room for */
     ROWS = FIG_CASE_ROW_LIMIT
 };
 
@@ -294,7 +294,7 @@ static void a_hidden_token_affects_nothing(void **state) {
     fig_score_destroy(score);
 }
 
-/* A page number of a hidden token leads outside the cache's memory, where a read would fault. */
+/* The page numbers of hidden tokens lead outside the cache's memory, where a read would fault. */
 static void the_pages_of_hidden_tiles_are_not_read(void **state) {
     static const variant of = {"see 448:q_pos + 1, 0:32; score", NULL, logit_itself, {NULL}};
     fig_score *score = parse(&of);

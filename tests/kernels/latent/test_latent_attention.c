@@ -40,8 +40,8 @@ static void split_attention_over_latents_is_float64_s(void **state) {
     }
 }
 
-/* Runs each case under every rule of who may wait for whom. The second run finds the workspace as
- * the first one left it. */
+/* Runs the cases under each of the flags that decide which blocks may wait for others. The second
+ * run of a case uses the workspace as the first run left it. */
 static void what_warpgroups_serve_is_float64_s(void **state) {
     (void)state;
     static const uint32_t rules[] = {0, FIG_ATTENTION_IN_ORDER, FIG_ATTENTION_APART,
@@ -129,7 +129,7 @@ static void freeze(fig_latent_case *c) {
     memset(c->lse.free, 0, (size_t)c->lse.count);
 }
 
-/* Each run also finds the workspace as the run before left it. */
+/* Each run uses the workspace as the run before it left it. */
 static void the_order_of_blocks_changes_no_bit(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(12); n++) {

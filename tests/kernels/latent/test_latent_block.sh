@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_latent_block.sh: tests that blocks of the latent kernels, emulated thread by thread, leave
-# what the reference kernels leave, and that no thread waits at a barrier forever.
+# test_latent_block.sh: tests that blocks of the latent kernels, emulated thread by thread, give the
+# results of the reference kernels, and that no thread waits at a barrier forever.
 #
 # Compiles the kernels' sources for the CPU, which needs a C++ compiler.
 set -eu

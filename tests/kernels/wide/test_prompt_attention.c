@@ -120,7 +120,8 @@ static void heads_that_no_map_reaches_are_served_too(void **state) {
     try(&form);
 }
 
-/* Between the heads of K lie those of V, as in the packed pages of servers, or any other dims. */
+/* The heads of K have gaps between them. They hold the heads of V, as in the packed pages of
+ * servers, or other dims. */
 static void heads_with_others_between_them(void **state) {
     static const int32_t sizes[] = {1, 6, 16, 64};
     (void)state;
@@ -159,7 +160,8 @@ static fig_prompt_attention_params params_of(int64_t token, int64_t head) {
                                          .v_cache_strides = strides};
 }
 
-/* No run on the host says which family would serve it on a GPU. */
+/* Asks the family directly, because a run on the host does not show which family would serve it on
+ * a GPU. */
 static void a_map_reaches_heads_at_whole_columns(void **state) {
     static const struct {
         int64_t token, head;
@@ -303,7 +305,8 @@ static fig_prompt_form draw_form(fig_random *random) {
     return form;
 }
 
-/* A step that found no plan leaves zero rows in front of an older plan's strips. */
+/* If a step finds no plan, the head of the plan has zero rows, but an older plan's strips still
+ * follow it. */
 static void strips_of_a_plan_without_rows_are_not_run(void **state) {
     (void)state;
     enum { DIM = 64, PLACE = 128, BYTES = 4096 };

@@ -104,7 +104,7 @@ static void a_score_and_a_mask_are_joined(void **state) {
     fig_score_destroy(score);
 }
 
-/* Texts that are older than masks. */
+/* Texts from before masks existed, which use words of masks as names. */
 static void arrays_may_be_called_see_and_bits(void **state) {
     static const char *const texts[] = {"bits[kv_pos] + score", "f32 see[9]; see[head] + score",
                                         "i32 bits; bits - 3 + score", "see = score + 1; see * see"};
@@ -301,7 +301,7 @@ static void ranges_are_clamped_ordered_and_merged(void **state) {
     }
 }
 
-/* Compares the three questions with tokens asked one by one. */
+/* Compares fig_mask_value_sees(), _next() and _sees_all() with a check of each token. */
 static void every_question_has_the_answer_of_its_tokens(void **state) {
     static const char *const masks[] = {
         "0:q_pos + 1",
