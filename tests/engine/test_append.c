@@ -111,7 +111,7 @@ static void a_step_by_segments_is_the_step_bit_for_bit(void **state) {
 
 /* ---- Order --------------------------------------------------------------------------------- */
 
-static void what_is_named_wrongly_is_refused(void **state) {
+static void wrong_names_are_refused(void **state) {
     (void)state;
     fig_decode decode;
     fig_engine *engine = open_engine(&decode, &small);
@@ -235,7 +235,7 @@ static void a_step_goes_to_the_bucket_that_it_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_by_segments_is_the_step_bit_for_bit),
-        cmocka_unit_test(what_is_named_wrongly_is_refused),
+        cmocka_unit_test(wrong_names_are_refused),
         cmocka_unit_test(a_fetch_comes_first_and_finds_its_buckets_step),
         cmocka_unit_test(a_bind_between_segments_is_seen_by_the_next),
         cmocka_unit_test(a_step_goes_to_the_bucket_that_it_names),

@@ -379,7 +379,7 @@ static void at_once_nothing_is_held(void **state) {
 
 /* ---- What a living graph forbids ----------------------------------------------------------- */
 
-static void what_a_living_graph_holds_is_not_bound_again(void **state) {
+static void tensors_of_a_living_graph_are_not_bound_again(void **state) {
     (void)state;
     caller c;
     open_caller(&c, 0);
@@ -587,7 +587,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_fetch_counts_in_its_own_capture_alone),
         FIG_CUDA_BENCH_TEST(a_stream_must_be_the_gpus_and_its_capture_whole),
         FIG_CUDA_BENCH_TEST(at_once_nothing_is_held),
-        FIG_CUDA_BENCH_TEST(what_a_living_graph_holds_is_not_bound_again),
+        FIG_CUDA_BENCH_TEST(tensors_of_a_living_graph_are_not_bound_again),
         FIG_CUDA_BENCH_TEST(a_step_staged_for_a_graph_that_ran_does_not_hold_up_a_bind),
         FIG_CUDA_BENCH_TEST(a_plan_that_a_callers_graph_took_is_not_taken_back),
         FIG_CUDA_BENCH_TEST(a_graph_that_outlives_its_engine_runs_no_rows),

@@ -246,7 +246,7 @@ static void strips_of_an_older_step_are_not_run_again(void **state) {
 
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
-static void what_chunks_cannot_do_is_refused(void **state) {
+static void programs_that_chunks_do_not_support_are_refused(void **state) {
     (void)state;
     const fig_chunk_form form = whole_form_of(FIG_F16, 2, 1, 64);
     const int32_t lengths[] = {300}, counts[] = {201};
@@ -273,7 +273,7 @@ int main(void) {
         cmocka_unit_test(a_chunk_of_4096_tokens_is_right),
         cmocka_unit_test(a_fixed_row_has_its_bits_whatever_stands_beside_it),
         cmocka_unit_test(strips_of_an_older_step_are_not_run_again),
-        cmocka_unit_test(what_chunks_cannot_do_is_refused),
+        cmocka_unit_test(programs_that_chunks_do_not_support_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,7 +268,7 @@ static void a_step_that_fails_stages_nothing(void **state) {
 
 /* If take_back reported the device's failure, the caller would take back a second plan, or stage
  * this one again. */
-static void what_is_taken_back_is_taken_back_though_the_device_refuses(void **state) {
+static void steps_are_taken_back_even_if_the_device_refuses(void **state) {
     (void)state;
     const fig_step step = fig_gate_step(1);
     fig_graphs *graphs = fig_gate_graphs();
@@ -303,7 +303,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_program_with_calls_may_fail),
         cmocka_unit_test(every_allocation_of_a_decode_may_fail),
         cmocka_unit_test(a_step_that_fails_stages_nothing),
-        cmocka_unit_test(what_is_taken_back_is_taken_back_though_the_device_refuses),
+        cmocka_unit_test(steps_are_taken_back_even_if_the_device_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,7 +132,7 @@ static void close_races(fig_race *races) {
     free(races);
 }
 
-static void what_engines_do_beside_each_other_is_what_each_does_alone(void **state) {
+static void engines_side_by_side_do_what_each_does_alone(void **state) {
     (void)state;
     pthread_t threads[RACERS], looking;
     fig_graphs *graphs = fig_race_graphs();
@@ -166,7 +166,7 @@ static void what_engines_do_beside_each_other_is_what_each_does_alone(void **sta
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_on_several_threads_share_one_graphs),
-        cmocka_unit_test(what_engines_do_beside_each_other_is_what_each_does_alone),
+        cmocka_unit_test(engines_side_by_side_do_what_each_does_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

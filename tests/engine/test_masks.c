@@ -311,7 +311,7 @@ static fig_status ranks(const char *text) {
     return status;
 }
 
-static void what_serves_no_mask_refuses_it_by_name(void **state) {
+static void interfaces_without_masks_refuse_them_by_name(void **state) {
     static const struct {
         fig_status (*enter)(const char *text);
         const char *says;
@@ -347,7 +347,7 @@ int main(void) {
         cmocka_unit_test(a_file_keeps_every_mask_and_its_bytes),
         cmocka_unit_test(a_damaged_mask_is_refused_by_name),
         cmocka_unit_test(a_mask_has_no_more_nodes_than_a_score),
-        cmocka_unit_test(what_serves_no_mask_refuses_it_by_name),
+        cmocka_unit_test(interfaces_without_masks_refuse_them_by_name),
         cmocka_unit_test(no_mask_becomes_a_field_of_attention),
     };
     return cmocka_run_group_tests_name("masks", tests, NULL, NULL);

@@ -427,7 +427,7 @@ static void launches_that_found_no_plan_before_are_not_waited_for(void **state) 
 
 /* ---- Refusals ------------------------------------------------------------------------------ */
 
-static void what_cannot_be_measured_is_refused(void **state) {
+static void steps_that_cannot_be_measured_are_refused(void **state) {
     (void)state;
     fig_gate g;
     const int32_t none[2] = {0, 0}, last[2] = {4, FIG_GATE_KV};
@@ -454,7 +454,7 @@ static void what_cannot_be_measured_is_refused(void **state) {
     fig_gate_close(&g);
 }
 
-static void what_is_staged_is_not_measured_over(void **state) {
+static void measuring_is_refused_while_a_step_is_staged(void **state) {
     (void)state;
     fig_gate g;
     fig_measured measured;
@@ -587,8 +587,8 @@ int main(void) {
         cmocka_unit_test(a_batch_holds_what_the_head_comment_says),
         cmocka_unit_test(a_step_that_fills_its_bucket_is_measured_in_the_next),
         cmocka_unit_test(launches_that_found_no_plan_before_are_not_waited_for),
-        cmocka_unit_test(what_cannot_be_measured_is_refused),
-        cmocka_unit_test(what_is_staged_is_not_measured_over),
+        cmocka_unit_test(steps_that_cannot_be_measured_are_refused),
+        cmocka_unit_test(measuring_is_refused_while_a_step_is_staged),
         cmocka_unit_test(a_callback_that_fails_fails_the_measuring),
         cmocka_unit_test(lengths_on_the_device_are_refused),
         cmocka_unit_test(marks_tell_the_time_between_them),

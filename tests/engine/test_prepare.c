@@ -238,7 +238,7 @@ static void a_step_waits_for_no_bucket_but_its_own(void **state) {
 
 /* The step is f16 over pages of 16, so on a GPU the attention kernel does RoPE and the append
  * too. */
-static void what_moves_is_patched_where_it_is_though_a_launch_is_left_out(void **state) {
+static void moved_tensors_are_patched_even_if_a_launch_is_left_out(void **state) {
     (void)state;
     static const int32_t lengths[] = {17, 0, 40};
     static const fig_step step = {.size = sizeof step, .rows = 3, .kv_lengths = lengths};
@@ -285,7 +285,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_first_launch_finds_its_exec_uploaded),
         cmocka_unit_test(execs_are_made_by_another_thread_while_steps_run),
         FIG_CUDA_BENCH_TEST(a_step_waits_for_no_bucket_but_its_own),
-        FIG_CUDA_BENCH_TEST(what_moves_is_patched_where_it_is_though_a_launch_is_left_out),
+        FIG_CUDA_BENCH_TEST(moved_tensors_are_patched_even_if_a_launch_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

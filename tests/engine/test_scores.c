@@ -190,7 +190,7 @@ static void give_wrong(tensors *t, fig_attention_op *op) {
     op->score_arrays[0].id = 1000;
 }
 
-static void what_a_score_cannot_have_is_refused_by_name(void **state) {
+static void fields_that_a_score_excludes_are_refused_by_name(void **state) {
     static const refusal cases[] = {
         {"score * 2.0", "alibi is tensor", FIG_INVALID, give_alibi},
         {"score * 2.0", "soft_cap is 30", FIG_INVALID, give_cap},
@@ -471,7 +471,7 @@ int main(void) {
         cmocka_unit_test(a_score_that_attention_has_fields_for_is_recorded_as_those),
         cmocka_unit_test(other_scores_are_nodes_of_their_own),
         cmocka_unit_test(equal_scores_are_held_once),
-        cmocka_unit_test(what_a_score_cannot_have_is_refused_by_name),
+        cmocka_unit_test(fields_that_a_score_excludes_are_refused_by_name),
         cmocka_unit_test(chunks_of_prompts_and_ranks_refuse_a_score),
         cmocka_unit_test(the_standard_step_refuses_what_it_cannot_give_a_score),
         cmocka_unit_test(a_step_with_a_score_is_the_step_with_the_fields_it_expresses),

@@ -15,7 +15,7 @@ static void staging_and_taking_back_leaves_nothing_behind(void **state) {
     fig_endure_stagings(&some);
 }
 
-static void nor_does_stepping(void **state) {
+static void stepping_leaves_nothing_behind(void **state) {
     (void)state;
     fig_endure_steps(&some);
 }
@@ -23,7 +23,7 @@ static void nor_does_stepping(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(staging_and_taking_back_leaves_nothing_behind),
-        cmocka_unit_test(nor_does_stepping),
+        cmocka_unit_test(stepping_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

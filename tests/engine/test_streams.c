@@ -86,7 +86,7 @@ static fig_cu_stream own_stream(const caller *c) {
 
 /* ---- At once ------------------------------------------------------------------------------- */
 
-static void what_runs_on_a_stream_of_the_callers_is_waited_for(void **state) {
+static void work_on_a_callers_stream_is_waited_for(void **state) {
     (void)state;
     caller c;
     char bytes[16];
@@ -257,7 +257,7 @@ static void on_the_host_the_stream_is_the_calling_thread(void **state) {
 int main(void) {
     fig_place_host_program("it is about a driver that needs no GPU");
     const struct CMUnitTest tests[] = {
-        FIG_CUDA_BENCH_TEST(what_runs_on_a_stream_of_the_callers_is_waited_for),
+        FIG_CUDA_BENCH_TEST(work_on_a_callers_stream_is_waited_for),
         FIG_CUDA_BENCH_TEST(all_that_the_engine_does_later_comes_after_it),
         FIG_CUDA_BENCH_TEST(each_call_of_an_append_elsewhere_may_fail),
         FIG_CUDA_BENCH_TEST(a_callers_graph_on_another_stream_is_told_of_by_two_calls),

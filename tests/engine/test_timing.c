@@ -304,7 +304,7 @@ static void refuse(bench *b, const fig_timing_options *options, fig_status statu
     assert_true(timed.median_ns == 0);
 }
 
-static void what_is_wrong_is_refused(void **state) {
+static void wrong_values_are_refused(void **state) {
     (void)state;
     static bench b;
     const fig_step longer = {.size = sizeof longer, .rows = 5, .kv_lengths = lengths};
@@ -412,7 +412,7 @@ int main(void) {
         cmocka_unit_test(launches_are_one_after_another_where_serial_is_asked_for),
         cmocka_unit_test(a_spacer_stands_before_each_node_and_reads_what_comes_next),
         cmocka_unit_test(so_many_nodes_are_spaced_and_spacers_alone_are_as_many),
-        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(every_device_call_may_fail),
         cmocka_unit_test(an_address_is_where_a_tensor_lies),
     };

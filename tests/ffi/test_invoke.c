@@ -75,7 +75,7 @@ static fig_cu_stream open_stream(void) {
 
 /* After the stage initialize, XLA:GPU calls execute on a capturing stream, and so captures its
  * launches. */
-static void what_was_initialized_is_captured_as_launches_alone(void **state) {
+static void initialized_calls_are_captured_as_launches_alone(void **state) {
     (void)state;
     fig_xla_host host;
     fig_cu_stream stream = open_stream();
@@ -327,7 +327,7 @@ static void attention_over_few_tokens_is_one_launch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_initialized_is_captured_as_launches_alone),
+        cmocka_unit_test(initialized_calls_are_captured_as_launches_alone),
         cmocka_unit_test(a_first_call_may_be_captured),
         cmocka_unit_test(a_refusal_leaves_the_capture_whole),
         cmocka_unit_test(a_driver_that_fails_is_an_error_of_xlas),

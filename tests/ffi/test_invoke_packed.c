@@ -410,7 +410,7 @@ static void batch_attention_is_attention_by_its_name(void **state) {
     }
 }
 
-static void what_is_wrong_is_refused_by_name(void **state) {
+static void wrong_values_are_refused_by_name(void **state) {
     (void)state;
     static const struct {
         sizes of;
@@ -438,7 +438,7 @@ int main(void) {
         cmocka_unit_test(on_a_gpu_a_packed_call_is_two_launches_under_a_plan),
         cmocka_unit_test(a_call_without_tokens_does_nothing),
         cmocka_unit_test(batch_attention_is_attention_by_its_name),
-        cmocka_unit_test(what_is_wrong_is_refused_by_name),
+        cmocka_unit_test(wrong_values_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }

@@ -265,7 +265,7 @@ static void segments_are_counted_as_they_were_recorded(void **state) {
     assert_null(segment.name);
 }
 
-static void what_is_written_in_place_is_argument_and_result(void **state) {
+static void a_tensor_written_in_place_is_argument_and_result(void **state) {
     (void)state;
     float x[ROWS * 2 * DIM], y[ROWS * 2 * DIM], before[ROWS * 2 * DIM];
     int32_t positions[ROWS] = {0, 1, 5};
@@ -428,7 +428,7 @@ static void layers_come_as_one_array_or_as_many(void **state) {
     assert_memory_not_equal(want.x[0], got.x[0], sizeof got.x[0]);
 }
 
-static void what_is_no_array_of_all_layers_is_refused(void **state) {
+static void arrays_that_do_not_hold_all_layers_are_refused(void **state) {
     (void)state;
     layers of;
     float pair[2][X];
@@ -480,12 +480,12 @@ int main(void) {
         cmocka_unit_test(a_packed_program_reads_where_the_tokens_of_each_row_begin),
         cmocka_unit_test(segments_are_counted_as_they_were_recorded),
         cmocka_unit_test(a_segment_runs_with_its_tensors_alone),
-        cmocka_unit_test(what_is_written_in_place_is_argument_and_result),
+        cmocka_unit_test(a_tensor_written_in_place_is_argument_and_result),
         cmocka_unit_test(a_wrong_call_is_refused_by_name),
         cmocka_unit_test(a_segment_takes_its_part_of_all_layers),
         cmocka_unit_test(a_whole_program_takes_all_layers_at_once),
         cmocka_unit_test(layers_come_as_one_array_or_as_many),
-        cmocka_unit_test(what_is_no_array_of_all_layers_is_refused),
+        cmocka_unit_test(arrays_that_do_not_hold_all_layers_are_refused),
         cmocka_unit_test(initialize_looks_at_no_array),
     };
     return cmocka_run_group_tests(tests, record, NULL);

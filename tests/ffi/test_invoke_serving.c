@@ -227,7 +227,7 @@ static void expect_refusal(fig_xla_host *host, const char *words) {
         fail_msg("\"%s\" is not in \"%s\"", words, host->code == 0 ? "" : host->message);
 }
 
-static void what_does_not_fit_is_refused_by_name(void **state) {
+static void arguments_that_do_not_fit_are_refused_by_name(void **state) {
     (void)state;
     const way of = {.platform = "cpu", .tokens = TOKENS, .table_rows = ROWS, .with_lse = 1};
     way at = of;
@@ -268,7 +268,7 @@ int main(void) {
         cmocka_unit_test(without_rope_append_and_attention_are_one_launch),
         cmocka_unit_test(on_the_cpu_it_is_an_append_and_an_attention_too),
         cmocka_unit_test(a_table_may_have_more_rows_than_the_call),
-        cmocka_unit_test(what_does_not_fit_is_refused_by_name),
+        cmocka_unit_test(arguments_that_do_not_fit_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, install, NULL);
 }

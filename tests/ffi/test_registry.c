@@ -59,7 +59,7 @@ static void a_recipe_that_cannot_be_is_refused_each_time(void **state) {
     assert_int_equal(missed(), before);
 }
 
-static void what_fails_for_want_of_memory_may_be_asked_again(void **state) {
+static void calls_that_lacked_memory_may_be_repeated(void **state) {
     (void)state;
     const int64_t before = missed();
     const fig_recipe recipe = gated_of(12);
@@ -143,7 +143,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_recipes_share_a_runner),
         cmocka_unit_test(a_recipe_that_cannot_be_is_refused_each_time),
-        cmocka_unit_test(what_fails_for_want_of_memory_may_be_asked_again),
+        cmocka_unit_test(calls_that_lacked_memory_may_be_repeated),
         cmocka_unit_test(threads_that_ask_at_once_get_the_same),
         cmocka_unit_test(a_file_is_kept_once),
         cmocka_unit_test(more_operations_than_any_table_holds_are_kept),

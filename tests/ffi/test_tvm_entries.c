@@ -539,7 +539,7 @@ static void a_call_by_name_runs_on_its_stream(void **state) {
     fig_fake_cuda_remove();
 }
 
-static void what_is_wrong_is_refused_by_name(void **state) {
+static void wrong_values_are_refused_by_name(void **state) {
     (void)state;
     packed p = {.count = 0};
     fig_ffi_call of = {.size = sizeof of, .function = "silu", .arguments = p.values};
@@ -572,7 +572,7 @@ int main(void) {
         cmocka_unit_test(decode_attention_is_its_parts),
         cmocka_unit_test(rows_of_heads_may_lie_apart),
         cmocka_unit_test(a_call_by_name_runs_on_its_stream),
-        cmocka_unit_test(what_is_wrong_is_refused_by_name),
+        cmocka_unit_test(wrong_values_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, fill, NULL);
 }

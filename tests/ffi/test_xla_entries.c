@@ -308,7 +308,7 @@ static void a_shared_plan_gives_the_same_bits(void **state) {
     free_step(shared);
 }
 
-static void in_one_they_leave_the_same_as_apart(void **state) {
+static void one_call_gives_the_results_of_separate_calls(void **state) {
     (void)state;
     step *apart = make_step(7), *one = make_step(7), *shared = make_step(7);
     fig_xla_host host;
@@ -342,7 +342,7 @@ static void in_one_they_leave_the_same_as_apart(void **state) {
     free_step(shared);
 }
 
-static void what_only_one_of_them_brings_is_refused(void **state) {
+static void arguments_of_only_one_target_are_checked(void **state) {
     (void)state;
     step *s = make_step(8);
     fig_xla_host host;
@@ -535,8 +535,8 @@ int main(void) {
         cmocka_unit_test(no_rows_are_no_work),
         cmocka_unit_test(attention_sees_what_was_appended),
         cmocka_unit_test(a_shared_plan_gives_the_same_bits),
-        cmocka_unit_test(in_one_they_leave_the_same_as_apart),
-        cmocka_unit_test(what_only_one_of_them_brings_is_refused),
+        cmocka_unit_test(one_call_gives_the_results_of_separate_calls),
+        cmocka_unit_test(arguments_of_only_one_target_are_checked),
         cmocka_unit_test(a_length_that_cannot_be_is_an_idle_row),
         cmocka_unit_test(a_cache_that_is_no_alias_is_refused),
         cmocka_unit_test(scratch_and_plans_that_are_too_small_are_refused),

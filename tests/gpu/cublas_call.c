@@ -329,7 +329,7 @@ static void products_by_cublas_are_part_of_a_step(void **state) {
     close_layer(&l);
 }
 
-static void and_of_what_a_caller_captures(void **state) {
+static void cublas_products_run_in_a_callers_capture(void **state) {
     (void)state;
     static layer l;
     fig_random random = fig_random_seed(2);
@@ -362,7 +362,7 @@ static void and_of_what_a_caller_captures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_by_cublas_are_part_of_a_step),
-        cmocka_unit_test(and_of_what_a_caller_captures),
+        cmocka_unit_test(cublas_products_run_in_a_callers_capture),
     };
     if (fig_place_device() != FIG_DEVICE_CUDA) {
         fprintf(stderr, "cublas_call: FIG_DEVICE must be cuda\n");

@@ -136,7 +136,7 @@ static void segments_in_a_graph_are_the_truth_in_every_mode(void **state) {
     replay_in_each_mode(&plain);
 }
 
-static void so_are_those_that_read_their_lengths_on_the_device(void **state) {
+static void segments_that_read_lengths_on_the_device_are_the_truth(void **state) {
     (void)state;
     fig_decode_options options = plain;
     options.reads_lengths = 1;
@@ -194,7 +194,7 @@ static void a_tensor_is_bound_again_only_once_its_graph_is_gone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_in_a_graph_are_the_truth_in_every_mode),
-        cmocka_unit_test(so_are_those_that_read_their_lengths_on_the_device),
+        cmocka_unit_test(segments_that_read_lengths_on_the_device_are_the_truth),
         cmocka_unit_test(at_once_on_the_callers_stream_they_are_the_truth),
         cmocka_unit_test(a_tensor_is_bound_again_only_once_its_graph_is_gone),
     };

@@ -149,7 +149,7 @@ static void a_graph_that_outlives_its_engine_runs_no_rows(void **state) {
     drop(&made);
 }
 
-static void so_it_does_where_the_engine_is_closed_while_it_runs(void **state) {
+static void a_graph_ends_if_its_engine_closes_while_it_runs(void **state) {
     (void)state;
     fig_engine *engine = open_engine();
     const captured made = capture();
@@ -257,7 +257,7 @@ int main(int count, char **words) {
         LATE_TEST(a_launch_long_after_the_one_before_is_right),
         LATE_TEST(thousands_of_steps_in_flight_at_close_end_first),
         LATE_TEST(a_graph_that_outlives_its_engine_runs_no_rows),
-        LATE_TEST(so_it_does_where_the_engine_is_closed_while_it_runs),
+        LATE_TEST(a_graph_ends_if_its_engine_closes_while_it_runs),
     };
     if (count == 3 && strcmp(words[1], "--pauses") == 0) pauses = atoi(words[2]);
     if ((count != 1 && count != 3) || pauses < 1 || pauses > 1000) {

@@ -56,12 +56,12 @@ static void no_plan_is_torn_or_lost_in_a_ring_of_two_slots(void **state) {
     run(2, 1, steps);
 }
 
-static void nor_in_one_of_four(void **state) {
+static void no_plan_is_torn_or_lost_in_a_ring_of_four_slots(void **state) {
     (void)state;
     run(FIG_RACE_SLOTS, 1, steps / 10);
 }
 
-static void nor_where_no_checksum_takes_time(void **state) {
+static void no_plan_is_torn_or_lost_without_checksums(void **state) {
     (void)state;
     run(2, 0, steps / 10);
 }
@@ -93,8 +93,8 @@ static int read_options(int count, char **words) {
 int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_plan_is_torn_or_lost_in_a_ring_of_two_slots),
-        cmocka_unit_test(nor_in_one_of_four),
-        cmocka_unit_test(nor_where_no_checksum_takes_time),
+        cmocka_unit_test(no_plan_is_torn_or_lost_in_a_ring_of_four_slots),
+        cmocka_unit_test(no_plan_is_torn_or_lost_without_checksums),
     };
     if (!read_options(count, words)) {
         fprintf(stderr, "plan_race [--steps N, 1000 at least] [--stretch N] [--seed N]\n");

@@ -222,7 +222,7 @@ static void replays_leave_an_eager_run_s_bits(int paged) {
 }
 
 /* In this process the library has run nothing and loaded no kernel before. */
-static void what_was_captured_first_of_all_replays_for_other_lengths(void **state) {
+static void the_first_captured_run_replays_for_other_lengths(void **state) {
     (void)state;
     replays_leave_an_eager_run_s_bits(1);
 }
@@ -294,7 +294,7 @@ static void two_threads_run_side_by_side(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_captured_first_of_all_replays_for_other_lengths),
+        cmocka_unit_test(the_first_captured_run_replays_for_other_lengths),
         cmocka_unit_test(dense_caches_replay_too),
         cmocka_unit_test(two_threads_run_side_by_side),
     };

@@ -27,7 +27,7 @@ static void staging_and_taking_back_leaves_nothing_behind(void **state) {
     fig_endure_stagings(&options);
 }
 
-static void nor_does_stepping(void **state) {
+static void stepping_leaves_nothing_behind(void **state) {
     (void)state;
     fig_endure_steps(&options);
 }
@@ -47,7 +47,7 @@ static int read_options(int count, char **words) {
 int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(staging_and_taking_back_leaves_nothing_behind),
-        cmocka_unit_test(nor_does_stepping),
+        cmocka_unit_test(stepping_leaves_nothing_behind),
     };
     if (!read_options(count, words)) {
         fprintf(stderr, "soak [--stagings N] [--steps N], 10000 of each at least\n");

@@ -138,7 +138,7 @@ static void kernels_that_are_not_the_maker_s_are_a_warning(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void what_is_no_machine_is_refused(void **state) {
+static void impossible_traits_are_refused(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
     fig_traits none = machine("host");
@@ -179,7 +179,7 @@ int main(void) {
         cmocka_unit_test(a_gpu_without_kernels_refuses),
         cmocka_unit_test(costs_that_are_not_used_and_age_are_warnings),
         cmocka_unit_test(kernels_that_are_not_the_maker_s_are_a_warning),
-        cmocka_unit_test(what_is_no_machine_is_refused),
+        cmocka_unit_test(impossible_traits_are_refused),
         cmocka_unit_test(a_failed_allocation_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -306,7 +306,7 @@ static void assert_written_alike(const fig_graphs *a, const fig_graphs *b) {
     free(bytes[1]);
 }
 
-static void what_is_saved_is_loaded_and_saved_again_alike(void **state) {
+static void saved_graphs_are_loaded_and_saved_alike(void **state) {
     (void)state;
     fig_graphs *made = fig_sample_graphs(), *made_again = fig_sample_graphs(), *loaded,
                *loaded_again;
@@ -336,7 +336,7 @@ static fig_status load_path(const char *from) {
     return status;
 }
 
-static void what_cannot_be_loaded_is_named(void **state) {
+static void a_file_that_cannot_be_loaded_is_named(void **state) {
     (void)state;
     FIG_SAMPLE_REFUSES(load_path("/tmp/test_graphs.none"), FIG_IO,
                        "/tmp/test_graphs.none: open: No such file or directory");
@@ -574,8 +574,8 @@ int main(void) {
         cmocka_unit_test(launches_of_all_buckets_have_a_limit),
         cmocka_unit_test(launches_unlike_the_makers_are_counted),
         cmocka_unit_test(the_content_id_is_of_spec_program_traits_and_buckets),
-        cmocka_unit_test(what_is_saved_is_loaded_and_saved_again_alike),
-        cmocka_unit_test(what_cannot_be_loaded_is_named),
+        cmocka_unit_test(saved_graphs_are_loaded_and_saved_alike),
+        cmocka_unit_test(a_file_that_cannot_be_loaded_is_named),
         cmocka_unit_test(each_call_that_fails_is_reported),
         cmocka_unit_test(tensors_come_as_recorded_without_the_engines_own),
         cmocka_unit_test(outs_are_filled_as_far_as_the_caller_knows_them),

@@ -402,7 +402,7 @@ static void sequences_that_stay_are_still_checked_where_rows_wake_up(void **stat
 }
 
 /* To the host, any row may have tokens, so no two rows may share a sequence. */
-static void what_the_device_reads_the_host_does_not_give(void **state) {
+static void a_step_does_not_give_values_that_the_device_reads(void **state) {
     (void)state;
     static const int32_t ones[] = {1, 1, 1}, twice[] = {4, 5, 4}, beyond[] = {4, 9, 5};
     fig_plan_step plan;
@@ -458,7 +458,7 @@ int main(void) {
         cmocka_unit_test(lengths_on_the_device_do_not_grow_by_themselves),
         cmocka_unit_test(a_row_is_refused_just_where_something_is_wrong_with_it),
         cmocka_unit_test(lengths_on_the_device_leave_rows_sequences_and_a_token_limit),
-        cmocka_unit_test(what_the_device_reads_the_host_does_not_give),
+        cmocka_unit_test(a_step_does_not_give_values_that_the_device_reads),
         cmocka_unit_test(sequences_that_stay_are_still_checked_where_rows_wake_up),
         cmocka_unit_test(stamps_last_over_their_wrap),
     };

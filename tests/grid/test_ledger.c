@@ -30,7 +30,7 @@ static int write_ledger(void **state) {
     return 0;
 }
 
-static void what_passed_is_known_when_it_is_opened_again(void **state) {
+static void a_reopened_ledger_knows_the_passed_blocks(void **state) {
     (void)state;
     ledger l;
     assert_int_equal(ledger_open(&l, path, 1), 0);
@@ -92,7 +92,7 @@ static int forget(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(what_passed_is_known_when_it_is_opened_again, write_ledger),
+        cmocka_unit_test_setup(a_reopened_ledger_knows_the_passed_blocks, write_ledger),
         cmocka_unit_test_setup(a_ledger_of_another_grid_is_thrown_away, write_ledger),
         cmocka_unit_test_setup(a_line_that_has_no_end_is_none, write_ledger),
         cmocka_unit_test_setup(of_a_share_every_nth_block_is_wanted, write_ledger),

@@ -96,7 +96,7 @@ static void every_operation_is_divided_as_the_table_says(void **state) {
     fig_graphs_destroy(whole);
 }
 
-static void what_only_a_callback_touches_stays_whole(void **state) {
+static void tensors_of_callbacks_alone_stay_whole(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     static const fig_bucket bucket[] = {{6, 200}};
@@ -144,7 +144,7 @@ static void an_operation_that_needs_it_whole_is_named(void **state) {
     fig_graphs_destroy(whole);
 }
 
-static void what_does_not_divide_and_a_share_of_a_share_are_refused(void **state) {
+static void indivisible_models_and_shares_of_shares_are_refused(void **state) {
     (void)state;
     fig_graphs *whole = fig_sample_graphs(), *share = share_of(whole, 2), *none = share;
     FIG_SAMPLE_REFUSES(fig_graphs_rank(&none, whole, 3), FIG_INVALID, "q_heads is 8");
@@ -217,9 +217,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_share_is_what_a_rank_would_record_for_itself),
         cmocka_unit_test(every_operation_is_divided_as_the_table_says),
-        cmocka_unit_test(what_only_a_callback_touches_stays_whole),
+        cmocka_unit_test(tensors_of_callbacks_alone_stay_whole),
         cmocka_unit_test(an_operation_that_needs_it_whole_is_named),
-        cmocka_unit_test(what_does_not_divide_and_a_share_of_a_share_are_refused),
+        cmocka_unit_test(indivisible_models_and_shares_of_shares_are_refused),
         cmocka_unit_test(a_tensor_that_does_not_divide_is_named),
         cmocka_unit_test(inspection_tells_a_share_from_its_model),
         cmocka_unit_test(each_call_that_fails_is_reported),

@@ -75,7 +75,7 @@ static void an_empty_histogram_has_no_time(void **state) {
     assert_int_equal(fig_histogram_percentile(&empty, 100), 0);
 }
 
-static void what_is_added_is_counted(void **state) {
+static void added_times_are_counted(void **state) {
     (void)state;
     fig_histogram histogram = {0};
     static const int64_t times[] = {700, 5, 700, -3, 1000000};
@@ -139,7 +139,7 @@ int main(void) {
         cmocka_unit_test(longer_times_are_in_no_earlier_bin),
         cmocka_unit_test(a_percentile_past_all_bins_is_the_longest_time),
         cmocka_unit_test(an_empty_histogram_has_no_time),
-        cmocka_unit_test(what_is_added_is_counted),
+        cmocka_unit_test(added_times_are_counted),
         cmocka_unit_test(a_percentile_is_a_sorted_array_s_to_an_eighth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

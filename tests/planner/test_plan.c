@@ -334,7 +334,7 @@ static void expect_sections(const fig_plan_shape *shape, const fig_plan_step *st
     assert_int_equal(fig_plan_settle(shape, step, &held), again);
 }
 
-static void what_the_device_holds_does_not_travel(void **state) {
+static void sections_that_the_device_holds_do_not_travel(void **state) {
     (void)state;
     const fig_plan_shape shape = small_shape(3), other = small_shape(4);
     int32_t lengths[] = {30, 0, 100, 7}, sequences[] = {0, 1, 2, 3}, positions[] = {1, 2, 3, 4};
@@ -586,7 +586,7 @@ int main(void) {
         cmocka_unit_test(sections_lie_side_by_side_and_aligned),
         cmocka_unit_test(the_largest_step_of_a_bucket_reaches_its_bound),
         cmocka_unit_test(an_empty_step_is_a_plan_too),
-        cmocka_unit_test(what_the_device_holds_does_not_travel),
+        cmocka_unit_test(sections_that_the_device_holds_do_not_travel),
         cmocka_unit_test(a_horizon_travels_as_its_tiles),
         cmocka_unit_test(without_lengths_rows_and_sequences_alone_travel),
         cmocka_unit_test(a_series_of_slots_leaves_the_plan_made_from_scratch),

@@ -18,7 +18,7 @@ static uint32_t choose(uint32_t allowed, int32_t ranks, uint64_t bytes, int is_g
     return fig_routes_choose(&wish);
 }
 
-static void what_is_not_known_yet_goes_in_one_shot(void **state) {
+static void unknown_routes_go_in_one_shot(void **state) {
     (void)state;
     assert_int_equal(choose(0, 0, 0, 0), FIG_ROUTE_ONE_SHOT);
     assert_int_equal(choose(0, 8, UINT64_MAX, 0), FIG_ROUTE_ONE_SHOT);
@@ -103,7 +103,7 @@ static void nothing_is_gathered_in_two_shots(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_not_known_yet_goes_in_one_shot),
+        cmocka_unit_test(unknown_routes_go_in_one_shot),
         cmocka_unit_test(larger_messages_go_from_one_shot_to_two_to_nccl),
         cmocka_unit_test(every_message_goes_the_way_that_was_measured_to_be_the_quickest),
         cmocka_unit_test(more_ranks_go_in_two_shots_no_later),

@@ -61,7 +61,7 @@ static void a_spec_without_heads_or_without_columns_is_divided_too(void **state)
 #define REFUSES(spec, ranks, part)                                                                 \
     FIG_SAMPLE_REFUSES(fig_spec_rank(&share, spec, ranks), FIG_INVALID, part)
 
-static void what_does_not_divide_is_refused_by_field_value_and_limit(void **state) {
+static void an_indivisible_field_is_refused_by_name_value_and_limit(void **state) {
     (void)state;
     /* The sample has 8 q heads, 2 kv heads and width 32. */
     fig_spec share = {.size = sizeof share}, model = fig_sample_spec();
@@ -115,7 +115,7 @@ int main(void) {
         cmocka_unit_test(heads_and_columns_are_divided_and_nothing_else),
         cmocka_unit_test(fewer_kv_heads_than_ranks_are_each_on_several),
         cmocka_unit_test(a_spec_without_heads_or_without_columns_is_divided_too),
-        cmocka_unit_test(what_does_not_divide_is_refused_by_field_value_and_limit),
+        cmocka_unit_test(an_indivisible_field_is_refused_by_name_value_and_limit),
         cmocka_unit_test(a_refusal_leaves_no_share),
         cmocka_unit_test(a_rank_has_its_heads_of_a_latent_and_its_part_of_dense_layers),
     };

@@ -189,7 +189,7 @@ static void an_out_is_filled_as_far_as_both_know_it(void **state) {
 
 /* Statuses of a newer library count too: an older loop may meet them without knowing their
  * names. */
-static void what_may_succeed_later_is_told_by_its_tens(void **state) {
+static void the_tens_digit_marks_retryable_statuses(void **state) {
     (void)state;
     static const fig_status others[] = {FIG_OK,    FIG_INVALID, FIG_ORDER, FIG_CALLBACK,  FIG_IO,
                                         FIG_STALE, FIG_NOMEM,   FIG_LOST,  (fig_status)-1};
@@ -209,7 +209,7 @@ int main(void) {
         cmocka_unit_test(a_message_is_one_line_whatever_its_arguments_hold),
         cmocka_unit_test(each_thread_has_its_own_message),
         cmocka_unit_test(every_status_has_its_name),
-        cmocka_unit_test(what_may_succeed_later_is_told_by_its_tens),
+        cmocka_unit_test(the_tens_digit_marks_retryable_statuses),
         cmocka_unit_test(no_options_are_all_default),
         cmocka_unit_test(an_older_caller_leaves_the_rest_zero),
         cmocka_unit_test(a_newer_caller_is_served_where_the_surplus_is_zero),

@@ -312,7 +312,7 @@ static void nccl_is_begun_only_where_it_carries_something(void **state) {
     fig_fake_nccl_remove();
 }
 
-static void what_nccl_refuses_or_does_not_end_is_told(void **state) {
+static void refusals_and_hangs_of_nccl_are_reported(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -503,7 +503,7 @@ static void ranks_that_are_apart_are_both_named(void **state) {
 }
 
 /* An aborted collective leaves stale contents in its buffers. */
-static void what_nccl_left_when_it_was_stopped_is_no_place_of_a_rank(void **state) {
+static void words_that_a_stopped_nccl_left_are_no_place(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -544,12 +544,12 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(each_driver_call_that_fails_is_reported),
         FIG_CUDA_BENCH_TEST(nccl_carries_all_between_gpus_that_do_not_reach_each_other),
         FIG_CUDA_BENCH_TEST(nccl_is_begun_only_where_it_carries_something),
-        FIG_CUDA_BENCH_TEST(what_nccl_refuses_or_does_not_end_is_told),
+        FIG_CUDA_BENCH_TEST(refusals_and_hangs_of_nccl_are_reported),
         FIG_CUDA_BENCH_TEST(a_collective_of_nccls_is_one_node_of_a_graph),
         FIG_CUDA_BENCH_TEST(a_collective_of_nccls_that_does_not_end_is_aborted_in_time),
         FIG_CUDA_BENCH_TEST(a_communicator_that_does_not_end_is_left_in_the_groups_time),
         FIG_CUDA_BENCH_TEST(ranks_that_are_apart_are_both_named),
-        FIG_CUDA_BENCH_TEST(what_nccl_left_when_it_was_stopped_is_no_place_of_a_rank),
+        FIG_CUDA_BENCH_TEST(words_that_a_stopped_nccl_left_are_no_place),
         FIG_CUDA_BENCH_TEST(a_rank_that_is_late_or_gone_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

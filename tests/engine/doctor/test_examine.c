@@ -218,7 +218,7 @@ static void a_chip_without_programmatic_edges_is_not_asked_for_any(void **state)
     assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
 }
 
-static void what_a_driver_makes_of_an_exec_in_a_capture_is_told(void **state) {
+static void the_driver_s_answer_to_an_exec_in_a_capture_is_reported(void **state) {
     (void)state;
     findings all = examine(0);
     has(&all, FIG_VERDICT_FINE, "capture", "refuses to launch a graph into a capture (error 900)");
@@ -391,7 +391,7 @@ int main(void) {
         TEST(a_gpu_that_was_asked_for_and_cannot_be_used_is_a_fault),
         TEST(the_known_fault_of_edges_is_found_and_is_no_fault_here),
         TEST(a_chip_without_programmatic_edges_is_not_asked_for_any),
-        TEST(what_a_driver_makes_of_an_exec_in_a_capture_is_told),
+        TEST(the_driver_s_answer_to_an_exec_in_a_capture_is_reported),
         TEST(steps_that_compute_otherwise_are_a_fault),
         TEST(where_the_gpu_is_and_this_thread_may_run_is_told),
         TEST(a_thread_away_from_the_gpu_is_told),

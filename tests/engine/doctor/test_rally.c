@@ -35,7 +35,7 @@ static void ranks_of_the_host_add_up_and_are_timed(void **state) {
     }
 }
 
-static void what_they_take_is_told(void **state) {
+static void the_times_of_all_reduces_are_reported(void **state) {
     (void)state;
     told all = {.count = 0};
     assert_int_equal(fig_examine_ranks(FIG_DEVICE_HOST, 2, note, &all), FIG_OK);
@@ -84,7 +84,7 @@ static void wrong_counts_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_the_host_add_up_and_are_timed),
-        cmocka_unit_test(what_they_take_is_told),
+        cmocka_unit_test(the_times_of_all_reduces_are_reported),
         cmocka_unit_test(gpus_that_cannot_meet_are_a_fault),
         cmocka_unit_test(want_of_memory_or_threads_is_a_status_and_nobody_waits),
         cmocka_unit_test(wrong_counts_are_refused),

@@ -18,7 +18,7 @@ static void check_message(const char *sentence) {
     assert_string_equal(fig_message(), sentence);
 }
 
-static void what_is_missing_is_named(void **state) {
+static void the_missing_part_is_named(void **state) {
     (void)state;
     fake->no_images = 1;
     assert_int_equal(fig_cuda_bench_try(0, 0), FIG_NO_DEVICE);
@@ -164,7 +164,7 @@ static void auto_never_becomes_the_host_for_who_named_a_gpu(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FIG_CUDA_BENCH_TEST(what_is_missing_is_named),
+        FIG_CUDA_BENCH_TEST(the_missing_part_is_named),
         FIG_CUDA_BENCH_TEST(the_chip_decides_on_the_path),
         FIG_CUDA_BENCH_TEST(an_engine_tells_the_traits_of_its_gpu),
         FIG_CUDA_BENCH_TEST(auto_is_the_host_where_there_is_no_driver_or_no_gpu),

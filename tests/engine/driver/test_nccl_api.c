@@ -69,7 +69,7 @@ static void a_version_that_serves_is_kept_open(void **state) {
     assert_int_equal(play.closed, 0);
 }
 
-static void what_does_not_serve_is_closed_and_says_why(void **state) {
+static void a_library_that_does_not_serve_is_closed_with_a_reason(void **state) {
     (void)state;
     fig_nccl_api api;
     play = (struct play){.version = 21212};
@@ -101,7 +101,7 @@ static void a_process_asks_once_and_hears_the_same_each_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_version_that_serves_is_kept_open),
-        cmocka_unit_test(what_does_not_serve_is_closed_and_says_why),
+        cmocka_unit_test(a_library_that_does_not_serve_is_closed_with_a_reason),
         cmocka_unit_test(a_process_asks_once_and_hears_the_same_each_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -371,7 +371,7 @@ static void a_driver_that_refuses_a_later_call_fails_the_append(void **state) {
     }
 }
 
-static void what_holds_a_call_stays_a_child(void **state) {
+static void a_graph_that_holds_a_call_stays_a_child(void **state) {
     (void)state;
     static const uint32_t first = 0;
     scene s;
@@ -420,7 +420,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_driver_that_takes_no_kernel_node_gets_a_child),
         FIG_CUDA_BENCH_TEST(a_driver_that_takes_no_edge_from_a_callers_kernel_gets_a_full_one),
         FIG_CUDA_BENCH_TEST(a_driver_that_refuses_a_later_call_fails_the_append),
-        FIG_CUDA_BENCH_TEST(what_holds_a_call_stays_a_child),
+        FIG_CUDA_BENCH_TEST(a_graph_that_holds_a_call_stays_a_child),
         FIG_CUDA_BENCH_TEST(want_of_memory_is_a_status_and_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

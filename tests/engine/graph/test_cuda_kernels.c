@@ -87,7 +87,7 @@ static void a_bucket_loads_the_families_that_serve_it_and_no_others(void **state
 }
 
 /* Prepares again, binds again, launches and captures. */
-static void what_is_loaded_is_not_loaded_again(void **state) {
+static void a_loaded_kernel_is_not_loaded_again(void **state) {
     (void)state;
     static const int32_t one = 1;
     scene s;
@@ -165,7 +165,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(opening_loads_the_one_image_that_says_whether_the_driver_takes_them),
         FIG_CUDA_BENCH_TEST(a_bucket_loads_the_families_that_serve_it_and_no_others),
-        FIG_CUDA_BENCH_TEST(what_is_loaded_is_not_loaded_again),
+        FIG_CUDA_BENCH_TEST(a_loaded_kernel_is_not_loaded_again),
         FIG_CUDA_BENCH_TEST(a_load_that_fails_is_tried_again_when_the_bucket_is),
         FIG_CUDA_BENCH_TEST(clusters_of_over_8_blocks_are_allowed_once_a_kernel),
         FIG_CUDA_BENCH_TEST(clusters_that_the_driver_does_not_allow_are_a_status),

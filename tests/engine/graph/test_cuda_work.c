@@ -187,7 +187,7 @@ static int64_t asked_for(fig_cuda_bench *b, fig_status (*add)(fig_cuda_bench *, 
 
 /* The three calls push the context, change the capture mode and restore it. Popping the context is
  * not counted. */
-static void what_is_held_is_entered_for_nothing_but_by_who_calls_others(void **state) {
+static void a_held_context_is_entered_again_only_for_foreign_code(void **state) {
     (void)state;
     fig_cuda_bench b;
     fig_cuda_bench_open(&b, NULL);
@@ -580,7 +580,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
         FIG_CUDA_BENCH_TEST(the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic),
         FIG_CUDA_BENCH_TEST(behind_a_call_that_meets_the_fetch_no_edge_is_programmatic),
-        FIG_CUDA_BENCH_TEST(what_is_held_is_entered_for_nothing_but_by_who_calls_others),
+        FIG_CUDA_BENCH_TEST(a_held_context_is_entered_again_only_for_foreign_code),
         FIG_CUDA_BENCH_TEST(no_edge_to_a_plain_launch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
         FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),

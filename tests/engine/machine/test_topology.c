@@ -111,7 +111,7 @@ static void a_list_that_does_not_fit_is_cut_short(void **state) {
     fig_topology_close(topology);
 }
 
-static void what_describes_no_machine_is_refused(void **state) {
+static void traits_of_no_machine_are_refused(void **state) {
     (void)state;
     static const char *const wrong[] = {"", "bogus", "pack:x", "numa:0 pu:1"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -311,7 +311,7 @@ int main(void) {
         cmocka_unit_test(a_node_is_found_by_its_number_with_its_threads),
         cmocka_unit_test(a_node_that_is_not_there_is_not_found),
         cmocka_unit_test(a_list_that_does_not_fit_is_cut_short),
-        cmocka_unit_test(what_describes_no_machine_is_refused),
+        cmocka_unit_test(traits_of_no_machine_are_refused),
         cmocka_unit_test(this_machine_has_threads_and_a_node),
         FIG_CORES_TEST(a_thread_is_bound_to_the_cores_of_its_node),
         FIG_CORES_TEST(a_thread_that_runs_beside_the_node_gets_no_more_cores),

@@ -188,7 +188,7 @@ static void a_table_that_others_may_change_is_refused(void **state) {
 }
 
 /* Entries that fig_engine_write() sets count as well, whatever bytes it begins and ends with. */
-static void what_is_written_is_known(void **state) {
+static void written_entries_are_known(void **state) {
     (void)state;
     bench *b = open_bench();
     static int32_t bytes[2 * PAGES];
@@ -247,7 +247,7 @@ int main(void) {
         cmocka_unit_test(a_fork_of_what_was_never_set_is_refused),
         cmocka_unit_test(a_fork_waits_for_staged_steps),
         cmocka_unit_test(a_table_that_others_may_change_is_refused),
-        cmocka_unit_test(what_is_written_is_known),
+        cmocka_unit_test(written_entries_are_known),
         cmocka_unit_test(tables_are_right_after_anything),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

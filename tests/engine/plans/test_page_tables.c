@@ -117,7 +117,7 @@ static void a_few_entries_travel_with_the_next_plan(void **state) {
     close_bench(b);
 }
 
-static void many_go_ahead_of_the_plans(void **state) {
+static void many_entries_go_ahead_of_the_plans(void **state) {
     (void)state;
     bench *b = open_bench();
     const fig_engine_stats before = fig_gate_stats(b->engine);
@@ -156,7 +156,7 @@ static void more_than_a_plan_carries_is_not_lost(void **state) {
 
 /* ---- Plans that wait as well --------------------------------------------------------------- */
 
-static void what_goes_ahead_is_not_undone_by_a_plan_staged_before(void **state) {
+static void entries_sent_ahead_are_not_undone_by_an_earlier_plan(void **state) {
     (void)state;
     bench *b = open_bench();
     set(b, 5, 20, 3, NULL);
@@ -286,7 +286,7 @@ static void of_several_plans_the_damaged_one_loses_no_entry(void **state) {
     }
 }
 
-static void what_waits_for_a_table_goes_there_before_it_is_bound_anew(void **state) {
+static void waiting_entries_are_written_before_a_table_is_rebound(void **state) {
     (void)state;
     bench *b = open_bench();
     int32_t *own = fig_place_allocate(sizeof b->all);
@@ -418,17 +418,17 @@ static void pages_are_not_overwritten_while_a_copy_may_read_them(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_few_entries_travel_with_the_next_plan),
-        cmocka_unit_test(many_go_ahead_of_the_plans),
+        cmocka_unit_test(many_entries_go_ahead_of_the_plans),
         cmocka_unit_test(an_entry_waits_once_with_its_newest_page),
         cmocka_unit_test(more_than_a_plan_carries_is_not_lost),
-        cmocka_unit_test(what_goes_ahead_is_not_undone_by_a_plan_staged_before),
+        cmocka_unit_test(entries_sent_ahead_are_not_undone_by_an_earlier_plan),
         cmocka_unit_test(a_read_does_not_lose_what_a_staged_plan_would_undo),
         cmocka_unit_test(pages_of_a_plan_that_is_taken_back_go_with_the_next),
         cmocka_unit_test(more_than_a_plan_carries_comes_back),
         cmocka_unit_test(more_changed_entries_than_a_plan_carries_wait_for_launches),
         cmocka_unit_test(a_damaged_plan_loses_no_entry),
         cmocka_unit_test(of_several_plans_the_damaged_one_loses_no_entry),
-        cmocka_unit_test(what_waits_for_a_table_goes_there_before_it_is_bound_anew),
+        cmocka_unit_test(waiting_entries_are_written_before_a_table_is_rebound),
         cmocka_unit_test(the_tables_are_right_after_anything),
         FIG_CUDA_BENCH_TEST(pages_are_not_overwritten_while_a_copy_may_read_them),
     };

@@ -81,7 +81,7 @@ static fig_engine_stats stats(void) {
 
 /* ---- What it counts -------------------------------------------------------------------------- */
 
-static void what_is_shared_is_counted_until_it_is_taken_back(void **state) {
+static void shared_pages_count_unless_the_step_is_taken_back(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);
     assert_null(fig_engine_sharing(c.engine));
@@ -285,7 +285,7 @@ static void a_table_that_a_staged_step_shares_is_not_written(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_shared_is_counted_until_it_is_taken_back),
+        cmocka_unit_test(shared_pages_count_unless_the_step_is_taken_back),
         cmocka_unit_test(an_engine_that_cannot_share_says_so),
         cmocka_unit_test(an_option_beyond_its_limits_is_refused),
         cmocka_unit_test(a_table_of_the_caller_is_not_known),

@@ -180,7 +180,7 @@ static void ranks_on_several_hosts_need_a_secret(void **state) {
     assert_int_equal(is.own_user, 0);
 }
 
-static void what_makes_no_sense_is_refused_by_name(void **state) {
+static void senseless_values_are_refused_by_name(void **state) {
     (void)state;
     assert_refused(VARIABLES("RANK", "1"), NULL, "RANK is set and WORLD_SIZE is not");
     assert_refused(VARIABLES("WORLD_SIZE", "2"), NULL, "WORLD_SIZE is set and RANK is not");
@@ -235,7 +235,7 @@ int main(void) {
         cmocka_unit_test(own_variables_count_for_more_than_the_launchers),
         cmocka_unit_test(fields_count_for_more_than_the_environment),
         cmocka_unit_test(ranks_on_several_hosts_need_a_secret),
-        cmocka_unit_test(what_makes_no_sense_is_refused_by_name),
+        cmocka_unit_test(senseless_values_are_refused_by_name),
         cmocka_unit_test(a_secret_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,7 +33,7 @@ static fig_status gather_often(fig_crew_member *m) {
     return FIG_OK;
 }
 
-static void what_each_gives_all_get(void **state) {
+static void all_ranks_get_the_bytes_that_each_gives(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
@@ -341,7 +341,7 @@ static void wrong_arguments_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_each_gives_all_get),
+        cmocka_unit_test(all_ranks_get_the_bytes_that_each_gives),
         cmocka_unit_test(ranks_over_tcp_do_the_same),
         cmocka_unit_test(the_most_that_a_rank_may_give_arrives),
         cmocka_unit_test(a_rank_that_is_alone_meets_itself),

@@ -175,7 +175,7 @@ static fig_status play_a_server(fig_crew_member *m) {
     return status;
 }
 
-static void what_listens_and_is_not_rank_0_is_told(void **state) {
+static void a_listener_that_is_not_rank_0_is_reported(void **state) {
     (void)state;
     fig_crew_member crew[2];
     for (int speaks = 0; speaks < 2; speaks++) {
@@ -424,7 +424,7 @@ int main(void) {
         cmocka_unit_test(ranks_of_groups_of_other_sizes_are_told),
         cmocka_unit_test(two_processes_of_one_rank_are_told),
         cmocka_unit_test(a_second_rank_0_finds_its_port_in_use),
-        cmocka_unit_test(what_listens_and_is_not_rank_0_is_told),
+        cmocka_unit_test(a_listener_that_is_not_rank_0_is_reported),
         cmocka_unit_test(strangers_that_say_nothing_hold_nobody_up),
         cmocka_unit_test(strangers_without_the_secret_are_turned_away_with_nothing_to_guess_by),
         cmocka_unit_test(a_rank_with_another_secret_is_told),

@@ -118,7 +118,7 @@ static void a_run_that_broke_off_is_forgotten(void **state) {
 }
 
 /* A name's text or a segment's nodes may change while the address stays the same. */
-static void what_may_change_behind_an_address_is_not_kept(void **state) {
+static void runs_with_names_are_not_kept(void **state) {
     (void)state;
     fig_run_memo *memo = make();
     fig_run run = run_of(1);
@@ -159,7 +159,7 @@ int main(void) {
         cmocka_unit_test(a_run_is_known_by_all_that_was_said),
         cmocka_unit_test(the_oldest_of_64_runs_makes_room),
         cmocka_unit_test(a_run_that_broke_off_is_forgotten),
-        cmocka_unit_test(what_may_change_behind_an_address_is_not_kept),
+        cmocka_unit_test(runs_with_names_are_not_kept),
         cmocka_unit_test(nobody_waits_for_the_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

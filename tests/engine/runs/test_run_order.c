@@ -112,7 +112,7 @@ static void end(work *w) {
 
 /* ---- Tests */
 
-static void who_needs_nobody_is_apart_but_attention(void **state) {
+static void nodes_without_edges_are_apart_except_attention(void **state) {
     (void)state;
     static const uint8_t expected[NODES] = {1, 0, 1, 0, 0};
     for (int reads_lengths = 0; reads_lengths <= 1; reads_lengths++) {
@@ -129,7 +129,7 @@ static void who_needs_nobody_is_apart_but_attention(void **state) {
     }
 }
 
-static void memory_for_it_may_be_missing(void **state) {
+static void a_failed_allocation_leaves_no_order(void **state) {
     (void)state;
     work *w = begin();
     fig_run_tensors tensors;
@@ -209,7 +209,7 @@ static size_t place_of(fig_cu_exec exec, const void *first) {
     return SIZE_MAX;
 }
 
-static void a_run_launches_them_first(void **state) {
+static void a_run_launches_independent_nodes_first(void **state) {
     (void)state;
     work *w = begin();
     fig_graphs *graphs;
@@ -254,11 +254,11 @@ static void a_run_launches_them_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_needs_nobody_is_apart_but_attention),
-        cmocka_unit_test(memory_for_it_may_be_missing),
+        cmocka_unit_test(nodes_without_edges_are_apart_except_attention),
+        cmocka_unit_test(a_failed_allocation_leaves_no_order),
         cmocka_unit_test(memory_that_is_written_keeps_nodes_where_they_are),
         cmocka_unit_test(bindings_of_a_later_header_are_read_too),
-        cmocka_unit_test(a_run_launches_them_first),
+        cmocka_unit_test(a_run_launches_independent_nodes_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

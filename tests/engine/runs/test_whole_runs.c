@@ -195,7 +195,7 @@ static int64_t count_loaded(work *w, int32_t dim) {
     return more;
 }
 
-static void its_kernel_is_loaded_where_a_run_may_need_it(void **state) {
+static void a_runner_loads_whole_attention_if_a_run_may_need_it(void **state) {
     (void)state;
     work *w = begin();
     assert_int_equal(count_loaded(w, 64), 1);
@@ -210,7 +210,7 @@ int main(void) {
         cmocka_unit_test(attention_is_done_whole_where_it_is_all_there_is),
         cmocka_unit_test(a_plan_that_is_given_is_read),
         cmocka_unit_test(lengths_on_the_device_are_planned),
-        cmocka_unit_test(its_kernel_is_loaded_where_a_run_may_need_it),
+        cmocka_unit_test(a_runner_loads_whole_attention_if_a_run_may_need_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void on_cuda_all_memory_is_the_callers(void **state) {
     assert_int_equal(fig_cuda_bench_fake->memory_used, 0);
 }
 
-static void what_is_no_such_memory_is_refused(void **state) {
+static void unsuitable_memory_is_refused(void **state) {
     (void)state;
     static const fig_status statuses[] = {FIG_OK,      FIG_NOMEM,   FIG_INVALID,
                                           FIG_INVALID, FIG_INVALID, FIG_INVALID};
@@ -129,7 +129,7 @@ static void what_is_no_such_memory_is_refused(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void what_cannot_be_zeroed_is_given_back(void **state) {
+static void memory_that_cannot_be_zeroed_is_given_back(void **state) {
     (void)state;
     caller c = {0};
     fig_graphs *graphs = fig_gate_graphs();
@@ -180,8 +180,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(on_the_host_all_memory_is_the_callers),
         FIG_CUDA_BENCH_TEST(on_cuda_all_memory_is_the_callers),
-        FIG_CUDA_BENCH_TEST(what_is_no_such_memory_is_refused),
-        FIG_CUDA_BENCH_TEST(what_cannot_be_zeroed_is_given_back),
+        FIG_CUDA_BENCH_TEST(unsuitable_memory_is_refused),
+        FIG_CUDA_BENCH_TEST(memory_that_cannot_be_zeroed_is_given_back),
         FIG_CUDA_BENCH_TEST(a_table_comes_back_when_its_entries_have_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

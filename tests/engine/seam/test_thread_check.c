@@ -111,7 +111,7 @@ static void threads_that_take_turns_are_let_in(void **state) {
 }
 
 /* A call that fails ends the thread's claim on the engine as well. */
-static void a_call_that_fails_leaves(void **state) {
+static void a_failed_call_ends_the_claim_of_its_thread(void **state) {
     (void)state;
     fig_gate g;
     fig_gate_open(&g, NULL);
@@ -143,7 +143,7 @@ int main(void) {
 #ifdef FIG_CHECK_THREADS
         cmocka_unit_test(a_second_thread_is_refused_and_the_first_goes_on),
         cmocka_unit_test(threads_that_take_turns_are_let_in),
-        cmocka_unit_test(a_call_that_fails_leaves),
+        cmocka_unit_test(a_failed_call_ends_the_claim_of_its_thread),
 #else
         cmocka_unit_test(a_release_build_counts_nobody),
 #endif

@@ -335,7 +335,7 @@ static void a_field_that_nobody_knows_is_refused_in_every_family(void **state) {
     }
 }
 
-static void what_a_config_does_not_say_stays(void **state) {
+static void fields_that_a_config_lacks_stay(void **state) {
     (void)state;
     fig_spec spec = {.size = sizeof spec,
                      .page_size = 32,
@@ -576,7 +576,7 @@ int main(void) {
         cmocka_unit_test(every_model_reads_as_its_facts_say),
         cmocka_unit_test(a_config_agrees_with_the_preset_of_its_model),
         cmocka_unit_test(a_field_that_nobody_knows_is_refused_in_every_family),
-        cmocka_unit_test(what_a_config_does_not_say_stays),
+        cmocka_unit_test(fields_that_a_config_lacks_stay),
         cmocka_unit_test(nothing_of_a_model_outlives_the_next_config),
         cmocka_unit_test(an_older_caller_gets_what_it_has_room_for),
         cmocka_unit_test(an_older_caller_is_told_what_it_has_no_room_for),

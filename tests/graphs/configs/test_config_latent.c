@@ -281,7 +281,7 @@ static void refuses(const char *field, const char *value, const char *words) {
     if (strstr(fig_message(), words) == NULL) fail_msg("%s: %s", field, fig_message());
 }
 
-static void what_cannot_be_served_is_refused_by_name(void **state) {
+static void calls_that_cannot_be_served_are_refused_by_name(void **state) {
     (void)state;
     refuses("kv_lora_rank", "256", "kv_lora_rank");
     refuses("qk_rope_head_dim", "32", "qk_rope_head_dim");
@@ -296,7 +296,7 @@ int main(void) {
         cmocka_unit_test(the_numbers_tell_a_spec_from_one_that_is_a_little_off),
         cmocka_unit_test(the_first_layers_are_dense_and_the_others_have_experts),
         cmocka_unit_test(published_files_give_the_presets),
-        cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
+        cmocka_unit_test(calls_that_cannot_be_served_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

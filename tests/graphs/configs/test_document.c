@@ -28,7 +28,7 @@ static fig_status open_text(fig_document *document, const char *text) {
 
 /* ---- The file */
 
-static void what_is_no_json_is_refused_with_its_place(void **state) {
+static void invalid_json_is_refused_with_its_place(void **state) {
     (void)state;
     fig_document document;
     assert_int_equal(open_text(&document, "{\n  \"model_type\": llama\n}"), FIG_INVALID);
@@ -215,7 +215,7 @@ static void a_long_value_is_cut_in_its_sentence(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_json_is_refused_with_its_place),
+        cmocka_unit_test(invalid_json_is_refused_with_its_place),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
         cmocka_unit_test(a_pipe_is_refused_at_once),
         cmocka_unit_test(a_file_beyond_the_limit_is_not_parsed),

@@ -62,7 +62,7 @@ static fig_graphs *archived(void) {
     return loaded;
 }
 
-static void what_is_trusted_is_what_was_put_in(void **state) {
+static void the_trusted_images_are_the_stored_ones(void **state) {
     (void)state;
     static list all;
     fig_graphs *graphs = archived();
@@ -107,7 +107,7 @@ static void records_are_of_the_kernels_used_and_in_order(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void one_that_is_not_on_the_list_is_refused_and_it_is_said_how(void **state) {
+static void an_image_not_on_the_list_is_refused_with_advice(void **state) {
     (void)state;
     static list all;
     fig_graphs *graphs = archived();
@@ -127,7 +127,7 @@ static void one_that_is_not_on_the_list_is_refused_and_it_is_said_how(void **sta
     fig_graphs_destroy(graphs);
 }
 
-static void the_library_s_own_need_no_list(void **state) {
+static void the_library_s_own_images_need_no_list(void **state) {
     (void)state;
     fig_graphs *graphs = archived();
     fig_archive_admitted admitted;
@@ -188,7 +188,7 @@ static void bytes_that_are_not_the_image_are_refused(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void what_this_library_does_not_know_is_kept_and_never_loaded(void **state) {
+static void unknown_images_are_kept_but_never_loaded(void **state) {
     (void)state;
     fig_graphs *graphs = archived();
     fig_archive *archive = &graphs->archive;
@@ -359,7 +359,7 @@ static fig_status open_engine(fig_graphs *graphs, fig_device device, const fig_t
     return status;
 }
 
-static void an_engine_loads_them_where_they_are_trusted_alone(void **state) {
+static void an_engine_loads_only_trusted_images(void **state) {
     (void)state;
     static list all;
     fig_graphs *graphs = archived_gate();
@@ -381,7 +381,7 @@ static void an_engine_loads_them_where_they_are_trusted_alone(void **state) {
 }
 
 /* Every image that a step needs comes from the file. */
-static void a_step_runs_on_them(void **state) {
+static void a_step_runs_on_images_of_the_file(void **state) {
     (void)state;
     static list all;
     fig_graphs *graphs = archived_gate();
@@ -409,19 +409,19 @@ static void a_step_runs_on_them(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_trusted_is_what_was_put_in),
+        cmocka_unit_test(the_trusted_images_are_the_stored_ones),
         cmocka_unit_test(records_are_of_the_kernels_used_and_in_order),
-        cmocka_unit_test(one_that_is_not_on_the_list_is_refused_and_it_is_said_how),
-        cmocka_unit_test(the_library_s_own_need_no_list),
+        cmocka_unit_test(an_image_not_on_the_list_is_refused_with_advice),
+        cmocka_unit_test(the_library_s_own_images_need_no_list),
         cmocka_unit_test(a_list_that_is_none_is_refused),
         cmocka_unit_test(bytes_that_are_not_the_image_are_refused),
-        cmocka_unit_test(what_this_library_does_not_know_is_kept_and_never_loaded),
+        cmocka_unit_test(unknown_images_are_kept_but_never_loaded),
         cmocka_unit_test(a_file_of_it_that_no_maker_writes_is_refused),
         cmocka_unit_test(a_claim_of_code_costs_nothing_until_it_is_trusted),
         cmocka_unit_test(embedding_puts_in_the_library_s_own_or_says_that_it_has_none),
         cmocka_unit_test(memory_that_runs_out_loses_none),
-        FIG_CUDA_BENCH_TEST(an_engine_loads_them_where_they_are_trusted_alone),
-        FIG_CUDA_BENCH_TEST(a_step_runs_on_them),
+        FIG_CUDA_BENCH_TEST(an_engine_loads_only_trusted_images),
+        FIG_CUDA_BENCH_TEST(a_step_runs_on_images_of_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

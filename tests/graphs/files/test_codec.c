@@ -60,7 +60,7 @@ static fig_graphs *capture(int i) {
 
 /* ---- Round trips */
 
-static void what_was_saved_and_loaded_saves_as_the_same_bytes(void **state) {
+static void loaded_graphs_are_saved_as_the_same_bytes(void **state) {
     (void)state;
     fig_graphs *made;
     for (int i = 0; (made = capture(i)) != NULL; i++) {
@@ -133,7 +133,7 @@ static void a_content_id_holds_whatever_compressed_the_file(void **state) {
     }
 }
 
-static void what_a_caller_leaves_behind_a_name_reaches_no_file(void **state) {
+static void bytes_behind_a_callers_name_reach_no_file(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_mixed();
     file clean = write_graphs(graphs);
@@ -555,11 +555,11 @@ static void forged_arrays_are_refused_or_usable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_saved_and_loaded_saves_as_the_same_bytes),
+        cmocka_unit_test(loaded_graphs_are_saved_as_the_same_bytes),
         cmocka_unit_test(two_captures_of_one_spec_are_one_file),
         cmocka_unit_test(other_graphs_have_another_content_id),
         cmocka_unit_test(a_content_id_holds_whatever_compressed_the_file),
-        cmocka_unit_test(what_a_caller_leaves_behind_a_name_reaches_no_file),
+        cmocka_unit_test(bytes_behind_a_callers_name_reach_no_file),
         cmocka_unit_test(a_section_that_says_something_else_is_refused),
         cmocka_unit_test(segments_are_in_a_file_where_there_are_some),
         cmocka_unit_test(a_spec_ends_where_all_behind_it_is_zero),

@@ -118,7 +118,7 @@ static void a_node_that_ends_before_its_row_does_is_what_it_says(void **state) {
 }
 
 /* Writes the file as a library would if its decode_attention had one more operand or attribute. */
-static void what_a_row_has_gained_is_a_newer_librarys(void **state) {
+static void operands_added_to_a_row_come_from_a_newer_library(void **state) {
     (void)state;
     shorn s;
     fig_graphs *loaded;
@@ -169,7 +169,7 @@ static void an_operation_of_too_few_operands_is_age_where_its_row_is_another(voi
     shorn_finish(&s);
 }
 
-static void what_a_newer_library_made_is_age_and_no_damage(void **state) {
+static void files_of_a_newer_library_are_stale_and_not_damaged(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_mixed(), *loaded;
     fig_forgery image = take_apart(made);
@@ -282,9 +282,9 @@ static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_that_ends_before_its_row_does_is_what_it_says),
-        cmocka_unit_test(what_a_row_has_gained_is_a_newer_librarys),
+        cmocka_unit_test(operands_added_to_a_row_come_from_a_newer_library),
         cmocka_unit_test(an_operation_of_too_few_operands_is_age_where_its_row_is_another),
-        cmocka_unit_test(what_a_newer_library_made_is_age_and_no_damage),
+        cmocka_unit_test(files_of_a_newer_library_are_stale_and_not_damaged),
         cmocka_unit_test(a_newer_library_has_other_limits),
         cmocka_unit_test(names_that_come_to_stand_in_sentences_are_words),
         cmocka_unit_test(a_name_that_nothing_refers_to_is_refused),

@@ -77,7 +77,7 @@ static fig_status put(const char *path, const char *text) {
     return fig_file_write(path, (const uint8_t *)text, strlen(text));
 }
 
-static void what_is_written_is_read(void **state) {
+static void written_bytes_are_read(void **state) {
     (void)state;
     assert_int_equal(put(path_of("f"), "first"), FIG_OK);
     assert_holds(path_of("f"), "first");
@@ -308,7 +308,7 @@ static fig_status read_path(const char *path) {
     return status;
 }
 
-static void what_is_no_file_of_ours_is_refused(void **state) {
+static void bytes_that_are_no_fig_file_are_refused(void **state) {
     (void)state;
     FIG_SAMPLE_REFUSES(read_path(path_of("none")), FIG_IO, "none: open: No such file");
     FIG_SAMPLE_REFUSES(read_path(directory), FIG_IO, "not a regular file");
@@ -336,7 +336,7 @@ static void a_path_without_a_folder_is_in_this_one(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(written_bytes_are_read),
         cmocka_unit_test(short_reads_and_writes_are_gone_on_with),
         cmocka_unit_test(each_call_that_fails_leaves_the_old_file_or_the_new),
         cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
@@ -345,7 +345,7 @@ int main(void) {
         cmocka_unit_test(a_process_that_is_killed_at_any_call_leaves_the_old_file_or_the_new),
         cmocka_unit_test(a_process_that_is_killed_leaves_the_old_file_or_the_new),
         cmocka_unit_test(of_saves_at_once_one_file_is_left_whole),
-        cmocka_unit_test(what_is_no_file_of_ours_is_refused),
+        cmocka_unit_test(bytes_that_are_no_fig_file_are_refused),
         cmocka_unit_test(a_path_without_a_folder_is_in_this_one),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

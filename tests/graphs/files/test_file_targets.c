@@ -60,7 +60,7 @@ static mode_t mode_of(const char *path) {
     return info.st_mode;
 }
 
-static void what_is_no_regular_file_stays(void **state) {
+static void only_regular_files_are_replaced(void **state) {
     (void)state;
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
     FIG_SAMPLE_REFUSES(put(path_of("pipe"), "x"), FIG_IO, "pipe: not a regular file");
@@ -152,7 +152,7 @@ static void a_directory_that_one_may_not_read_is_written_to(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_no_regular_file_stays),
+        cmocka_unit_test(only_regular_files_are_replaced),
         cmocka_unit_test(a_symbolic_link_is_followed),
         cmocka_unit_test(the_mode_of_what_is_replaced_is_kept),
         cmocka_unit_test(the_owner_of_what_is_replaced_is_kept_by_who_may),

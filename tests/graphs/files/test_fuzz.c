@@ -71,7 +71,7 @@ static void scores_of_anyones_are_refused_or_kept(void **state) {
     replay(fig_fuzz_score, "scores");
 }
 
-static void what_has_not_the_form_of_a_file_is_told(void **state) {
+static void bytes_without_the_form_of_a_file_are_reported(void **state) {
     (void)state;
     fig_forgery image;
     uint8_t *bytes;
@@ -95,7 +95,7 @@ int main(void) {
         cmocka_unit_test(configs_of_anyones_are_refused_or_lowered),
         cmocka_unit_test(traces_of_anyones_are_refused_or_kept),
         cmocka_unit_test(scores_of_anyones_are_refused_or_kept),
-        cmocka_unit_test(what_has_not_the_form_of_a_file_is_told),
+        cmocka_unit_test(bytes_without_the_form_of_a_file_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void a_note_without_a_value_is_removed(void **state) {
     fig_notes_finish(&notes);
 }
 
-static void they_are_told_by_number(void **state) {
+static void notes_are_found_by_number(void **state) {
     (void)state;
     fig_notes notes = {NULL, 0};
     fig_note told;
@@ -72,7 +72,7 @@ static void they_are_told_by_number(void **state) {
     fig_notes_finish(&notes);
 }
 
-static void what_is_no_note_is_refused(void **state) {
+static void invalid_notes_are_refused(void **state) {
     (void)state;
     static char long_key[FIG_NOTE_KEY_LIMIT + 2], long_value[FIG_NOTE_VALUE_LIMIT + 2];
     fig_notes notes = {NULL, 0};
@@ -92,7 +92,7 @@ static void what_is_no_note_is_refused(void **state) {
     fig_notes_finish(&notes);
 }
 
-static void there_are_no_more_than_their_limits_say(void **state) {
+static void notes_keep_to_their_limits(void **state) {
     (void)state;
     static char value[FIG_NOTE_VALUE_LIMIT + 1];
     fig_notes notes = {NULL, 0};
@@ -119,7 +119,7 @@ static void there_are_no_more_than_their_limits_say(void **state) {
 }
 
 /* A file may contain such bytes. */
-static void what_was_not_written_by_this_library_is_refused(void **state) {
+static void files_of_foreign_writers_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *bytes;
@@ -145,7 +145,7 @@ static void what_was_not_written_by_this_library_is_refused(void **state) {
 }
 
 /* Uses the public calls. */
-static void graphs_keep_them_from_save_to_save(void **state) {
+static void graphs_keep_notes_from_save_to_save(void **state) {
     (void)state;
     char path[] = "/tmp/test_notes.XXXXXX";
     const fig_note two[] = {note("model", "mixed"), note("by", "a test")};
@@ -204,11 +204,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notes_are_the_same_bytes_however_they_were_given),
         cmocka_unit_test(a_note_without_a_value_is_removed),
-        cmocka_unit_test(they_are_told_by_number),
-        cmocka_unit_test(what_is_no_note_is_refused),
-        cmocka_unit_test(there_are_no_more_than_their_limits_say),
-        cmocka_unit_test(what_was_not_written_by_this_library_is_refused),
-        cmocka_unit_test(graphs_keep_them_from_save_to_save),
+        cmocka_unit_test(notes_are_found_by_number),
+        cmocka_unit_test(invalid_notes_are_refused),
+        cmocka_unit_test(notes_keep_to_their_limits),
+        cmocka_unit_test(files_of_foreign_writers_are_refused),
+        cmocka_unit_test(graphs_keep_notes_from_save_to_save),
         cmocka_unit_test(memory_that_runs_out_loses_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,7 +127,7 @@ static void a_file_of_200_bytes_costs_next_to_nothing(void **state) {
 
 /* Reads the first 200 bytes of whole files and of the fuzzers' files, with corrected hashes. The
  * rest of the file is missing, though the header still claims it. */
-static void nor_do_the_first_200_of_any_other(void **state) {
+static void the_first_200_bytes_of_any_file_cost_next_to_nothing(void **state) {
     (void)state;
     DIR *corpus = opendir("tests/fuzz/corpus/files");
     int seen = 0;
@@ -335,7 +335,7 @@ static void llama_s_file_of_198_buckets_is_small_and_read_at_once(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_of_200_bytes_costs_next_to_nothing),
-        cmocka_unit_test(nor_do_the_first_200_of_any_other),
+        cmocka_unit_test(the_first_200_bytes_of_any_file_cost_next_to_nothing),
         cmocka_unit_test(more_params_than_the_limit_are_refused),
         cmocka_unit_test(files_that_ask_for_all_they_may_take_no_longer_than_they_are_worth),
         cmocka_unit_test(llama_s_file_of_198_buckets_is_small_and_read_at_once),

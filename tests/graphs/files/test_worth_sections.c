@@ -101,7 +101,7 @@ static fig_tensor tensor(fig_program *program, const char *name, int32_t rank, i
 /* ---- NODE, OPND and ATTR --------------------------------------------------------------------- */
 
 /* Records a chain of the shortest records that exist. */
-static void gates_in_a_row(void **state) {
+static void long_chains_of_gates_are_read_in_time(void **state) {
     (void)state;
     fig_program *program = begin();
     const fig_tensor in = tensor(program, "in", 2, 2), out = tensor(program, "out", 2, 1);
@@ -135,7 +135,7 @@ static void a_file_that_is_not_worth_its_claims_is_refused(void **state) {
     fig_forgery_close(&image);
 }
 
-static void gathers_in_a_row(void **state) {
+static void long_chains_of_gathers_are_read_in_time(void **state) {
     (void)state;
     fig_program *program = begin();
     const fig_tensor in = tensor(program, "in", 2, 8), out = tensor(program, "out", 2, 8);
@@ -144,7 +144,7 @@ static void gathers_in_a_row(void **state) {
     judge("gathers in a row", lower_one(program));
 }
 
-static void norms_that_read_many(void **state) {
+static void norms_with_many_reads_are_read_in_time(void **state) {
     (void)state;
     enum { TENSORS = 512 };
     fig_program *program = begin();
@@ -163,7 +163,7 @@ static void norms_that_read_many(void **state) {
     judge("norms that read many", lower_one(program));
 }
 
-static void calls_that_read_many(void **state) {
+static void calls_with_many_reads_are_read_in_time(void **state) {
     (void)state;
     enum { TENSORS = 4096, READS = 15 };
     fig_program *program = begin();
@@ -193,7 +193,7 @@ static void record_ropes(fig_program *program, int32_t nodes, int32_t kinds) {
                              .rope = &(fig_rope_spec){.theta = (float)(10000 + i % kinds)}));
 }
 
-static void ropes_of_many_kinds(void **state) {
+static void ropes_of_many_kinds_are_read_in_time(void **state) {
     (void)state;
     fig_graphs *graphs;
     fig_program *program = begin();
@@ -213,7 +213,7 @@ static void ropes_of_many_kinds(void **state) {
 
 /* Each name repeats the previous one with one more letter or another end, so that the search for a
  * name passes as many forks as possible. */
-static void names_that_are_hard_to_find(void **state) {
+static void long_common_names_are_found_in_time(void **state) {
     (void)state;
     enum { NAMES = FIG_TENSOR_LIMIT };
     fig_program *program = begin();
@@ -229,7 +229,7 @@ static void names_that_are_hard_to_find(void **state) {
     judge("names that are hard to find", lower_one(program));
 }
 
-static void as_many_segments_as_nodes(void **state) {
+static void each_node_may_be_a_segment_of_its_own(void **state) {
     (void)state;
     fig_program *program = begin();
     const fig_tensor in = tensor(program, "in", 2, 2), out = tensor(program, "out", 2, 1);
@@ -275,13 +275,13 @@ static fig_graphs *lower_buckets(int32_t count, int32_t deterministic) {
     return graphs;
 }
 
-static void as_many_buckets_as_there_may_be(void **state) {
+static void a_file_may_have_as_many_buckets_as_the_limit(void **state) {
     (void)state;
     judge("as many buckets as there may be", lower_buckets(FIG_BUCKET_LIMIT, 1));
     judge("buckets of many variants", lower_buckets(FIG_BUCKET_LIMIT / 8, 0));
 }
 
-static void buckets_beside_as_many_records_as_there_may_be(void **state) {
+static void buckets_may_stand_beside_the_most_records(void **state) {
     (void)state;
     fig_graphs *graphs = lower_buckets(FIG_BUCKET_LIMIT, 1);
     fig_tuning *tuning = &graphs->target.tuning;
@@ -317,7 +317,7 @@ static fig_forgery take_apart(fig_graphs *graphs) {
 
 /* Every kernel names the table's longest row, which a careless reader would hash once per
  * kernel. */
-static void a_kernel_as_often_as_there_is_room(void **state) {
+static void a_file_may_name_one_kernel_many_times(void **state) {
     (void)state;
     fig_forgery image = take_apart(fig_sample_graphs());
     fig_forgery_resize(&image, FIG_SECTION_KERN, FIG_FILE_KERNEL_LIMIT * sizeof(fig_file_kernel));
@@ -331,7 +331,7 @@ static void a_kernel_as_often_as_there_is_room(void **state) {
     fig_forgery_close(&image);
 }
 
-static void notes_and_images_as_many_as_there_may_be(void **state) {
+static void a_file_may_have_the_most_notes_and_images(void **state) {
     (void)state;
     fig_graphs *graphs = fig_sample_graphs();
     char keys[FIG_NOTE_LIMIT][16], text[200];
@@ -354,18 +354,18 @@ static void notes_and_images_as_many_as_there_may_be(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gates_in_a_row),
+        cmocka_unit_test(long_chains_of_gates_are_read_in_time),
         cmocka_unit_test(a_file_that_is_not_worth_its_claims_is_refused),
-        cmocka_unit_test(gathers_in_a_row),
-        cmocka_unit_test(norms_that_read_many),
-        cmocka_unit_test(calls_that_read_many),
-        cmocka_unit_test(ropes_of_many_kinds),
-        cmocka_unit_test(names_that_are_hard_to_find),
-        cmocka_unit_test(as_many_segments_as_nodes),
-        cmocka_unit_test(as_many_buckets_as_there_may_be),
-        cmocka_unit_test(buckets_beside_as_many_records_as_there_may_be),
-        cmocka_unit_test(a_kernel_as_often_as_there_is_room),
-        cmocka_unit_test(notes_and_images_as_many_as_there_may_be),
+        cmocka_unit_test(long_chains_of_gathers_are_read_in_time),
+        cmocka_unit_test(norms_with_many_reads_are_read_in_time),
+        cmocka_unit_test(calls_with_many_reads_are_read_in_time),
+        cmocka_unit_test(ropes_of_many_kinds_are_read_in_time),
+        cmocka_unit_test(long_common_names_are_found_in_time),
+        cmocka_unit_test(each_node_may_be_a_segment_of_its_own),
+        cmocka_unit_test(a_file_may_have_as_many_buckets_as_the_limit),
+        cmocka_unit_test(buckets_may_stand_beside_the_most_records),
+        cmocka_unit_test(a_file_may_name_one_kernel_many_times),
+        cmocka_unit_test(a_file_may_have_the_most_notes_and_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

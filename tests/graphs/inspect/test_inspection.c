@@ -64,7 +64,7 @@ static void without_a_bucket_there_are_no_launches(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void what_is_not_there_is_refused(void **state) {
+static void missing_objects_are_refused(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_mixed();
     const fig_inspection *view;
@@ -112,7 +112,7 @@ int main(void) {
         cmocka_unit_test(every_kernel_has_room_for_its_fields),
         cmocka_unit_test(fields_of_a_launch_are_those_of_its_kernel),
         cmocka_unit_test(without_a_bucket_there_are_no_launches),
-        cmocka_unit_test(what_is_not_there_is_refused),
+        cmocka_unit_test(missing_objects_are_refused),
         cmocka_unit_test(a_failed_allocation_opens_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,7 +163,7 @@ static void more_new_tokens_than_it_has_queries_are_waited_for(void **state) {
 
 /* If the early reads of launches were computed for each bucket, a program with many launches and
  * many buckets would take minutes to load. */
-static void it_is_found_once_for_all_buckets(void **state) {
+static void early_reads_are_found_once_for_all_buckets(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
@@ -180,7 +180,7 @@ int main(void) {
         cmocka_unit_test(without_a_table_a_cache_is_dense),
         cmocka_unit_test(a_cache_that_a_call_writes_is_waited_for),
         cmocka_unit_test(more_new_tokens_than_it_has_queries_are_waited_for),
-        cmocka_unit_test(it_is_found_once_for_all_buckets),
+        cmocka_unit_test(early_reads_are_found_once_for_all_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

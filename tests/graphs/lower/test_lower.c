@@ -450,7 +450,7 @@ static void without_attention_there_is_no_split_and_one_variant(void **state) {
     }
 }
 
-static void a_class_too_many_is_not_shaped(void **state) {
+static void one_class_too_many_is_not_shaped(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);
@@ -482,7 +482,7 @@ int main(void) {
         cmocka_unit_test(caps_beyond_the_spec_are_refused),
         cmocka_unit_test(a_line_that_an_int_cannot_count_is_refused),
         cmocka_unit_test(without_attention_there_is_no_split_and_one_variant),
-        cmocka_unit_test(a_class_too_many_is_not_shaped),
+        cmocka_unit_test(one_class_too_many_is_not_shaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -184,7 +184,7 @@ static const fig_prompt_attention_params *params_of(const ground *g, uint32_t la
     return (const void *)(g->lowered.params + g->lowered.launches[launch].params);
 }
 
-static void its_params_are_those_of_its_class(void **state) {
+static void a_launch_for_chunks_has_the_params_of_its_class(void **state) {
     (void)state;
     static const char *const chips[] = {"host", "h200", "a100"};
     for (int chip = 0; chip < 3; chip++) {
@@ -419,7 +419,7 @@ static void a_device_cannot_plan_chunks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_launch_for_chunks_runs_beside_its_attention),
-        cmocka_unit_test(its_params_are_those_of_its_class),
+        cmocka_unit_test(a_launch_for_chunks_has_the_params_of_its_class),
         cmocka_unit_test(no_block_of_attention_waits_for_another_beside_chunks),
         cmocka_unit_test(splits_take_no_more_than_a_draft),
         cmocka_unit_test(strips_have_a_workspace_of_their_own),

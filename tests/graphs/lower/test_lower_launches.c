@@ -362,7 +362,7 @@ static void the_digest_of_a_bucket_sees_what_params_hold_of_it(void **state) {
 }
 
 /* Adds a second bucket with other limits, which differs from the first only in its params. */
-static void what_buckets_have_in_common_is_there_once(void **state) {
+static void buckets_share_their_common_parts(void **state) {
     (void)state;
     const fig_lower_target target = fig_sample_target("host");
     fig_program *program = fig_sample_breadth();
@@ -441,7 +441,7 @@ int main(void) {
         cmocka_unit_test(the_same_program_gives_the_same_bytes),
         cmocka_unit_test(the_digest_sees_every_byte_and_count),
         cmocka_unit_test(the_digest_of_a_bucket_sees_what_params_hold_of_it),
-        cmocka_unit_test(what_buckets_have_in_common_is_there_once),
+        cmocka_unit_test(buckets_share_their_common_parts),
         cmocka_unit_test(an_allocation_of_a_bucket_that_fails_is_reported),
         cmocka_unit_test(each_allocation_that_fails_is_reported),
     };

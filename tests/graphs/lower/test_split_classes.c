@@ -104,7 +104,7 @@ static void as_many_query_tokens_are_a_class(void **state) {
     fig_program_destroy(program);
 }
 
-static void a_program_has_at_most_four(void **state) {
+static void a_program_has_at_most_four_classes(void **state) {
     (void)state;
     static const fig_sample_heads heads[] = {{8, 1, 64}, {8, 2, 64}, {8, 4, 64},
                                              {8, 8, 64}, {8, 2, 64}, {16, 16, 64}};
@@ -136,7 +136,7 @@ int main(void) {
         cmocka_unit_test(classes_go_by_kv_heads_in_order_of_their_first_node),
         cmocka_unit_test(a_window_is_a_class_of_its_own),
         cmocka_unit_test(as_many_query_tokens_are_a_class),
-        cmocka_unit_test(a_program_has_at_most_four),
+        cmocka_unit_test(a_program_has_at_most_four_classes),
         cmocka_unit_test(a_worker_reads_the_most_heads_that_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,7 +108,7 @@ static void a_step_is_served_by_what_records_make_the_cheapest(void **state) {
     fig_graphs_destroy(plain);
 }
 
-static void what_another_machine_or_library_measured_is_kept_and_not_used(void **state) {
+static void records_of_other_machines_or_libraries_are_kept_but_not_used(void **state) {
     (void)state;
     static const struct {
         const char *what;
@@ -366,7 +366,7 @@ static void expect_refused(const fig_forgery *image, const char *said) {
 }
 
 /* A record without these figures has the same bytes as before the figures existed. */
-static void what_a_segment_costs_once_is_stored_where_a_record_says_it(void **state) {
+static void a_record_stores_the_cost_of_a_segment_if_it_has_one(void **state) {
     (void)state;
     fig_graphs *made = tuned_graphs(), *grown, *again;
     fig_tune_costs costs[COUNT];
@@ -430,14 +430,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_stand_for_the_machines_costs_and_decide_what_is_offered),
         cmocka_unit_test(a_step_is_served_by_what_records_make_the_cheapest),
-        cmocka_unit_test(what_another_machine_or_library_measured_is_kept_and_not_used),
+        cmocka_unit_test(records_of_other_machines_or_libraries_are_kept_but_not_used),
         cmocka_unit_test(tuning_anew_replaces_the_machines_own_records),
         cmocka_unit_test(inspection_tells_what_is_used_and_what_is_not),
         cmocka_unit_test(costs_that_are_none_are_refused),
         cmocka_unit_test(work_is_of_steps_within_the_spec),
         cmocka_unit_test(one_variant_is_lowered_where_it_is_asked_for),
         cmocka_unit_test(a_record_that_says_something_else_is_refused),
-        cmocka_unit_test(what_a_segment_costs_once_is_stored_where_a_record_says_it),
+        cmocka_unit_test(a_record_stores_the_cost_of_a_segment_if_it_has_one),
         cmocka_unit_test(each_call_that_fails_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,7 +156,7 @@ static void a_workspace_ends_at_its_limit(void **state) {
     assert_null(workspace.temps);
 }
 
-static void a_class_too_many_has_no_workspace(void **state) {
+static void one_class_too_many_has_no_workspace(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);
@@ -191,7 +191,7 @@ int main(void) {
         cmocka_unit_test(parts_are_apart_aligned_and_large_enough),
         cmocka_unit_test(one_bucket_needs_no_more_than_all),
         cmocka_unit_test(a_workspace_ends_at_its_limit),
-        cmocka_unit_test(a_class_too_many_has_no_workspace),
+        cmocka_unit_test(one_class_too_many_has_no_workspace),
         cmocka_unit_test(a_failed_allocation_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,7 @@ static void a_sum_over_ranks_has_a_norm_or_nothing_of_one(void **state) {
                        "weight is there, but not residual");
 }
 
-static void what_is_optional_or_free_may_vary(void **state) {
+static void optional_operands_may_vary(void **state) {
     (void)state;
     static const fig_edit edits[] = {
         {FIG_OP_PLAN, FIG_PLAN_IN_POSITIONS, FIG_EDIT_ABSENT, 0},
@@ -99,7 +99,7 @@ static void a_node_may_end_before_its_row_does(void **state) {
 }
 
 /* Writes the node as a later library would, in which the operation has more operands. */
-static void what_a_row_does_not_know_is_absent_or_refused(void **state) {
+static void operands_beyond_the_row_are_absent_or_refused(void **state) {
     (void)state;
     const fig_edit absent[] = {{FIG_OP_ATTENTION, FIG_OPERAND_LIMIT, FIG_EDIT_COUNT, 12},
                                {FIG_OP_ATTENTION, FIG_OPERAND_LIMIT, FIG_EDIT_BYTES, 40}};
@@ -372,9 +372,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_nodes_are_taken),
         cmocka_unit_test(a_sum_over_ranks_has_a_norm_or_nothing_of_one),
-        cmocka_unit_test(what_is_optional_or_free_may_vary),
+        cmocka_unit_test(optional_operands_may_vary),
         cmocka_unit_test(a_node_may_end_before_its_row_does),
-        cmocka_unit_test(what_a_row_does_not_know_is_absent_or_refused),
+        cmocka_unit_test(operands_beyond_the_row_are_absent_or_refused),
         cmocka_unit_test(a_dense_cache_has_pages_of_kv_limit),
         cmocka_unit_test(tokens_of_a_row_are_as_many_in_every_operand),
         cmocka_unit_test(rope_by_the_plan_has_no_more_queries_than_the_spec),

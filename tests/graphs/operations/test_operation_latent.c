@@ -206,7 +206,7 @@ static void a_refusal_names_the_tensor_and_the_limit(void **state) {
     refuses(&d, FIG_INVALID, "page_table is absent");
 }
 
-static void what_only_decode_has_is_checked_too(void **state) {
+static void operands_of_decode_alone_are_checked_too(void **state) {
     (void)state;
     draft d = sound();
     d.latent_width = 512;
@@ -249,7 +249,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_pages_tokens_and_dtypes_may_vary),
         cmocka_unit_test(a_refusal_names_the_tensor_and_the_limit),
-        cmocka_unit_test(what_only_decode_has_is_checked_too),
+        cmocka_unit_test(operands_of_decode_alone_are_checked_too),
         cmocka_unit_test(a_node_without_out_is_not_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

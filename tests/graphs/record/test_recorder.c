@@ -485,7 +485,7 @@ static void nothing_is_recorded_into_no_program(void **state) {
     assert_int_equal(fig_program_string(NULL, "c"), 0);
 }
 
-static void what_is_refused_leaves_no_node(void **state) {
+static void a_refused_call_leaves_no_node(void **state) {
     (void)state;
     fig_program *program = begin();
     fig_call(program, FIG_OPTIONS(fig_call_op, .call = "not a name"));
@@ -528,7 +528,7 @@ int main(void) {
         cmocka_unit_test(unsound_calls_are_refused),
         cmocka_unit_test(a_call_writes_at_most_sixteen),
         cmocka_unit_test(nothing_is_recorded_into_no_program),
-        cmocka_unit_test(what_is_refused_leaves_no_node),
+        cmocka_unit_test(a_refused_call_leaves_no_node),
         cmocka_unit_test(options_of_no_size_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

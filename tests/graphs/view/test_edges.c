@@ -196,7 +196,7 @@ static void of_many_nodes_each_edge_is_needed_and_none_is_missing(void **state) 
     free(edges);
 }
 
-static void what_only_reads_has_no_edges(void **state) {
+static void nodes_that_only_read_have_no_edges(void **state) {
     (void)state;
     fig_edge_access accesses[] = {{0, 1, FIG_ACCESS_READ}, {1, 1, FIG_ACCESS_READ}};
     fig_edge *edges = (fig_edge *)accesses;
@@ -239,7 +239,7 @@ int main(void) {
         cmocka_unit_test(any_order_the_edges_allow_gives_what_the_recorded_order_gives),
         cmocka_unit_test(each_edge_is_needed_and_in_order),
         cmocka_unit_test(of_many_nodes_each_edge_is_needed_and_none_is_missing),
-        cmocka_unit_test(what_only_reads_has_no_edges),
+        cmocka_unit_test(nodes_that_only_read_have_no_edges),
         cmocka_unit_test(repeated_edges_become_one),
         cmocka_unit_test(a_failed_allocation_leaves_no_edges),
     };

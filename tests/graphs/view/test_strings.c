@@ -100,7 +100,7 @@ static void no_choice_of_names_makes_a_way_longer_than_a_name_has_bits(void **st
 }
 
 /* Compares with a linear search of a list. */
-static void what_was_added_is_found_and_nothing_else(void **state) {
+static void only_added_names_are_found(void **state) {
     (void)state;
     enum { ROUNDS = 3000, BYTES = 4 };
     fig_random random = fig_random_seed(5);
@@ -225,7 +225,7 @@ int main(void) {
         cmocka_unit_test(ten_thousand_names_are_each_kept_once),
         cmocka_unit_test(a_copy_of_text_finds_the_same_names),
         cmocka_unit_test(no_choice_of_names_makes_a_way_longer_than_a_name_has_bits),
-        cmocka_unit_test(what_was_added_is_found_and_nothing_else),
+        cmocka_unit_test(only_added_names_are_found),
         cmocka_unit_test(unsound_text_is_refused),
         cmocka_unit_test(names_end_at_their_limit),
         cmocka_unit_test(text_ends_at_its_limit),

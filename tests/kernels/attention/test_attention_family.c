@@ -119,7 +119,7 @@ static void rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_ro
 }
 
 /* Before binding, addresses and strides are 0; families must accept that. */
-static void what_is_not_bound_yet_is_served(void **state) {
+static void launches_are_served_before_anything_is_bound(void **state) {
     (void)state;
     fig_attention_params p = common();
     memset(&p.k_cache_strides, 0, sizeof p.k_cache_strides);
@@ -229,7 +229,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine_and_the_places_of_tokens_choose),
         cmocka_unit_test(as_many_workers_for_each_head_of_a_row_are_a_cluster),
-        cmocka_unit_test(what_is_not_bound_yet_is_served),
+        cmocka_unit_test(launches_are_served_before_anything_is_bound),
         cmocka_unit_test(rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_row),
         cmocka_unit_test(warps_are_eight_at_most_and_shared_memory_the_machine_s),
         cmocka_unit_test(warps_that_share_a_head_are_four_two_or_one),

@@ -130,7 +130,7 @@ static void spoil(fig_attention_case *c, int32_t token) {
 
 /* Only the last query sees the last token, and only the first query sees the window's first token.
  * If both are NaN, the queries between them must not be affected. */
-static void what_another_query_sees_does_a_query_no_harm(void **state) {
+static void tokens_that_only_another_query_sees_do_no_harm(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random;
@@ -297,7 +297,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_window_hides_what_lies_before_it),
         cmocka_unit_test(a_window_may_begin_anywhere_in_a_tile),
         cmocka_unit_test(several_queries_of_a_row_see_what_lies_behind_each),
-        cmocka_unit_test(what_another_query_sees_does_a_query_no_harm),
+        cmocka_unit_test(tokens_that_only_another_query_sees_do_no_harm),
         cmocka_unit_test(eight_queries_of_sixteen_heads_of_256_fit),
         cmocka_unit_test(a_soft_cap_bends_logits_after_the_scale),
         cmocka_unit_test(alibi_counts_tokens_back_from_each_query),

@@ -125,7 +125,7 @@ static void neighbours_change_no_bit_of_a_row(void **state) {
     }
 }
 
-static void the_balanced_split_would_change_some(void **state) {
+static void the_balanced_split_changes_some_bits(void **state) {
     (void)state;
     int changed = 0;
     for (uint64_t n = 0; n < 30; n++) {
@@ -159,7 +159,7 @@ static void fixed_attention_is_float64_s(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_change_no_bit_of_a_row),
-        cmocka_unit_test(the_balanced_split_would_change_some),
+        cmocka_unit_test(the_balanced_split_changes_some_bits),
         cmocka_unit_test(fixed_attention_is_float64_s),
     };
     seed = fig_reference_seed(argc, argv);

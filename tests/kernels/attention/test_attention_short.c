@@ -208,7 +208,7 @@ static fig_attention_params sound_params(void) {
                                   .split = {.row_limit = 1, .row_tokens = 1, .workers = 32}};
 }
 
-static void what_it_does_not_take_it_refuses(void **state) {
+static void launches_that_cannot_apply_rope_are_refused(void **state) {
     (void)state;
     const char *const workers = "2, 4, 8 or 16 workers per kv head, fewer than SMs";
     fig_attention_params p = sound_params();
@@ -340,7 +340,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(short_rows_agree_with_float64),
         cmocka_unit_test(every_kernel_is_right_about_the_edges_of_its_turns),
         cmocka_unit_test(the_same_again_gives_the_same_bits),
-        cmocka_unit_test(what_it_does_not_take_it_refuses),
+        cmocka_unit_test(launches_that_cannot_apply_rope_are_refused),
         cmocka_unit_test(a_cluster_has_as_many_blocks_as_a_row_has_turns),
         cmocka_unit_test(clusters_of_16_need_a_machine_that_holds_them),
         cmocka_unit_test(two_blocks_of_4_warps_have_room_in_an_sm_and_no_third),

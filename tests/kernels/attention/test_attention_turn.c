@@ -298,7 +298,7 @@ static void one_launch_leaves_what_two_leave(void **state) {
     assert_true(taken > fig_place_cases(CASES) / 2);
 }
 
-static void so_does_one_of_short_rows(void **state) {
+static void a_single_launch_of_short_rows_leaves_the_same_bits(void **state) {
     (void)state;
     int taken = 0;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
@@ -328,7 +328,7 @@ static const char *refusal_of(const fig_attention_params *p) {
     return fig_attention_family_turn_refuses(p, &hopper);
 }
 
-static void what_it_does_not_take_it_refuses(void **state) {
+static void launches_that_cannot_apply_rope_are_refused(void **state) {
     (void)state;
     fig_attention_params p = sound_params();
     assert_null(refusal_of(&p));
@@ -390,8 +390,8 @@ static void short_rows_are_turned_where_k_and_v_are_whole_chunks(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_leaves_what_two_leave),
-        cmocka_unit_test(so_does_one_of_short_rows),
-        cmocka_unit_test(what_it_does_not_take_it_refuses),
+        cmocka_unit_test(a_single_launch_of_short_rows_leaves_the_same_bits),
+        cmocka_unit_test(launches_that_cannot_apply_rope_are_refused),
         cmocka_unit_test(short_rows_are_turned_where_k_and_v_are_whole_chunks),
     };
     seed = fig_reference_seed(argc, argv);

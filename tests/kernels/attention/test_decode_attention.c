@@ -290,7 +290,7 @@ static void check_head(const step_case *c, const fig_reference_array *x, fig_row
     }
 }
 
-static void it_is_rope_and_append_bit_for_bit_and_float64_s(void **state) {
+static void the_first_launch_leaves_the_bits_of_rope_and_append(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         step_case c;
@@ -308,7 +308,7 @@ static void it_is_rope_and_append_bit_for_bit_and_float64_s(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_rope_and_append_bit_for_bit_and_float64_s),
+        cmocka_unit_test(the_first_launch_leaves_the_bits_of_rope_and_append),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -344,7 +344,7 @@ static void compare(const scene *of) {
 
 #define LLAMA .q_heads = 32, .kv_heads = 8, .head_dim = 128
 
-static void pools_of_two_billion_numbers(void **state) {
+static void pools_may_have_two_billion_numbers(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16, LLAMA, .page_size = 16, .ffn_width = 256},
                      .pages = 150000,
@@ -357,14 +357,14 @@ static void pools_of_two_billion_numbers(void **state) {
                      .lengths = {300, 90, 40, 7}});
 }
 
-static void a_pool_of_four_billion_codes(void **state) {
+static void a_pool_may_have_four_billion_codes(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16, .kv_dtype = FIG_E4M3, LLAMA, .page_size = 16},
                      .pages = 300000,
                      .lengths = {600, 90, 30, 17}});
 }
 
-static void eighty_million_pages(void **state) {
+static void a_cache_may_have_eighty_million_pages(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16,
                               .kv_dtype = FIG_E4M3,
@@ -376,7 +376,7 @@ static void eighty_million_pages(void **state) {
                      .lengths = {300, 20, 1, 64}});
 }
 
-static void pages_of_five_tokens_in_f32(void **state) {
+static void pages_of_five_tokens_in_f32_are_right(void **state) {
     (void)state;
     compare(&(scene){
         .spec = {.dtype = FIG_F32, .q_heads = 8, .kv_heads = 2, .head_dim = 64, .page_size = 5},
@@ -384,7 +384,7 @@ static void pages_of_five_tokens_in_f32(void **state) {
         .lengths = {300, 20, 1, 64}});
 }
 
-static void heads_that_lie_a_pool_apart(void **state) {
+static void heads_may_lie_a_pool_apart(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16, LLAMA, .page_size = 16},
                      .pages = 150000,
@@ -392,7 +392,7 @@ static void heads_that_lie_a_pool_apart(void **state) {
                      .lengths = {600, 90, 300, 1}});
 }
 
-static void dense_sequences_of_a_million_tokens(void **state) {
+static void dense_sequences_may_have_a_million_tokens(void **state) {
     (void)state;
     for (fig_kv_layout layout = FIG_NHD; layout <= FIG_HND; layout++)
         compare(&(scene){.spec = {.dtype = FIG_BF16,
@@ -403,7 +403,7 @@ static void dense_sequences_of_a_million_tokens(void **state) {
                          .lengths = {900, 90, 40, 1}});
 }
 
-static void rows_that_lie_67_million_numbers_apart(void **state) {
+static void rows_may_lie_67_million_numbers_apart(void **state) {
     (void)state;
     compare(&(scene){.spec = {.dtype = FIG_BF16, LLAMA, .page_size = 16, .ffn_width = 256},
                      .pages = 4000 * divide,
@@ -413,13 +413,13 @@ static void rows_that_lie_67_million_numbers_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pools_of_two_billion_numbers),
-        cmocka_unit_test(a_pool_of_four_billion_codes),
-        cmocka_unit_test(eighty_million_pages),
-        cmocka_unit_test(pages_of_five_tokens_in_f32),
-        cmocka_unit_test(heads_that_lie_a_pool_apart),
-        cmocka_unit_test(dense_sequences_of_a_million_tokens),
-        cmocka_unit_test(rows_that_lie_67_million_numbers_apart),
+        cmocka_unit_test(pools_may_have_two_billion_numbers),
+        cmocka_unit_test(a_pool_may_have_four_billion_codes),
+        cmocka_unit_test(a_cache_may_have_eighty_million_pages),
+        cmocka_unit_test(pages_of_five_tokens_in_f32_are_right),
+        cmocka_unit_test(heads_may_lie_a_pool_apart),
+        cmocka_unit_test(dense_sequences_may_have_a_million_tokens),
+        cmocka_unit_test(rows_may_lie_67_million_numbers_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

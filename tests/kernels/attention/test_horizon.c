@@ -134,7 +134,7 @@ static void a_horizon_is_its_steps_taken_one_by_one(void **state) {
     }
 }
 
-static void so_it_is_with_several_tokens_a_row_and_fixed_splits(void **state) {
+static void horizons_are_right_for_several_tokens_and_fixed_splits(void **state) {
     (void)state;
     compare(&several, (const int32_t[ROWS]){3, 0, 130, 31});
     if (CASES > 2) compare(&fixed, (const int32_t[ROWS]){510, 1, 0, 1020});
@@ -199,7 +199,7 @@ static void run_one(fig_decode *decode, fig_engine *engine, const int32_t *lengt
     fig_decode_check(decode, &step);
 }
 
-static void what_was_staged_last_is_taken_back(void **state) {
+static void the_last_staged_step_is_taken_back(void **state) {
     (void)state;
     fig_decode decode;
     fig_engine *engine = open_engine(&decode, &plain);
@@ -227,7 +227,7 @@ static void what_was_staged_last_is_taken_back(void **state) {
 
 /* The look-ahead kernel of the first step prefetches the second step's plan before the host takes
  * that plan back. */
-static void what_the_device_took_ahead_is_taken_back_too(void **state) {
+static void a_prefetched_plan_is_taken_back_too(void **state) {
     (void)state;
     fig_decode decode;
     fig_engine *engine = open_engine(&decode, &plain);
@@ -317,11 +317,11 @@ static void taking_back_at_random_leaves_the_truth(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_horizon_is_its_steps_taken_one_by_one),
-        cmocka_unit_test(so_it_is_with_several_tokens_a_row_and_fixed_splits),
+        cmocka_unit_test(horizons_are_right_for_several_tokens_and_fixed_splits),
         cmocka_unit_test(lengths_on_the_device_are_read_by_every_launch),
         cmocka_unit_test(a_horizon_past_a_limit_is_refused),
-        cmocka_unit_test(what_was_staged_last_is_taken_back),
-        cmocka_unit_test(what_the_device_took_ahead_is_taken_back_too),
+        cmocka_unit_test(the_last_staged_step_is_taken_back),
+        cmocka_unit_test(a_prefetched_plan_is_taken_back_too),
         cmocka_unit_test(the_rest_of_a_horizon_is_taken_back),
         cmocka_unit_test(taking_back_at_random_leaves_the_truth),
     };

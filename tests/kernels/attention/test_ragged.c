@@ -179,7 +179,7 @@ static void rows_that_join_grow_and_leave_are_the_truth(void **state) {
 }
 
 /* Tests two split classes, fp8 pages, two queries per row, and lengths in device memory. */
-static void so_they_are_with_every_feature(void **state) {
+static void rows_with_every_feature_are_the_truth(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_F16,
                                         .kv_dtype = FIG_E4M3,
@@ -198,7 +198,7 @@ static void so_they_are_with_every_feature(void **state) {
 }
 
 /* Tests rows of 0 to 8 query tokens, packed without gaps. */
-static void so_they_are_with_unequal_numbers_of_queries(void **state) {
+static void rows_with_unequal_numbers_of_queries_are_the_truth(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_BF16,
                                         .layers = 2,
@@ -212,7 +212,7 @@ static void so_they_are_with_unequal_numbers_of_queries(void **state) {
 
 /* Tests the same with every feature, with numbers of queries in device memory, and with up to as
  * many of them as the kernels for decode take. */
-static void so_they_are_with_queries_that_the_device_counts(void **state) {
+static void rows_with_queries_counted_on_the_device_are_the_truth(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_F16,
                                         .kv_dtype = FIG_E4M3,
@@ -233,7 +233,7 @@ static void so_they_are_with_queries_that_the_device_counts(void **state) {
 }
 
 /* Tests fixed splits, pages of 5 tokens, f32, and a window that ends within a row's queries. */
-static void so_they_are_where_splits_are_fixed(void **state) {
+static void rows_with_fixed_splits_are_the_truth(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_F32,
                                         .layers = 2,
@@ -251,10 +251,10 @@ static void so_they_are_where_splits_are_fixed(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_join_grow_and_leave_are_the_truth),
-        cmocka_unit_test(so_they_are_with_every_feature),
-        cmocka_unit_test(so_they_are_with_unequal_numbers_of_queries),
-        cmocka_unit_test(so_they_are_with_queries_that_the_device_counts),
-        cmocka_unit_test(so_they_are_where_splits_are_fixed),
+        cmocka_unit_test(rows_with_every_feature_are_the_truth),
+        cmocka_unit_test(rows_with_unequal_numbers_of_queries_are_the_truth),
+        cmocka_unit_test(rows_with_queries_counted_on_the_device_are_the_truth),
+        cmocka_unit_test(rows_with_fixed_splits_are_the_truth),
     };
     steps = fig_place_device() == FIG_DEVICE_CUDA ? fig_place_cases(CUDA_STEPS) : HOST_STEPS;
     if (argc > 1) steps = (int)strtol(argv[1], NULL, 10);

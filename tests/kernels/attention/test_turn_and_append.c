@@ -122,7 +122,7 @@ static uint32_t run(form of, world *w) {
     return launches;
 }
 
-static void it_is_rope_and_append_in_one_launch(void **state) {
+static void decode_attention_without_out_is_rope_and_append_in_one_launch(void **state) {
     (void)state;
     world *one = fig_place_allocate(sizeof *one), *two = fig_place_allocate(sizeof *two);
     world *before = fig_place_allocate(sizeof *before);
@@ -144,7 +144,7 @@ static void it_is_rope_and_append_in_one_launch(void **state) {
     fig_place_free(before);
 }
 
-static void what_is_attentions_needs_an_out(void **state) {
+static void operands_of_attention_need_an_out(void **state) {
     (void)state;
     static const struct {
         form of;
@@ -162,8 +162,8 @@ static void what_is_attentions_needs_an_out(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_rope_and_append_in_one_launch),
-        cmocka_unit_test(what_is_attentions_needs_an_out),
+        cmocka_unit_test(decode_attention_without_out_is_rope_and_append_in_one_launch),
+        cmocka_unit_test(operands_of_attention_need_an_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,7 +143,7 @@ static fig_attention_params plain(void) {
                                   .kv_dtype = FIG_F16};
 }
 
-static void what_it_has_no_code_for_is_refused(void **state) {
+static void unsupported_launches_are_refused(void **state) {
     (void)state;
     fig_traits h200 = {.size = sizeof h200}, a100 = {.size = sizeof a100};
     const fig_attention_params right = plain();
@@ -190,7 +190,7 @@ static void what_it_has_no_code_for_is_refused(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(out_and_lse_are_float64s),
-        cmocka_unit_test(what_it_has_no_code_for_is_refused),
+        cmocka_unit_test(unsupported_launches_are_refused),
     };
     if (strcmp(fig_place_name(), "cuda.plain") == 0)
         fig_place_host_program("the plain image has no such kernel");

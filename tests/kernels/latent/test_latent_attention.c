@@ -42,7 +42,7 @@ static void split_attention_over_latents_is_float64_s(void **state) {
 
 /* Runs the cases under each of the flags that decide which blocks may wait for others. The second
  * run of a case uses the workspace as the first run left it. */
-static void what_warpgroups_serve_is_float64_s(void **state) {
+static void launches_on_warpgroups_are_float64_s(void **state) {
     (void)state;
     static const uint32_t rules[] = {0, FIG_ATTENTION_IN_ORDER, FIG_ATTENTION_APART,
                                      FIG_ATTENTION_EARLY};
@@ -396,7 +396,7 @@ static void boxes_of_the_cache_fit_pages_and_tiles(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_attention_over_latents_is_float64_s),
-        cmocka_unit_test(what_warpgroups_serve_is_float64_s),
+        cmocka_unit_test(launches_on_warpgroups_are_float64_s),
         cmocka_unit_test(every_number_of_heads_tokens_and_pages_agrees),
         cmocka_unit_test(a_row_of_forty_thousand_tokens_agrees),
         cmocka_unit_test(the_order_of_blocks_changes_no_bit),

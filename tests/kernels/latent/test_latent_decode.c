@@ -217,7 +217,7 @@ static void check_cache(step_case *c, const fig_reference_array *tokens) {
     fig_reference_array_check(&c->cache, "cache"); /* nothing else changed */
 }
 
-static void it_is_rope_norm_and_append(void **state) {
+static void latent_decode_is_rope_norm_and_append(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         step_case c;
@@ -253,7 +253,7 @@ static void no_latent_makes_a_scale_of_zero_or_infinity(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_is_rope_norm_and_append),
+        cmocka_unit_test(latent_decode_is_rope_norm_and_append),
         cmocka_unit_test(no_latent_makes_a_scale_of_zero_or_infinity),
     };
     seed = fig_reference_seed(argc, argv);

@@ -129,7 +129,7 @@ static void ranks_are_added_up_in_their_order(void **state) {
     assert_true(out[0] == 1.0f && out[7] == 1.0f);
 }
 
-static void with_a_norm_it_leaves_what_the_two_alone_leave(void **state) {
+static void a_sum_with_a_norm_equals_two_launches(void **state) {
     (void)state;
     for (int number = 0; number < CASES; number++) {
         all_reduce_case c;
@@ -251,7 +251,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_float64s_rounded_once),
         cmocka_unit_test(ranks_are_added_up_in_their_order),
-        cmocka_unit_test(with_a_norm_it_leaves_what_the_two_alone_leave),
+        cmocka_unit_test(a_sum_with_a_norm_equals_two_launches),
         cmocka_unit_test(rows_are_gathered_rank_behind_rank),
         cmocka_unit_test(the_message_decides_how_it_goes_and_its_rows_who_shares_one),
     };

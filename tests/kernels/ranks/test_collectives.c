@@ -61,7 +61,7 @@ static fig_graphs *lower(void) {
     return graphs;
 }
 
-static void what_is_recorded_is_resolved(void **state) {
+static void recorded_nodes_have_their_defaults(void **state) {
     (void)state;
     fig_program *program = record();
     const fig_program_view *view = fig_program_view_of(program);
@@ -109,7 +109,7 @@ static void collectives_are_ordered_among_themselves_alone(void **state) {
     fig_program_destroy(program);
 }
 
-static void a_file_keeps_them_and_their_order(void **state) {
+static void a_file_keeps_collectives_in_order(void **state) {
     (void)state;
     fig_graphs *made = lower(), *loaded;
     uint8_t *bytes;
@@ -163,7 +163,7 @@ static void print(const fig_graphs *graphs, fig_print_format format, int32_t buc
         fail_msg("%s", fig_message());
 }
 
-static void inspection_shows_them_as_text_and_as_json(void **state) {
+static void inspection_shows_collectives_as_text_and_json(void **state) {
     (void)state;
     static fig_sink sink;
     static const char *const expected[2][2][4] = {
@@ -205,7 +205,7 @@ static void a_share_sums_what_is_whole_and_gathers_its_part(void **state) {
     fig_graphs_destroy(model);
 }
 
-static void a_runner_has_none(void **state) {
+static void a_runner_refuses_collectives(void **state) {
     (void)state;
     fig_graphs *graphs = lower();
     fig_runner *runner;
@@ -217,14 +217,14 @@ static void a_runner_has_none(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_recorded_is_resolved),
+        cmocka_unit_test(recorded_nodes_have_their_defaults),
         cmocka_unit_test(a_norm_without_its_tensors_is_refused_by_name),
         cmocka_unit_test(collectives_are_ordered_among_themselves_alone),
-        cmocka_unit_test(a_file_keeps_them_and_their_order),
+        cmocka_unit_test(a_file_keeps_collectives_in_order),
         cmocka_unit_test(lowering_tells_a_launch_its_node_and_its_peers),
-        cmocka_unit_test(inspection_shows_them_as_text_and_as_json),
+        cmocka_unit_test(inspection_shows_collectives_as_text_and_json),
         cmocka_unit_test(a_share_sums_what_is_whole_and_gathers_its_part),
-        cmocka_unit_test(a_runner_has_none),
+        cmocka_unit_test(a_runner_refuses_collectives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,7 +170,7 @@ static void midpoints_go_to_the_even_neighbour_and_beside_them_to_the_nearest(vo
     }
 }
 
-static void what_rounds_past_the_largest_is_infinite_or_saturates(void **state) {
+static void numbers_past_the_largest_become_infinite_or_saturate(void **state) {
     (void)state;
     for (const float_format *f = formats; f < formats + FORMAT_COUNT; f++) {
         double last = value_of(f, f->largest), before = value_of(f, f->largest - 1);
@@ -288,7 +288,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_code_comes_back_but_what_saturates_and_a_nan_comes_back_quiet),
         cmocka_unit_test(a_nan_stays_a_quiet_nan_with_its_sign_and_upper_payload),
         cmocka_unit_test(midpoints_go_to_the_even_neighbour_and_beside_them_to_the_nearest),
-        cmocka_unit_test(what_rounds_past_the_largest_is_infinite_or_saturates),
+        cmocka_unit_test(numbers_past_the_largest_become_infinite_or_saturate),
         cmocka_unit_test(half_the_least_subnormal_and_less_is_zero_with_its_sign),
         cmocka_unit_test(every_16_bit_number_rounds_to_8_bits_as_double_arithmetic_does),
         cmocka_unit_test(every_exponent_and_upper_mantissa_rounds_as_double_arithmetic_does),

@@ -333,7 +333,7 @@ static void a_position_past_32_bits_is_not_cut(void **state) {
 
 /* The elements include signalling NaNs, which arithmetic would make quiet. q is rotated into
  * another array, and k in place. */
-static void what_does_not_turn_keeps_its_bits(void **state) {
+static void values_that_are_not_rotated_keep_their_bits(void **state) {
     (void)state;
     static const uint16_t x[HEAD_DIM] = {0, 0, 0, 0, 0x7c01, 0x8000, 0xfd00, 1};
     rope_bench *bench = open_bench();
@@ -404,7 +404,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rope_is_float64_s_within_its_rounding_up_to_position_1m),
         cmocka_unit_test(a_position_past_32_bits_is_not_cut),
-        cmocka_unit_test(what_does_not_turn_keeps_its_bits),
+        cmocka_unit_test(values_that_are_not_rotated_keep_their_bits),
         cmocka_unit_test(a_position_outside_the_table_reads_as_the_nearest_in_it),
         cmocka_unit_test(no_query_token_stands_below_0),
     };

@@ -173,7 +173,7 @@ static void a_plan_of_no_rows_is_a_plan(void **state) {
     fig_fetch_bench_close(b);
 }
 
-static void what_a_plan_leaves_out_and_nobody_left_there_tears_it(void **state) {
+static void a_plan_without_a_section_that_the_device_lacks_is_torn(void **state) {
     (void)state;
     static const uint32_t lacking[] = {0, FIG_PLAN_HAS_LENGTHS, FIG_PLAN_HAS_POSITIONS,
                                        FIG_PLAN_HAS_LENGTHS | FIG_PLAN_HAS_SPLITS,
@@ -577,7 +577,7 @@ int main(void) {
         cmocka_unit_test(every_combination_of_sections_lands_where_it_belongs),
         cmocka_unit_test(positions_that_are_left_out_follow_from_lengths),
         cmocka_unit_test(a_plan_of_no_rows_is_a_plan),
-        cmocka_unit_test(what_a_plan_leaves_out_and_nobody_left_there_tears_it),
+        cmocka_unit_test(a_plan_without_a_section_that_the_device_lacks_is_torn),
         cmocka_unit_test(lengths_that_the_device_reads_itself_need_no_split),
         cmocka_unit_test(a_slot_of_many_times_16_kb_lands_whole),
         cmocka_unit_test(pages_change_their_entries_and_no_others),

@@ -102,7 +102,7 @@ static void a_slot_without_its_number_is_not_taken_ahead(void **state) {
     }
 }
 
-static void what_lies_behind_the_state_is_taken_only_where_it_is_next(void **state) {
+static void a_prefetched_plan_is_taken_only_if_it_is_next(void **state) {
     (void)state;
     static const uint64_t numbers[] = {0, 1, 6, 8, 7 + SLOTS, UINT64_MAX};
     for (size_t i = 0; i < 2 * sizeof numbers / sizeof numbers[0]; i++) {
@@ -279,7 +279,7 @@ int main(void) {
         cmocka_unit_test(the_ring_is_not_read_again_for_a_plan_taken_ahead),
         cmocka_unit_test(a_second_look_leaves_the_plan_that_the_first_took),
         cmocka_unit_test(a_slot_without_its_number_is_not_taken_ahead),
-        cmocka_unit_test(what_lies_behind_the_state_is_taken_only_where_it_is_next),
+        cmocka_unit_test(a_prefetched_plan_is_taken_only_if_it_is_next),
         cmocka_unit_test(a_plan_taken_ahead_waits_for_its_own_bucket),
         cmocka_unit_test(a_drop_forgets_a_plan_taken_ahead),
         cmocka_unit_test(a_slot_longer_than_its_tag_can_say_is_taken_whole),

@@ -58,7 +58,7 @@ static void every_plan_is_taken_once_whole_and_in_order(void **state) {
     run(checked(FIG_RACE_SLOTS), 2);
 }
 
-static void so_it_is_where_nobody_checks(void **state) {
+static void plans_are_taken_whole_without_checksums(void **state) {
     (void)state;
     fig_engine_options options = checked(SLOTS);
     options.check_plans = 0;
@@ -67,7 +67,7 @@ static void so_it_is_where_nobody_checks(void **state) {
 
 /* The host device runs a graph's nodes in random order, so the look-ahead kernel runs before or
  * after the nodes beside it. */
-static void so_it_is_in_any_order_of_a_graphs_nodes(void **state) {
+static void plans_are_taken_whole_in_any_order_of_nodes(void **state) {
     (void)state;
     fig_engine_options options = checked(SLOTS);
     const fig_test_options test = {.size = sizeof test, .shuffle = 77};
@@ -110,7 +110,7 @@ static void a_plan_of_which_a_byte_changed_runs_no_rows_and_is_counted(void **st
 
 /* The plan after the torn one was staged before the host could know of the fault. It leaves out
  * sections that the torn plan should have brought, so it is lost too. */
-static void what_a_torn_plan_would_have_brought_is_never_guessed(void **state) {
+static void the_sections_of_a_torn_plan_are_never_guessed(void **state) {
     (void)state;
     const fig_engine_options options = checked(SLOTS);
     static const int32_t others[] = {9, 9, 9, 9}, sequences[] = {3, 2, 1, 0};
@@ -142,10 +142,10 @@ static void what_a_torn_plan_would_have_brought_is_never_guessed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_is_taken_once_whole_and_in_order),
-        cmocka_unit_test(so_it_is_where_nobody_checks),
-        cmocka_unit_test(so_it_is_in_any_order_of_a_graphs_nodes),
+        cmocka_unit_test(plans_are_taken_whole_without_checksums),
+        cmocka_unit_test(plans_are_taken_whole_in_any_order_of_nodes),
         cmocka_unit_test(a_plan_of_which_a_byte_changed_runs_no_rows_and_is_counted),
-        cmocka_unit_test(what_a_torn_plan_would_have_brought_is_never_guessed),
+        cmocka_unit_test(the_sections_of_a_torn_plan_are_never_guessed),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

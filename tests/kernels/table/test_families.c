@@ -233,7 +233,7 @@ static fig_launch_info info_of(bench *b) {
     return info;
 }
 
-static void what_is_bound_decides_the_family_and_moving_it_makes_the_exec_anew(void **state) {
+static void bindings_decide_the_family_and_a_move_remakes_the_exec(void **state) {
     (void)state;
     const int64_t packed = (int64_t)2 * WIDTH;
     bench b;
@@ -368,7 +368,7 @@ int main(void) {
         cmocka_unit_test(the_first_family_that_does_not_refuse_serves),
         cmocka_unit_test(each_family_says_for_itself_whether_it_may_serve),
         cmocka_unit_test(launches_are_alike_where_family_shape_and_entry_are),
-        FIG_CUDA_BENCH_TEST(what_is_bound_decides_the_family_and_moving_it_makes_the_exec_anew),
+        FIG_CUDA_BENCH_TEST(bindings_decide_the_family_and_a_move_remakes_the_exec),
         FIG_CUDA_BENCH_TEST(a_change_of_family_that_fails_is_made_by_the_next_prepare),
         FIG_CUDA_BENCH_TEST(kernels_for_any_chip_are_chosen_where_the_options_ask_for_them),
         cmocka_unit_test(the_host_is_no_chip_and_says_so),

@@ -32,7 +32,7 @@ static const struct {
     {FIG_OP_LATENT_DECODE, 10, 44},
 };
 
-static void what_format_1_was_frozen_with_stays(void **state) {
+static void rows_keep_what_format_1_was_frozen_with(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof frozen / sizeof frozen[0]; i++) {
         const fig_kernel *kernel = &fig_kernel_table[frozen[i].op];
@@ -104,7 +104,7 @@ static void attention_by_itself_turns_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_format_1_was_frozen_with_stays),
+        cmocka_unit_test(rows_keep_what_format_1_was_frozen_with),
         cmocka_unit_test(a_node_needs_the_operands_up_to_the_last_that_is_not_optional),
         cmocka_unit_test(a_launch_behind_a_nodes_own_has_all_that_it_reads),
         cmocka_unit_test(attention_by_itself_turns_nothing),

@@ -49,7 +49,7 @@ static void a_chunk_sees_what_the_cache_holds(void **state) {
     }
 }
 
-static void every_head_dim_and_dtype(void **state) {
+static void every_head_dim_and_dtype_is_right(void **state) {
     static const int32_t dims[] = {64, 80, 96, 128, 256};
     (void)state;
     for (size_t i = 0; i < 2 * sizeof dims / sizeof dims[0]; i++) {
@@ -60,7 +60,7 @@ static void every_head_dim_and_dtype(void **state) {
     }
 }
 
-static void every_ratio_of_heads(void **state) {
+static void every_ratio_of_heads_is_right(void **state) {
     static const int32_t ratios[] = {1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 64};
     (void)state;
     for (size_t i = 0; i < sizeof ratios / sizeof ratios[0]; i++) {
@@ -71,7 +71,7 @@ static void every_ratio_of_heads(void **state) {
     }
 }
 
-static void pages_of_any_size_in_either_order(void **state) {
+static void pages_may_have_any_size_in_either_order(void **state) {
     static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 100, 128, 256, 1024};
     (void)state;
     for (size_t i = 0; i < 4 * sizeof sizes / sizeof sizes[0]; i++) {
@@ -87,7 +87,7 @@ static void pages_of_any_size_in_either_order(void **state) {
     }
 }
 
-static void windows_caps_and_sinks(void **state) {
+static void windows_caps_and_sinks_are_right(void **state) {
     static const int32_t windows[] = {1, 5, 64, 127, 128, 129, 300};
     (void)state;
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
@@ -102,7 +102,7 @@ static void windows_caps_and_sinks(void **state) {
     }
 }
 
-static void rows_that_see_all(void **state) {
+static void rows_may_see_all_their_tokens(void **state) {
     (void)state;
     fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 8, 2, 128);
     form.sees_all = 1;
@@ -122,7 +122,7 @@ static void heads_that_no_map_reaches_are_served_too(void **state) {
 
 /* The heads of K have gaps between them. They hold the heads of V, as in the packed pages of
  * servers, or other dims. */
-static void heads_with_others_between_them(void **state) {
+static void heads_may_have_others_between_them(void **state) {
     static const int32_t sizes[] = {1, 6, 16, 64};
     (void)state;
     for (size_t i = 0; i < 8 * sizeof sizes / sizeof sizes[0]; i++) {
@@ -219,7 +219,7 @@ static void rows_share_a_prefix(void **state) {
     }
 }
 
-static void three_levels_and_rows_beside_them(void **state) {
+static void three_levels_of_prefixes_are_right(void **state) {
     static const int32_t ratios[] = {1, 3, 4, 6, 16};
     (void)state;
     for (size_t i = 0; i < sizeof ratios / sizeof ratios[0]; i++) {
@@ -238,7 +238,7 @@ static void three_levels_and_rows_beside_them(void **state) {
     }
 }
 
-static void chunks_of_a_shared_prompt(void **state) {
+static void chunks_may_share_a_prompt(void **state) {
     (void)state;
     fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 4, 1, 128);
     fig_prompt_form_add(&form, 100, 1000);
@@ -426,7 +426,7 @@ static void prefixes_are_found_in_the_page_table(void **state) {
     fig_prompt_case_close(&c);
 }
 
-static void random_prefixes(void **state) {
+static void random_prefixes_are_right(void **state) {
     (void)state;
     fig_random random = fig_random_seed(seed);
     for (int i = 0; i < fig_place_cases(RANDOM_CASES); i++) {
@@ -436,7 +436,7 @@ static void random_prefixes(void **state) {
     }
 }
 
-static void random_steps(void **state) {
+static void random_steps_are_right(void **state) {
     (void)state;
     fig_random random = fig_random_seed(seed);
     const int cases = on_host() ? RANDOM_CASES / HOST_SHARE : RANDOM_CASES;
@@ -451,22 +451,22 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_sees_itself),
         cmocka_unit_test(a_chunk_sees_what_the_cache_holds),
-        cmocka_unit_test(every_head_dim_and_dtype),
-        cmocka_unit_test(every_ratio_of_heads),
-        cmocka_unit_test(pages_of_any_size_in_either_order),
-        cmocka_unit_test(windows_caps_and_sinks),
-        cmocka_unit_test(rows_that_see_all),
+        cmocka_unit_test(every_head_dim_and_dtype_is_right),
+        cmocka_unit_test(every_ratio_of_heads_is_right),
+        cmocka_unit_test(pages_may_have_any_size_in_either_order),
+        cmocka_unit_test(windows_caps_and_sinks_are_right),
+        cmocka_unit_test(rows_may_see_all_their_tokens),
         cmocka_unit_test(heads_that_no_map_reaches_are_served_too),
-        cmocka_unit_test(heads_with_others_between_them),
+        cmocka_unit_test(heads_may_have_others_between_them),
         cmocka_unit_test(a_map_reaches_heads_at_whole_columns),
         cmocka_unit_test(a_deterministic_row_depends_on_itself_alone),
         cmocka_unit_test(strips_of_a_plan_without_rows_are_not_run),
         cmocka_unit_test(rows_share_a_prefix),
-        cmocka_unit_test(three_levels_and_rows_beside_them),
-        cmocka_unit_test(chunks_of_a_shared_prompt),
-        cmocka_unit_test(random_steps),
+        cmocka_unit_test(three_levels_of_prefixes_are_right),
+        cmocka_unit_test(chunks_may_share_a_prompt),
+        cmocka_unit_test(random_steps_are_right),
         cmocka_unit_test(prefixes_are_found_in_the_page_table),
-        cmocka_unit_test(random_prefixes),
+        cmocka_unit_test(random_prefixes_are_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

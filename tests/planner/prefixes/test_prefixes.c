@@ -415,7 +415,7 @@ static void idle_rows_may_be_more_than_sequences(void **state) {
     fig_page_order_finish(&order);
 }
 
-static void what_only_two_short_rows_share_is_no_group(void **state) {
+static void pages_shared_by_two_short_rows_make_no_group(void **state) {
     (void)state;
     static const int32_t lengths[] = {PAGE + 1, PAGE + 1};
     open_ground(1);
@@ -487,7 +487,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(groups_end_in_front_of_the_first_query),
         cmocka_unit_test(a_short_row_does_not_tear_the_others_apart),
         cmocka_unit_test(idle_rows_may_be_more_than_sequences),
-        cmocka_unit_test(what_only_two_short_rows_share_is_no_group),
+        cmocka_unit_test(pages_shared_by_two_short_rows_make_no_group),
         cmocka_unit_test(a_deep_tree_is_thinned_out),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),
     };

@@ -83,7 +83,7 @@ static void where_nobody_says_how_wide_a_table_is_whole(void **state) {
     fig_bench_table_close(&table);
 }
 
-static void where_it_does_not_fit_it_folds(void **state) {
+static void a_table_that_does_not_fit_is_folded(void **state) {
     (void)state;
     char text[4096];
     fig_bench_table table;
@@ -104,7 +104,7 @@ static void where_it_does_not_fit_it_folds(void **state) {
 
 /* Tests the greatest number of columns that can differ within one call, on the narrowest supported
  * screen. */
-static void what_differs_stays_with_its_row(void **state) {
+static void differences_stay_with_their_rows(void **state) {
     (void)state;
     char text[4096];
     fig_bench_table table;
@@ -138,8 +138,8 @@ static void one_row_is_a_table_too(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(where_nobody_says_how_wide_a_table_is_whole),
-        cmocka_unit_test(where_it_does_not_fit_it_folds),
-        cmocka_unit_test(what_differs_stays_with_its_row),
+        cmocka_unit_test(a_table_that_does_not_fit_is_folded),
+        cmocka_unit_test(differences_stay_with_their_rows),
         cmocka_unit_test(one_row_is_a_table_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,7 +207,7 @@ static size_t newest(bench *b, const fig_session_tensor *cache, uint16_t head[HE
     return offset;
 }
 
-static void what_is_appended_is_turned_all_the_same_and_to_the_unit(void **state) {
+static void appended_keys_are_rotated_to_the_unit(void **state) {
     (void)state;
     for (int wrong = 0; wrong < 3; wrong++) {
         bench b;
@@ -412,7 +412,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(heads_that_stay_as_they_were_are_judged_as_if_they_had_turned),
         FIG_CUDA_BENCH_TEST(a_head_that_turned_beside_others_that_did_not_is_a_fault),
-        FIG_CUDA_BENCH_TEST(what_is_appended_is_turned_all_the_same_and_to_the_unit),
+        FIG_CUDA_BENCH_TEST(appended_keys_are_rotated_to_the_unit),
         cmocka_unit_test(where_rope_writes_a_head_that_stayed_is_a_fault),
         cmocka_unit_test(a_score_is_checked_with_its_arrays),
         cmocka_unit_test(layers_with_different_scores_are_refused),

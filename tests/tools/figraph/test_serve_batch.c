@@ -210,7 +210,7 @@ static void a_horizon_ends_with_the_first_row_or_with_the_pages(void **state) {
     fig_serve_batch_finish(&batch);
 }
 
-static void who_has_not_come_does_not_wait(void **state) {
+static void requests_that_have_not_arrived_do_not_wait(void **state) {
     (void)state;
     fig_serve_request requests[2] = {{5, 3, 2}, {7, 3, 2}};
     const fig_serve_trace trace = {.requests = requests, .count = 2};
@@ -322,7 +322,7 @@ int main(void) {
         cmocka_unit_test(everyone_ends_in_the_order_in_which_they_came),
         cmocka_unit_test(a_joiner_leaves_a_page_for_each_who_runs),
         cmocka_unit_test(a_horizon_ends_with_the_first_row_or_with_the_pages),
-        cmocka_unit_test(who_has_not_come_does_not_wait),
+        cmocka_unit_test(requests_that_have_not_arrived_do_not_wait),
         cmocka_unit_test(prompts_share_a_budget_in_order_of_arrival),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

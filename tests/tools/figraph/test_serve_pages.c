@@ -91,7 +91,7 @@ static void the_last_page_is_given_and_no_other(void **state) {
     fig_serve_pages_finish(&pages);
 }
 
-static void what_was_given_back_stays_to_be_compared(void **state) {
+static void released_pages_stay_in_the_table(void **state) {
     (void)state;
     fig_serve_pages pages = make();
     fig_pages change;
@@ -106,7 +106,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_free_or_held_once_whatever_comes_and_goes),
         cmocka_unit_test(the_last_page_is_given_and_no_other),
-        cmocka_unit_test(what_was_given_back_stays_to_be_compared),
+        cmocka_unit_test(released_pages_stay_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 
 #include "tools/figraph/terminal/text.h"
 
-static void what_a_terminal_would_obey_is_not_shown(void **state) {
+static void control_characters_are_not_shown(void **state) {
     (void)state;
     static const struct {
         const char *given, *shown;
@@ -61,7 +61,7 @@ static void a_number_is_written_as_people_write_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_terminal_would_obey_is_not_shown),
+        cmocka_unit_test(control_characters_are_not_shown),
         cmocka_unit_test(no_single_byte_from_0x80_on_is_shown),
         cmocka_unit_test(a_number_is_written_as_people_write_it),
     };

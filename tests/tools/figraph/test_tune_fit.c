@@ -75,7 +75,7 @@ static void times_that_are_off_give_figures_that_are_near_and_none_below_0(void 
 }
 
 /* If a figure would be negative, it is set to 0, and the others are fitted without it. */
-static void what_would_be_below_0_is_0(void **state) {
+static void figures_below_0_become_0(void **state) {
     (void)state;
     fig_tune_costs found = {.size = sizeof found};
     fig_tune_point points[POINTS];
@@ -258,7 +258,7 @@ static void fit_all(const fig_tune_trial rows[TRIALS], fig_tune_costs costs[VARI
 }
 
 /* Here each fitted time is good, but the slower variant looks slightly cheaper. */
-static void what_chooses_wrongly_is_leaned_to_where_it_chooses_right(void **state) {
+static void figures_that_choose_wrongly_are_adjusted(void **state) {
     (void)state;
     fig_tune_trial rows[] = {{POINT(0, 0, 0, 1100), 0, 0}, {POINT(0, 0, 0, 1000), 0, 1}};
     const fig_tune_trials trials = {rows, 2};
@@ -274,7 +274,7 @@ static void what_chooses_wrongly_is_leaned_to_where_it_chooses_right(void **stat
 
 /* The loss is a sum over cells, and each cell compares only the variants that were measured in
  * it. */
-static void what_is_lost_is_the_sum_over_cells(void **state) {
+static void the_loss_is_the_sum_over_cells(void **state) {
     (void)state;
     fig_tune_trial rows[] = {{POINT(0, 0, 0, 300), 4, 0}, {POINT(0, 0, 0, 200), 4, 1},
                              {POINT(0, 9, 0, 500), 5, 0}, {POINT(0, 9, 0, 900), 5, 1},
@@ -416,14 +416,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_found_again),
         cmocka_unit_test(times_that_are_off_give_figures_that_are_near_and_none_below_0),
-        cmocka_unit_test(what_would_be_below_0_is_0),
+        cmocka_unit_test(figures_below_0_become_0),
         cmocka_unit_test(few_points_give_figures_too_and_none_gives_none),
         cmocka_unit_test(units_are_found_again),
         cmocka_unit_test(units_from_times_that_are_off_are_near),
         cmocka_unit_test(units_that_predict_worse_are_not_kept),
         cmocka_unit_test(few_probes_leave_the_tables_units),
-        cmocka_unit_test(what_chooses_wrongly_is_leaned_to_where_it_chooses_right),
-        cmocka_unit_test(what_is_lost_is_the_sum_over_cells),
+        cmocka_unit_test(figures_that_choose_wrongly_are_adjusted),
+        cmocka_unit_test(the_loss_is_the_sum_over_cells),
         cmocka_unit_test(figures_that_choose_right_stay),
         cmocka_unit_test(leaning_loses_less_and_no_figure_goes_far),
         cmocka_unit_test(no_figure_is_leaned_past_its_limit),

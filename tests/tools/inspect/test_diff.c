@@ -58,7 +58,7 @@ static fig_graphs *lower(const fig_spec *spec) {
     return fig_sample_lower(spec, NULL);
 }
 
-static void what_is_made_twice_differs_in_nothing(void **state) {
+static void graphs_made_twice_do_not_differ(void **state) {
     (void)state;
     fig_graphs *(*const makers[])(void) = {fig_capture_mixed, fig_capture_breadth,
                                            fig_capture_tuned};
@@ -70,7 +70,7 @@ static void what_is_made_twice_differs_in_nothing(void **state) {
     }
 }
 
-static void what_one_alone_has_comes_first_and_once_for_all_layers(void **state) {
+static void differences_in_presence_come_first_and_once_for_all_layers(void **state) {
     (void)state;
     fig_spec spec = fig_sample_spec();
     fig_graphs *plain = lower(&spec);
@@ -228,8 +228,8 @@ static void a_failed_allocation_tells_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_made_twice_differs_in_nothing),
-        cmocka_unit_test(what_one_alone_has_comes_first_and_once_for_all_layers),
+        cmocka_unit_test(graphs_made_twice_do_not_differ),
+        cmocka_unit_test(differences_in_presence_come_first_and_once_for_all_layers),
         cmocka_unit_test(a_param_of_a_launch_is_compared_in_every_bucket),
         cmocka_unit_test(buckets_are_alike_by_what_they_serve),
         cmocka_unit_test(another_order_is_a_difference),

@@ -401,7 +401,7 @@ static void a_bucket_shows_layers_until_they_repeat(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void layers_that_take_turns_are_shown_one_turn_of(void **state) {
+static void layers_that_alternate_are_shown_once(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("gemma-2-9b", 42, "h200");
     char *text = show(graphs, FIG_PRINT_TEXT, 0);
@@ -499,7 +499,7 @@ static void calls_show_their_name_tag_and_tensors(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void what_has_changed_since_the_file_was_made_is_marked(void **state) {
+static void changes_since_the_file_was_made_are_marked(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_mixed();
     char *text = show(graphs, FIG_PRINT_TEXT, 0);
@@ -587,11 +587,11 @@ int main(void) {
         cmocka_unit_test(segments_stand_above_their_nodes),
         cmocka_unit_test(the_summary_shows_a_layer_once),
         cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
-        cmocka_unit_test(layers_that_take_turns_are_shown_one_turn_of),
+        cmocka_unit_test(layers_that_alternate_are_shown_once),
         cmocka_unit_test(layers_with_gaps_between_take_no_turns),
         cmocka_unit_test(layers_that_fold_are_lowered_alike),
         cmocka_unit_test(calls_show_their_name_tag_and_tensors),
-        cmocka_unit_test(what_has_changed_since_the_file_was_made_is_marked),
+        cmocka_unit_test(changes_since_the_file_was_made_are_marked),
         cmocka_unit_test(wrong_options_are_refused_by_name),
         cmocka_unit_test(a_failed_allocation_prints_nothing),
     };

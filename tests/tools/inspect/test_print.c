@@ -83,7 +83,7 @@ static void brackets_of_any_depth_and_filling_are_valid(void **state) {
     json_decref(root);
 }
 
-static void what_is_not_finite_is_null(void **state) {
+static void numbers_that_are_not_finite_become_null(void **state) {
     (void)state;
     fig_sink s;
     fig_print print = print_to(&s);
@@ -277,7 +277,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_bytes_make_a_valid_string),
         cmocka_unit_test(brackets_of_any_depth_and_filling_are_valid),
-        cmocka_unit_test(what_is_not_finite_is_null),
+        cmocka_unit_test(numbers_that_are_not_finite_become_null),
         cmocka_unit_test(a_float_reads_back_as_itself),
         cmocka_unit_test(a_locale_with_a_comma_changes_no_number),
         cmocka_unit_test(counts_have_their_thousands_apart),
