@@ -16,7 +16,7 @@
 
 enum { PATH_LIMIT = 256 };
 
-/* ---- What the system tells ----------------------------------------------------------------- */
+/* ---- What the system reports --------------------------------------------------------------- */
 
 /* Small and virtual machines usually have one node; this quick check saves them from loading a
  * topology. */

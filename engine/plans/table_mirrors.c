@@ -74,7 +74,7 @@ fig_status fig_table_mirrors_prepare(fig_table_mirrors *mirrors, uint32_t t) {
     return fig_page_order_init(order, &limits);
 }
 
-/* ---- What happened to a table -------------------------------------------------------------- */
+/* ---- Changes of a table -------------------------------------------------------------------- */
 
 void fig_table_mirrors_set(fig_table_mirrors *mirrors, uint32_t t, const fig_pages *pages) {
     fig_page_order *order = &mirrors->of[t - 1].order;

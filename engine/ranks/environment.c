@@ -81,7 +81,7 @@ static fig_status copy_text(char out[FIG_ENVIRONMENT_TEXT_LIMIT], const char *te
     return FIG_OK;
 }
 
-/* ---- Who ----------------------------------------------------------------------------------- */
+/* ---- Rank and size ------------------------------------------------------------------------- */
 
 /* Sets *found to the launcher whose variables are set, or to NULL if no launcher's are. */
 static fig_status find_launcher(look_function look, const launcher **found) {

@@ -348,7 +348,7 @@ static void a_stream_must_be_the_gpus_and_its_capture_whole(void **state) {
     close_caller(&c);
 }
 
-/* ---- At once, on a stream of the caller's -------------------------------------------------- */
+/* ---- Work that runs at once, on a caller's stream ------------------------------------------ */
 
 static void at_once_nothing_is_held(void **state) {
     (void)state;

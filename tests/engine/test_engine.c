@@ -519,7 +519,7 @@ static void lengths_beyond_their_bucket_run_no_rows_and_are_reported(void **stat
     fig_decode_close(&decode);
 }
 
-static void a_poll_says_what_the_wait_will(void **state) {
+static void a_poll_and_a_wait_report_the_same(void **state) {
     (void)state;
     static const fig_bucket buckets[] = {{2, 32}, {2, 128}};
     static const int32_t many[] = {128, 128};
@@ -588,7 +588,7 @@ int main(void) {
         cmocka_unit_test(closing_waits_for_steps_in_flight),
         cmocka_unit_test(a_replay_that_finds_no_plan_does_nothing_and_is_reported),
         cmocka_unit_test(lengths_beyond_their_bucket_run_no_rows_and_are_reported),
-        cmocka_unit_test(a_poll_says_what_the_wait_will),
+        cmocka_unit_test(a_poll_and_a_wait_report_the_same),
         cmocka_unit_test(a_struct_that_the_caller_knows_in_part_is_filled_in_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

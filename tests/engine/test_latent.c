@@ -157,7 +157,7 @@ static void close_rig(rig *r) {
 
 /* ---- Steps */
 
-/* Fills q and latent of a step; they follow from sequence and position alone. */
+/* Fills q and latent of a step with values that depend only on sequence and position. */
 static void fill(const rig *r, const int32_t *lengths, int32_t count) {
     for (int32_t i = 0; i < count * r->tokens; i++) {
         const int32_t row = i / r->tokens;

@@ -141,7 +141,7 @@ static float distance(const float *a, const float *b) {
 
 /* ---- What it computes */
 
-static void a_mask_is_what_other_words_say(void **state) {
+static void masks_that_say_the_same_in_other_words_are_equal(void **state) {
     static const struct {
         int32_t window;
         const char *mask;
@@ -342,7 +342,7 @@ static void no_mask_becomes_a_field_of_attention(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mask_is_what_other_words_say),
+        cmocka_unit_test(masks_that_say_the_same_in_other_words_are_equal),
         cmocka_unit_test(each_mask_hides_something),
         cmocka_unit_test(a_file_keeps_every_mask_and_its_bytes),
         cmocka_unit_test(a_damaged_mask_is_refused_by_name),

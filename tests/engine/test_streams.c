@@ -152,9 +152,9 @@ static void each_call_of_an_append_elsewhere_may_fail(void **state) {
     }
 }
 
-/* ---- A graph of the caller's --------------------------------------------------------------- */
+/* ---- Graphs that a caller captures --------------------------------------------------------- */
 
-static void a_callers_graph_on_another_stream_is_told_of_by_two_calls(void **state) {
+static void two_calls_order_a_callers_graph_on_another_stream(void **state) {
     (void)state;
     caller c;
     open_caller(&c, 0);
@@ -260,7 +260,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(work_on_a_callers_stream_is_waited_for),
         FIG_CUDA_BENCH_TEST(all_that_the_engine_does_later_comes_after_it),
         FIG_CUDA_BENCH_TEST(each_call_of_an_append_elsewhere_may_fail),
-        FIG_CUDA_BENCH_TEST(a_callers_graph_on_another_stream_is_told_of_by_two_calls),
+        FIG_CUDA_BENCH_TEST(two_calls_order_a_callers_graph_on_another_stream),
         FIG_CUDA_BENCH_TEST(a_stream_is_told_apart_by_its_context),
         FIG_CUDA_BENCH_TEST(the_default_stream_is_ordered_as_any),
         FIG_CUDA_BENCH_TEST(on_the_engines_own_stream_there_is_nothing_to_order),

@@ -24,7 +24,7 @@ static const char *why(int32_t rows, int32_t depth, int32_t width, int32_t y_str
         BLOCKS, &params);
 }
 
-static void what_it_does_not_take_it_refuses_by_name(void **unused) {
+static void an_unsupported_product_is_refused_with_its_reason(void **unused) {
     (void)unused;
     assert_null(why(32, 8192, 8192, 8192));
     assert_string_equal(why(33, 8192, 8192, 8192), "it has more than 32 rows");
@@ -140,7 +140,7 @@ static void check_product(const blas *by, int (*multiply)(const blas_product *, 
     free(x), free(w), free(y), free(got);
 }
 
-static void a_product_is_what_it_is_in_double(void **unused) {
+static void a_product_equals_the_product_in_double(void **unused) {
     (void)unused;
     const int on_gpu = fig_place_device() == FIG_DEVICE_CUDA;
     const blas *by = on_gpu ? &blas_cuda : &blas_host;
@@ -165,9 +165,9 @@ static void a_product_is_what_it_is_in_double(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_it_does_not_take_it_refuses_by_name),
+        cmocka_unit_test(an_unsupported_product_is_refused_with_its_reason),
         cmocka_unit_test(where_it_was_not_opened_it_multiplies_nothing),
         cmocka_unit_test(every_plan_fits_its_room),
-        cmocka_unit_test(a_product_is_what_it_is_in_double)};
+        cmocka_unit_test(a_product_equals_the_product_in_double)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

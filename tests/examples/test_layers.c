@@ -132,7 +132,7 @@ static void run_layer(int layer, int row, double *residual) {
 
 /* ---- Tests --------------------------------------------------------------------------------- */
 
-static void a_step_of_whole_layers_is_what_it_is_in_double(void **unused) {
+static void a_step_of_whole_layers_equals_the_step_in_double(void **unused) {
     (void)unused;
     fig_program *program;
     fig_graphs *graphs;
@@ -171,6 +171,6 @@ static void a_step_of_whole_layers_is_what_it_is_in_double(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_of_whole_layers_is_what_it_is_in_double)};
+        cmocka_unit_test(a_step_of_whole_layers_equals_the_step_in_double)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

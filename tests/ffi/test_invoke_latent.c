@@ -274,7 +274,7 @@ static void expect_mistakes(const fig_latent_way *of, const mistake *list, size_
 }
 enum { TYPE = -1, RANK = 9 };
 
-static void mistakes_of_attention_are_told_by_name(void **state) {
+static void mistakes_in_attention_are_reported_by_field_name(void **state) {
     (void)state;
     static const mistake single[] = {
         {0, 0, RANK, 2, "q is [3, 8], it must have 3 dims"},
@@ -311,7 +311,7 @@ static void mistakes_of_attention_are_told_by_name(void **state) {
     expect_mistakes(&(fig_latent_way){.platform = "cpu", .dense = 1}, dense, 1);
 }
 
-static void mistakes_of_decode_are_told_by_name(void **state) {
+static void mistakes_in_decode_are_reported_by_field_name(void **state) {
     (void)state;
     static const mistake single[] = {
         {0, 1, RANK, 1, "latent is [3], it must have 2 dims"},
@@ -585,8 +585,8 @@ int main(void) {
         cmocka_unit_test(decode_appends_and_is_float64),
         cmocka_unit_test(on_a_gpu_a_call_is_a_few_launches),
         cmocka_unit_test(without_lengths_each_row_has_all_tokens_of_its_cache),
-        cmocka_unit_test(mistakes_of_attention_are_told_by_name),
-        cmocka_unit_test(mistakes_of_decode_are_told_by_name),
+        cmocka_unit_test(mistakes_in_attention_are_reported_by_field_name),
+        cmocka_unit_test(mistakes_in_decode_are_reported_by_field_name),
         cmocka_unit_test(numbers_that_cannot_be_are_refused),
         cmocka_unit_test(codes_are_for_narrow_queries),
         cmocka_unit_test(tvm_functions_leave_the_same_bits),

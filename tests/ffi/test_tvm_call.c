@@ -324,7 +324,7 @@ static void arguments_behind_the_bracket_may_be_left_out(void **state) {
     assert_int_equal(fig_tvm_call_integer_or(&call, "a", 7), 0); /* the first fault is kept */
 }
 
-static void the_first_fault_is_the_one_that_is_told(void **state) {
+static void the_first_fault_is_the_one_that_is_reported(void **state) {
     (void)state;
     const fig_tvm_value values[] = {{0}, {0}};
     fig_array a, b;
@@ -407,7 +407,7 @@ int main(void) {
         cmocka_unit_test(a_wrong_kind_is_a_type_error),
         cmocka_unit_test(the_count_of_arguments_is_held_to),
         cmocka_unit_test(arguments_behind_the_bracket_may_be_left_out),
-        cmocka_unit_test(the_first_fault_is_the_one_that_is_told),
+        cmocka_unit_test(the_first_fault_is_the_one_that_is_reported),
         cmocka_unit_test(other_faults_are_value_and_runtime_errors),
         cmocka_unit_test(arrays_of_two_devices_are_refused),
         cmocka_unit_test(the_stream_is_the_one_of_the_environment),

@@ -187,7 +187,7 @@ static void memory_is_asked_for_only_to_execute(void **state) {
     assert_int_equal(host.code, 0);
 }
 
-static void an_unknown_type_is_told_by_number(void **state) {
+static void an_unknown_type_is_reported_by_number(void **state) {
     (void)state;
     fig_xla_host host;
     sound_call(&host);
@@ -309,7 +309,7 @@ int main(void) {
         cmocka_unit_test(a_call_must_have_its_number_of_arguments),
         cmocka_unit_test(arguments_that_are_no_buffers_are_refused),
         cmocka_unit_test(memory_is_asked_for_only_to_execute),
-        cmocka_unit_test(an_unknown_type_is_told_by_number),
+        cmocka_unit_test(an_unknown_type_is_reported_by_number),
         cmocka_unit_test(attributes_are_found_by_whole_names),
         cmocka_unit_test(attributes_that_are_missing_or_too_many_are_refused),
         cmocka_unit_test(numbers_of_every_type_are_taken),

@@ -226,7 +226,7 @@ static void every_target_has_a_handler_for_both_platforms(void **state) {
     assert_int_equal(fig_ffi_read_target(-1, &target), FIG_INVALID);
 }
 
-static void activations_are_of_rows_of_any_rank(void **state) {
+static void activations_take_rows_of_any_rank(void **state) {
     (void)state;
     static const char *const names[] = {"figraph.silu_and_mul", "figraph.gelu_and_mul",
                                         "figraph.gelu_tanh_and_mul"};
@@ -531,7 +531,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_target_has_a_handler_for_both_platforms),
         cmocka_unit_test(four_threads_call_at_once), /* runs first, while no runner exists */
-        cmocka_unit_test(activations_are_of_rows_of_any_rank),
+        cmocka_unit_test(activations_take_rows_of_any_rank),
         cmocka_unit_test(no_rows_are_no_work),
         cmocka_unit_test(attention_sees_what_was_appended),
         cmocka_unit_test(a_shared_plan_gives_the_same_bits),

@@ -84,7 +84,7 @@ static void a_machine_of_other_costs_is_a_warning(void **state) {
     fig_graphs_destroy(there);
 }
 
-static void a_machine_of_other_sms_wants_a_capture_of_its_own(void **state) {
+static void a_machine_with_other_sms_needs_its_own_capture(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("llama-3.1-8b", 1, "h200");
     fig_graphs *there = fig_capture_preset("llama-3.1-8b", 1, "a100");
@@ -125,7 +125,7 @@ static void costs_that_are_not_used_and_age_are_warnings(void **state) {
 }
 
 /* A library without kernel images has none to compare. */
-static void kernels_that_are_not_the_maker_s_are_a_warning(void **state) {
+static void kernels_other_than_the_maker_s_give_a_warning(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
     const fig_traits host = machine("host");
@@ -175,10 +175,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_fit_the_machine_that_they_are_for),
         cmocka_unit_test(a_machine_of_other_costs_is_a_warning),
-        cmocka_unit_test(a_machine_of_other_sms_wants_a_capture_of_its_own),
+        cmocka_unit_test(a_machine_with_other_sms_needs_its_own_capture),
         cmocka_unit_test(a_gpu_without_kernels_refuses),
         cmocka_unit_test(costs_that_are_not_used_and_age_are_warnings),
-        cmocka_unit_test(kernels_that_are_not_the_maker_s_are_a_warning),
+        cmocka_unit_test(kernels_other_than_the_maker_s_give_a_warning),
         cmocka_unit_test(impossible_traits_are_refused),
         cmocka_unit_test(a_failed_allocation_is_said),
     };

@@ -189,8 +189,8 @@ static fig_graphs *lower_chunks(void) {
     return graphs;
 }
 
-/* Without sizes of the caller's, each size is lowered for 64 and 512 query tokens, if its rows may
- * have more. A file keeps all of it. */
+/* If the caller gives no sizes, each size is lowered for 64 and 512 query tokens, provided that its
+ * rows may have more. A file keeps all of these buckets. */
 static void the_ladder_of_chunks_has_steps_of_query_tokens(void **state) {
     (void)state;
     fig_graphs *graphs = lower_chunks(), *loaded;

@@ -521,7 +521,7 @@ static void without_lengths_rows_and_the_token_limit_choose(void **state) {
 }
 
 /* The cost is that of rows that share the tokens evenly, rounded up to whole tokens. */
-static void without_lengths_a_step_costs_what_its_limit_does(void **state) {
+static void a_step_without_lengths_costs_as_much_as_its_limit(void **state) {
     (void)state;
     static int32_t lengths[ROW_CAPACITY];
     fig_random random = fig_random_seed(4);
@@ -554,7 +554,7 @@ static void an_idle_step_costs_its_start_alone(void **state) {
 }
 
 /* By pairs of heads, each of the 127 rows of one token makes four segments of 57 units. */
-static void short_rows_beside_a_long_one_cost_what_their_segments_do(void **state) {
+static void short_rows_beside_a_long_one_cost_as_much_as_their_segments(void **state) {
     (void)state;
     int32_t lengths[128] = {16384};
     int64_t costs[VARIANT_COUNT];
@@ -591,9 +591,9 @@ int main(void) {
         cmocka_unit_test(the_fastest_variant_is_chosen_wherever_it_matters),
         cmocka_unit_test(a_window_costs_the_tiles_that_it_touches),
         cmocka_unit_test(without_lengths_rows_and_the_token_limit_choose),
-        cmocka_unit_test(without_lengths_a_step_costs_what_its_limit_does),
+        cmocka_unit_test(a_step_without_lengths_costs_as_much_as_its_limit),
         cmocka_unit_test(an_idle_step_costs_its_start_alone),
-        cmocka_unit_test(short_rows_beside_a_long_one_cost_what_their_segments_do),
+        cmocka_unit_test(short_rows_beside_a_long_one_cost_as_much_as_their_segments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

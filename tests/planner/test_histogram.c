@@ -108,7 +108,7 @@ static int64_t percentile_of(const int64_t *times, int32_t count, double percent
     return times[n];
 }
 
-static void a_percentile_is_a_sorted_array_s_to_an_eighth(void **state) {
+static void a_percentile_is_within_an_eighth_of_the_sorted_array_s(void **state) {
     (void)state;
     enum { TIMES_MOST = 300 };
     static const double percents[] = {0, 0.1, 1, 5, 25, 50, 75, 90, 99, 99.9, 100};
@@ -140,7 +140,7 @@ int main(void) {
         cmocka_unit_test(a_percentile_past_all_bins_is_the_longest_time),
         cmocka_unit_test(an_empty_histogram_has_no_time),
         cmocka_unit_test(added_times_are_counted),
-        cmocka_unit_test(a_percentile_is_a_sorted_array_s_to_an_eighth),
+        cmocka_unit_test(a_percentile_is_within_an_eighth_of_the_sorted_array_s),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void one_that_is_the_cheapest_everywhere_is_offered_alone(void **state) {
 }
 
 /* One variant suits few rows, one suits many, and one is never much better than both. */
-static void two_are_offered_where_neither_serves_all_steps(void **state) {
+static void two_variants_are_offered_if_neither_serves_all_steps(void **state) {
     (void)state;
     const fig_bucket caps = {256, 1024};
     const fig_bucket_shape candidates[COUNT] = {shape_of(caps, 1, 2000, 50, 3000),
@@ -205,7 +205,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_range_is_what_no_bucket_before_holds),
         cmocka_unit_test(one_that_is_the_cheapest_everywhere_is_offered_alone),
-        cmocka_unit_test(two_are_offered_where_neither_serves_all_steps),
+        cmocka_unit_test(two_variants_are_offered_if_neither_serves_all_steps),
         cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
         cmocka_unit_test(short_rows_offer_another_for_one_that_is_long),
         cmocka_unit_test(short_rows_of_codes_are_read_by_clusters),

@@ -348,7 +348,7 @@ static void the_limit_of_shared_tokens_follows_the_rows(void **state) {
     assert_int_equal(fig_plan_shared_limit(&shape), 1000);
 }
 
-/* ---- What travels ---------------------------------------------------------------------------- */
+/* ---- Changes of groups ----------------------------------------------------------------------- */
 
 static uint32_t settle(const fig_plan_step *step) {
     return fig_plan_settle(&g.shape, step, &g.held) & (FIG_PLAN_HAS_STRIPS | FIG_PLAN_HAS_SPLITS);

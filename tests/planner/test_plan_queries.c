@@ -220,7 +220,7 @@ static void expect_splits(const fig_plan_shape *shape, const fig_plan_step *step
     }
 }
 
-static void a_plan_with_counts_is_what_its_counts_say(void **state) {
+static void a_plan_follows_its_counts(void **state) {
     (void)state;
     int by_units = 0;
     for (uint64_t seed = 0; seed < CASES; seed++) {
@@ -327,7 +327,7 @@ int main(void) {
         cmocka_unit_test(plans_of_programs_that_are_not_packed_keep_their_bytes),
         cmocka_unit_test(equal_counts_make_the_plan_that_no_counts_make),
         cmocka_unit_test(a_packed_plan_differs_by_its_queries_alone),
-        cmocka_unit_test(a_plan_with_counts_is_what_its_counts_say),
+        cmocka_unit_test(a_plan_follows_its_counts),
         cmocka_unit_test(counts_written_later_make_the_same_plan),
         cmocka_unit_test(counts_that_the_device_holds_do_not_travel),
         cmocka_unit_test(a_plan_of_lengths_must_have_counts_or_find_them),

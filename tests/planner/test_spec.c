@@ -449,7 +449,7 @@ static int32_t groups_of(int32_t kv_heads, int32_t heads_limit) {
     return kv_heads / heads;
 }
 
-static void whatever_passes_has_tiles_that_an_i32_counts(void **state) {
+static void a_spec_that_passes_has_tile_counts_that_fit_i32(void **state) {
     (void)state;
     int refused = 0;
     for (int32_t kv_heads = 1; kv_heads <= FIG_HEAD_LIMIT; kv_heads++) {
@@ -589,7 +589,7 @@ int main(void) {
         cmocka_unit_test(a_layer_has_the_window_or_sees_all),
         cmocka_unit_test(silence_means_the_documented_defaults),
         cmocka_unit_test(the_size_field_is_checked),
-        cmocka_unit_test(whatever_passes_has_tiles_that_an_i32_counts),
+        cmocka_unit_test(a_spec_that_passes_has_tile_counts_that_fit_i32),
         cmocka_unit_test(a_dense_sequence_is_one_page),
         cmocka_unit_test(a_sound_spec_rotates_the_values_behind_the_latent),
         cmocka_unit_test(a_refusal_of_a_latent_names_the_field_and_what_it_must_be),

@@ -156,7 +156,7 @@ static void every_machine_has_candidates_also_one_of_another_name(void **state) 
 
 /* Costs follow from the machine and the bytes of the cache's numbers. A machine without
  * measurements gets those of the h200. */
-static void a_machine_that_was_not_measured_costs_what_an_h200_does(void **state) {
+static void an_unmeasured_machine_has_the_costs_of_an_h200(void **state) {
     (void)state;
     const fig_traits h200 = {.size = sizeof h200, .name = "h200"};
     const fig_traits mine = {.size = sizeof mine, .name = "mine", .compute_capability = 90};
@@ -181,7 +181,7 @@ int main(void) {
         cmocka_unit_test(a_field_out_of_range_is_refused_by_name),
         cmocka_unit_test(a_variant_fits_the_limits_of_the_split),
         cmocka_unit_test(a_variant_out_of_range_is_refused_by_name),
-        cmocka_unit_test(a_machine_that_was_not_measured_costs_what_an_h200_does),
+        cmocka_unit_test(an_unmeasured_machine_has_the_costs_of_an_h200),
         cmocka_unit_test(every_machine_has_candidates_also_one_of_another_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

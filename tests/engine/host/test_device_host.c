@@ -179,7 +179,7 @@ static size_t given_bytes(const uint8_t *memory, size_t bytes) {
     return found * page;
 }
 
-static void a_large_block_costs_what_is_touched_of_it(void **state) {
+static void a_large_block_costs_only_its_touched_pages(void **state) {
     (void)state;
     const size_t bytes = LARGE_BYTES;
     fig_block block_of;
@@ -536,7 +536,7 @@ static void want_of_memory_or_threads_is_a_status_and_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_zeroed_and_aligned),
-        cmocka_unit_test(a_large_block_costs_what_is_touched_of_it),
+        cmocka_unit_test(a_large_block_costs_only_its_touched_pages),
         cmocka_unit_test(a_large_block_that_cannot_be_had_is_reported),
         cmocka_unit_test(a_copy_comes_after_what_was_launched),
         cmocka_unit_test(launches_run_in_order),

@@ -125,7 +125,7 @@ static void the_whole_pages_of_a_length_are_copied(void **state) {
     close_bench(b);
 }
 
-static void a_fork_of_what_was_never_set_is_refused(void **state) {
+static void a_fork_of_entries_that_were_never_set_is_refused(void **state) {
     (void)state;
     bench *b = open_bench();
     set_both(b, 0, 10);
@@ -244,7 +244,7 @@ static void tables_are_right_after_anything(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_whole_pages_of_a_length_are_copied),
-        cmocka_unit_test(a_fork_of_what_was_never_set_is_refused),
+        cmocka_unit_test(a_fork_of_entries_that_were_never_set_is_refused),
         cmocka_unit_test(a_fork_waits_for_staged_steps),
         cmocka_unit_test(a_table_that_others_may_change_is_refused),
         cmocka_unit_test(written_entries_are_known),

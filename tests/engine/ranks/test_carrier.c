@@ -89,7 +89,7 @@ static fig_status make_another_call(fig_crew_member *m) {
     return status;
 }
 
-static void ranks_that_disagree_are_told_where(void **state) {
+static void ranks_that_disagree_learn_where(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     for (size_t i = 0; i < sizeof other_calls / sizeof other_calls[0]; i++) {
@@ -237,7 +237,7 @@ static void want_on_one_rank_is_a_status_on_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_have_the_same_bits_on_all_ranks_every_time),
-        cmocka_unit_test(ranks_that_disagree_are_told_where),
+        cmocka_unit_test(ranks_that_disagree_learn_where),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(an_engine_that_closed_is_not_waited_for),
         cmocka_unit_test(limits_are_the_same_and_are_kept),

@@ -121,7 +121,7 @@ static void slurm_is_read_and_its_first_node_found(void **state) {
                    "no list of hosts");
 }
 
-static void torchrun_counts_for_more_than_what_it_runs_in(void **state) {
+static void torchrun_takes_precedence_over_slurm_and_mpi(void **state) {
     (void)state;
     fig_environment is;
     assert_int_equal(read_as(&is, VARIABLES(SLURM, OPEN_MPI, TORCHRUN, "FIG_SECRET", "s"), NULL),
@@ -231,7 +231,7 @@ int main(void) {
         cmocka_unit_test(torchrun_is_read),
         cmocka_unit_test(open_mpi_is_read_and_meets_on_its_host),
         cmocka_unit_test(slurm_is_read_and_its_first_node_found),
-        cmocka_unit_test(torchrun_counts_for_more_than_what_it_runs_in),
+        cmocka_unit_test(torchrun_takes_precedence_over_slurm_and_mpi),
         cmocka_unit_test(own_variables_count_for_more_than_the_launchers),
         cmocka_unit_test(fields_count_for_more_than_the_environment),
         cmocka_unit_test(ranks_on_several_hosts_need_a_secret),

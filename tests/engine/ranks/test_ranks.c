@@ -177,7 +177,7 @@ static fig_status meet_in_two_calls(fig_crew_member *m) {
                         : fig_ranks_all_gather(m->ranks, &mine, 4, all);
 }
 
-static void ranks_that_meet_for_different_things_are_told(void **state) {
+static void ranks_that_meet_for_different_purposes_are_reported(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
@@ -295,7 +295,7 @@ static fig_status fork_a_child(fig_crew_member *m) {
     return fig_ranks_barrier(m->ranks);
 }
 
-static void a_forked_child_is_told_and_its_parent_goes_on(void **state) {
+static void a_forked_child_gets_an_error_and_its_parent_goes_on(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
@@ -347,12 +347,12 @@ int main(void) {
         cmocka_unit_test(a_rank_that_is_alone_meets_itself),
         cmocka_unit_test(a_field_that_differs_is_named_with_its_ranks),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
-        cmocka_unit_test(ranks_that_meet_for_different_things_are_told),
+        cmocka_unit_test(ranks_that_meet_for_different_purposes_are_reported),
         cmocka_unit_test(every_rank_sees_an_abort),
         cmocka_unit_test(a_rank_that_closed_is_not_waited_for),
         cmocka_unit_test(closing_one_by_one_is_no_loss),
         cmocka_unit_test(the_death_of_a_process_is_noticed_by_all),
-        cmocka_unit_test(a_forked_child_is_told_and_its_parent_goes_on),
+        cmocka_unit_test(a_forked_child_gets_an_error_and_its_parent_goes_on),
         cmocka_unit_test(want_of_memory_or_threads_is_a_status),
         cmocka_unit_test(wrong_arguments_are_refused),
     };

@@ -124,7 +124,7 @@ static void rank_0_that_never_arrives_is_named(void **state) {
 
 /* ---- Ranks that do not fit ----------------------------------------------------------------- */
 
-static void ranks_of_groups_of_other_sizes_are_told(void **state) {
+static void ranks_of_groups_of_other_sizes_are_reported(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
@@ -133,7 +133,7 @@ static void ranks_of_groups_of_other_sizes_are_told(void **state) {
     fig_crew_expect(crew, COUNT, FIG_INVALID, "rank 3 has count 5, rank 0 has count 4");
 }
 
-static void two_processes_of_one_rank_are_told(void **state) {
+static void two_processes_of_one_rank_are_reported(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
@@ -302,7 +302,7 @@ static void strangers_without_the_secret_are_turned_away_with_nothing_to_guess_b
     fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
-static void a_rank_with_another_secret_is_told(void **state) {
+static void a_rank_with_another_secret_is_reported(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     fig_crew_init(crew, COUNT);
@@ -342,7 +342,7 @@ static void ranks_of_one_user_meet_without_a_port(void **state) {
     fig_wire_close(&listener);
 }
 
-static void another_job_of_the_user_is_told(void **state) {
+static void another_job_of_the_user_is_reported(void **state) {
     (void)state;
     fig_crew_member crew[2];
     fig_crew_init(crew, 2);
@@ -374,7 +374,7 @@ static void another_user_is_let_in_nowhere(void **state) {
 
 /* ---- By hand --------------------------------------------------------------------------------- */
 
-static void another_version_of_the_library_is_told(void **state) {
+static void another_version_of_the_library_is_reported(void **state) {
     (void)state;
     visit newer = {.secret = "crew",
                    .like = {.version = FIG_VERSION + 1, .count = COUNT, .rank = 3}};
@@ -421,17 +421,17 @@ int main(void) {
         cmocka_unit_test(a_rank_that_never_arrives_is_named_to_all),
         cmocka_unit_test(a_rank_that_can_wait_no_longer_still_hears_who_is_missing),
         cmocka_unit_test(rank_0_that_never_arrives_is_named),
-        cmocka_unit_test(ranks_of_groups_of_other_sizes_are_told),
-        cmocka_unit_test(two_processes_of_one_rank_are_told),
+        cmocka_unit_test(ranks_of_groups_of_other_sizes_are_reported),
+        cmocka_unit_test(two_processes_of_one_rank_are_reported),
         cmocka_unit_test(a_second_rank_0_finds_its_port_in_use),
         cmocka_unit_test(a_listener_that_is_not_rank_0_is_reported),
         cmocka_unit_test(strangers_that_say_nothing_hold_nobody_up),
         cmocka_unit_test(strangers_without_the_secret_are_turned_away_with_nothing_to_guess_by),
-        cmocka_unit_test(a_rank_with_another_secret_is_told),
+        cmocka_unit_test(a_rank_with_another_secret_is_reported),
         cmocka_unit_test(ranks_of_one_user_meet_without_a_port),
-        cmocka_unit_test(another_job_of_the_user_is_told),
+        cmocka_unit_test(another_job_of_the_user_is_reported),
         cmocka_unit_test(another_user_is_let_in_nowhere),
-        cmocka_unit_test(another_version_of_the_library_is_told),
+        cmocka_unit_test(another_version_of_the_library_is_reported),
         cmocka_unit_test(a_rank_that_dies_meanwhile_may_come_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

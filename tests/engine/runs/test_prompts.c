@@ -111,7 +111,7 @@ static void memory_that_is_short_is_an_error(void **state) {
 
 /* ---- Measure */
 
-static void measures_hold_any_step_and_refuse_what_none_has(void **state) {
+static void measures_hold_any_step_and_refuse_impossible_ones(void **state) {
     (void)state;
     fig_prompts *prompts = open_good();
     fig_prompts_memory memory = {.size = sizeof memory};
@@ -400,7 +400,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_option_that_is_wrong_is_named),
         cmocka_unit_test(memory_that_is_short_is_an_error),
-        cmocka_unit_test(measures_hold_any_step_and_refuse_what_none_has),
+        cmocka_unit_test(measures_hold_any_step_and_refuse_impossible_ones),
         cmocka_unit_test(a_step_that_is_wrong_is_named),
         cmocka_unit_test(a_prefix_that_is_wrong_is_named),
         cmocka_unit_test(a_plan_without_memory_is_refused),

@@ -39,7 +39,7 @@ static int use_as_child(fig_engine *engine) {
     return strstr(fig_message(), "forked") != NULL ? 0 : 100;
 }
 
-static void a_child_is_told_and_its_parent_goes_on(void **state) {
+static void a_child_gets_an_error_and_its_parent_goes_on(void **state) {
     (void)state;
     fig_gate g;
     const fig_step step = fig_gate_step(2);
@@ -79,7 +79,7 @@ static void want_of_a_page_is_a_status(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_is_told_and_its_parent_goes_on),
+        cmocka_unit_test(a_child_gets_an_error_and_its_parent_goes_on),
         cmocka_unit_test(want_of_a_page_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,7 +289,7 @@ static void a_claim_of_code_costs_nothing_until_it_is_trusted(void **state) {
 }
 
 /* A library built without nvcc has no images, and the message must say so. */
-static void embedding_puts_in_the_library_s_own_or_says_that_it_has_none(void **state) {
+static void embedding_adds_the_library_s_own_images_or_reports_none(void **state) {
     (void)state;
     char path[] = "/tmp/test_archive.XXXXXX";
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "h200"), *loaded;
@@ -418,7 +418,7 @@ int main(void) {
         cmocka_unit_test(unknown_images_are_kept_but_never_loaded),
         cmocka_unit_test(a_file_of_it_that_no_maker_writes_is_refused),
         cmocka_unit_test(a_claim_of_code_costs_nothing_until_it_is_trusted),
-        cmocka_unit_test(embedding_puts_in_the_library_s_own_or_says_that_it_has_none),
+        cmocka_unit_test(embedding_adds_the_library_s_own_images_or_reports_none),
         cmocka_unit_test(memory_that_runs_out_loses_none),
         FIG_CUDA_BENCH_TEST(an_engine_loads_only_trusted_images),
         FIG_CUDA_BENCH_TEST(a_step_runs_on_images_of_the_file),

@@ -92,7 +92,7 @@ static void a_symbolic_link_is_followed(void **state) {
     FIG_SAMPLE_REFUSES(put(path_of("ring"), "x"), FIG_IO, "ring: ");
 }
 
-static void the_mode_of_what_is_replaced_is_kept(void **state) {
+static void a_replaced_file_keeps_its_mode(void **state) {
     (void)state;
     static const mode_t modes[] = {0600, 0640, 0644, 0755};
     const mode_t before = umask(022);
@@ -106,7 +106,7 @@ static void the_mode_of_what_is_replaced_is_kept(void **state) {
     umask(before);
 }
 
-static void the_owner_of_what_is_replaced_is_kept_by_who_may(void **state) {
+static void a_process_that_may_keeps_the_owner_of_a_replaced_file(void **state) {
     (void)state;
     struct stat info;
     assert_int_equal(put(path_of("o"), "first"), FIG_OK);
@@ -154,8 +154,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_regular_files_are_replaced),
         cmocka_unit_test(a_symbolic_link_is_followed),
-        cmocka_unit_test(the_mode_of_what_is_replaced_is_kept),
-        cmocka_unit_test(the_owner_of_what_is_replaced_is_kept_by_who_may),
+        cmocka_unit_test(a_replaced_file_keeps_its_mode),
+        cmocka_unit_test(a_process_that_may_keeps_the_owner_of_a_replaced_file),
         cmocka_unit_test(another_hard_link_keeps_the_old_bytes),
         cmocka_unit_test(a_directory_that_one_may_not_read_is_written_to),
     };

@@ -291,7 +291,7 @@ static void files_that_ask_for_all_they_may_take_no_longer_than_they_are_worth(v
     judge("as many launches as there may be", make_buckets());
 }
 
-/* ---- A model's ------------------------------------------------------------------------------- */
+/* ---- The file of a model --------------------------------------------------------------------- */
 
 static void llama_s_file_of_198_buckets_is_small_and_read_at_once(void **state) {
     (void)state;

@@ -59,7 +59,7 @@ static fig_graphs *parse(const uint8_t *bytes, size_t count) {
     return graphs;
 }
 
-/* ---- What counts */
+/* ---- Records that are used */
 
 static void records_stand_for_the_machines_costs_and_decide_what_is_offered(void **state) {
     (void)state;

@@ -23,7 +23,7 @@ static fig_status end(fig_program *program) {
     return status;
 }
 
-static void rope_is_in_place_and_of_the_spec_unless_told(void **state) {
+static void rope_is_in_place_and_follows_the_spec_by_default(void **state) {
     (void)state;
     fig_program *program = begin();
     const fig_tensor q = fig_sample_rows(program, "q", 8, 64),
@@ -145,7 +145,7 @@ static void a_table_that_is_not_of_the_pairs_is_refused(void **state) {
 
 /* By default all dims of a head rotate. If the spec's rotary_dim is set, that number of dims
  * rotates in heads of any size. */
-static void a_rope_turns_all_of_a_head_unless_told(void **state) {
+static void a_rope_turns_the_whole_head_by_default(void **state) {
     (void)state;
     for (int32_t rotary_dim = 0; rotary_dim <= 32; rotary_dim += 32) {
         fig_spec spec = fig_sample_spec();
@@ -260,7 +260,7 @@ static void a_residual_is_add_rms_norms(void **state) {
 }
 
 /* Cap and window are the node's own. The spec's values apply to the standard step only. */
-static void an_attention_sees_all_tokens_unless_told(void **state) {
+static void attention_sees_all_tokens_by_default(void **state) {
     (void)state;
     fig_spec spec = fig_sample_spec();
     spec.window = 40;
@@ -375,7 +375,7 @@ static fig_status attend_with(float sm_scale, float *stored) {
     return end(program);
 }
 
-static void sm_scale_is_the_specs_unless_told(void **state) {
+static void sm_scale_defaults_to_the_spec_s(void **state) {
     (void)state;
     float stored;
     assert_int_equal(attend_with(0, &stored), FIG_OK);
@@ -510,19 +510,19 @@ static void options_of_no_size_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rope_is_in_place_and_of_the_spec_unless_told),
+        cmocka_unit_test(rope_is_in_place_and_follows_the_spec_by_default),
         cmocka_unit_test(a_node_ends_behind_what_format_1_has_and_what_is_there),
         cmocka_unit_test(a_table_takes_the_place_of_terms),
         cmocka_unit_test(a_plain_node_turns_nothing),
         cmocka_unit_test(a_table_that_is_not_of_the_pairs_is_refused),
-        cmocka_unit_test(a_rope_turns_all_of_a_head_unless_told),
+        cmocka_unit_test(a_rope_turns_the_whole_head_by_default),
         cmocka_unit_test(norms_of_heads_have_an_epsilon),
         cmocka_unit_test(an_unsound_rope_is_refused),
         cmocka_unit_test(reserved_room_is_refused_by_name),
         cmocka_unit_test(activations_share_an_operation),
         cmocka_unit_test(a_residual_is_add_rms_norms),
-        cmocka_unit_test(sm_scale_is_the_specs_unless_told),
-        cmocka_unit_test(an_attention_sees_all_tokens_unless_told),
+        cmocka_unit_test(sm_scale_defaults_to_the_spec_s),
+        cmocka_unit_test(attention_sees_all_tokens_by_default),
         cmocka_unit_test(operands_stand_where_the_table_has_them),
         cmocka_unit_test(a_call_stores_its_name_tag_and_bytes),
         cmocka_unit_test(unsound_calls_are_refused),

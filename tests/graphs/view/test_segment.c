@@ -11,7 +11,7 @@
 #include "tests/support/random.h"
 #include "tests/support/files/sample.h"
 
-static void a_name_is_any_but_the_engines(void **state) {
+static void a_segment_cannot_have_the_engines_name_fetch(void **state) {
     (void)state;
     static const char *const sound[] = {"a", "attn.0", "fetch.0", "fetc", "Fetch", "act-1_2"};
     for (size_t i = 0; i < sizeof sound / sizeof sound[0]; i++)
@@ -22,8 +22,8 @@ static void a_name_is_any_but_the_engines(void **state) {
     FIG_SAMPLE_REFUSES(fig_segment_check_name(NULL), FIG_INVALID, "segment: name is NULL");
 }
 
-/* Compares with a list that has every node's segment. Names do not matter. */
-static void a_node_is_of_the_segment_that_holds_it(void **state) {
+/* Compares the lookup with a list of every node's segment. The segments need no names here. */
+static void the_lookup_finds_the_segment_of_every_node(void **state) {
     (void)state;
     enum { SEGMENTS = 9, NODES = 64 };
     fig_random random = fig_random_seed(3);
@@ -48,8 +48,8 @@ static void a_node_is_of_the_segment_that_holds_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_any_but_the_engines),
-        cmocka_unit_test(a_node_is_of_the_segment_that_holds_it),
+        cmocka_unit_test(a_segment_cannot_have_the_engines_name_fetch),
+        cmocka_unit_test(the_lookup_finds_the_segment_of_every_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,7 +130,7 @@ static void check_head(const merge_case *c, int32_t row, int32_t head) {
                               2 * truth_ulp(FIG_F32, fmax(fabs(want.lse), 1)));
 }
 
-static void joined_states_are_float64_s_within_their_rounding(void **state) {
+static void joined_states_equal_float64_within_their_rounding(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         merge_case c;
@@ -198,7 +198,7 @@ static void two_parts_of_a_sequence_join_to_the_whole(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(joined_states_are_float64_s_within_their_rounding),
+        cmocka_unit_test(joined_states_equal_float64_within_their_rounding),
         cmocka_unit_test(two_parts_of_a_sequence_join_to_the_whole),
     };
     seed = fig_reference_seed(argc, argv);

@@ -230,7 +230,7 @@ static void check_choice(int32_t rows, const void *weight, uint32_t routes, cons
 }
 
 /* Tests rows of 8 KB on four ranks. Before binding, nothing is known about the group. */
-static void the_message_decides_how_it_goes_and_its_rows_who_shares_one(void **state) {
+static void the_message_size_decides_the_route(void **state) {
     (void)state;
     enum { ALL = FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT | FIG_ROUTE_NCCL };
     static const uint16_t weight;
@@ -253,7 +253,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(ranks_are_added_up_in_their_order),
         cmocka_unit_test(a_sum_with_a_norm_equals_two_launches),
         cmocka_unit_test(rows_are_gathered_rank_behind_rank),
-        cmocka_unit_test(the_message_decides_how_it_goes_and_its_rows_who_shares_one),
+        cmocka_unit_test(the_message_size_decides_the_route),
     };
     return cmocka_run_group_tests(tests, stay_on_the_host, leave_the_host);
 }

@@ -54,7 +54,7 @@ static void check_row(const fig_reference_step *step, const fig_gated_params *p,
     }
 }
 
-static void each_activation_is_float64_s_within_its_rounding(void **state) {
+static void each_activation_equals_float64_within_its_rounding(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         fig_reference_step step;
@@ -86,7 +86,7 @@ static void each_activation_is_float64_s_within_its_rounding(void **state) {
 }
 
 /* Tests rows of 256 gates, each multiplied by 1. */
-static void every_16_bit_gate_is_float64_s_within_its_rounding(void **state) {
+static void every_16_bit_gate_equals_float64_within_its_rounding(void **state) {
     (void)state;
     static const int32_t dtypes[] = {FIG_F16, FIG_BF16};
     fig_reference_step step = {.seed = seed};
@@ -118,8 +118,8 @@ static void every_16_bit_gate_is_float64_s_within_its_rounding(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_activation_is_float64_s_within_its_rounding),
-        cmocka_unit_test(every_16_bit_gate_is_float64_s_within_its_rounding),
+        cmocka_unit_test(each_activation_equals_float64_within_its_rounding),
+        cmocka_unit_test(every_16_bit_gate_equals_float64_within_its_rounding),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,7 +119,7 @@ static void every_code_reads_as_its_value(void **state) {
     }
 }
 
-static void every_code_comes_back_but_what_saturates_and_a_nan_comes_back_quiet(void **state) {
+static void every_code_survives_unless_it_saturates_and_a_nan_becomes_quiet(void **state) {
     (void)state;
     for (const float_format *f = formats; f < formats + FORMAT_COUNT; f++) {
         for (uint32_t code = 0; code < code_count(f); code++) {
@@ -285,7 +285,7 @@ static void every_dtype_has_its_bytes_and_no_other_code_has(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_reads_as_its_value),
-        cmocka_unit_test(every_code_comes_back_but_what_saturates_and_a_nan_comes_back_quiet),
+        cmocka_unit_test(every_code_survives_unless_it_saturates_and_a_nan_becomes_quiet),
         cmocka_unit_test(a_nan_stays_a_quiet_nan_with_its_sign_and_upper_payload),
         cmocka_unit_test(midpoints_go_to_the_even_neighbour_and_beside_them_to_the_nearest),
         cmocka_unit_test(numbers_past_the_largest_become_infinite_or_saturate),

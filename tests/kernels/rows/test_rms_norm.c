@@ -113,7 +113,7 @@ static void check_row(const rms_norm_case *c, int32_t row) {
     }
 }
 
-static void norm_and_residual_are_float64_s_within_their_rounding(void **state) {
+static void norm_and_residual_equal_float64_within_their_rounding(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         rms_norm_case c;
@@ -201,7 +201,7 @@ static void the_norm_is_that_of_the_residual_as_it_was_rounded(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_and_residual_are_float64_s_within_their_rounding),
+        cmocka_unit_test(norm_and_residual_equal_float64_within_their_rounding),
         cmocka_unit_test(a_row_of_a_million_loses_nothing_and_large_squares_do_not_overflow),
         cmocka_unit_test(the_norm_is_that_of_the_residual_as_it_was_rounded),
     };

@@ -261,7 +261,7 @@ static void close_case(rope_case *c) {
     fig_reference_step_close(&c->step);
 }
 
-static void rope_is_float64_s_within_its_rounding_up_to_position_1m(void **state) {
+static void rope_equals_float64_within_its_rounding_up_to_position_1m(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         rope_case c;
@@ -402,7 +402,7 @@ static void no_query_token_stands_below_0(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rope_is_float64_s_within_its_rounding_up_to_position_1m),
+        cmocka_unit_test(rope_equals_float64_within_its_rounding_up_to_position_1m),
         cmocka_unit_test(a_position_past_32_bits_is_not_cut),
         cmocka_unit_test(values_that_are_not_rotated_keep_their_bits),
         cmocka_unit_test(a_position_outside_the_table_reads_as_the_nearest_in_it),

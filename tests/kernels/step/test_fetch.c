@@ -295,7 +295,7 @@ static void say_nonsense(fig_fetch_bench *b, const nonsense *what) {
     fig_fetch_bench_spoil(b, SLOTS, &head);
 }
 
-static void a_head_that_says_what_no_slot_can_be_tears_its_plan(void **state) {
+static void a_head_with_impossible_values_tears_its_plan(void **state) {
     (void)state;
     static const nonsense all[] = {
         IS(bytes, 0),
@@ -582,7 +582,7 @@ int main(void) {
         cmocka_unit_test(a_slot_of_many_times_16_kb_lands_whole),
         cmocka_unit_test(pages_change_their_entries_and_no_others),
         cmocka_unit_test(pages_fill_a_slot_to_its_end_and_no_further),
-        cmocka_unit_test(a_head_that_says_what_no_slot_can_be_tears_its_plan),
+        cmocka_unit_test(a_head_with_impossible_values_tears_its_plan),
         cmocka_unit_test(rows_that_no_plan_of_the_bucket_has_tear_it),
         cmocka_unit_test(a_tag_that_says_other_bytes_than_the_head_tears_the_plan),
         cmocka_unit_test(a_flipped_bit_behind_the_head_tears_a_plan_with_a_checksum),

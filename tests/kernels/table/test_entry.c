@@ -28,7 +28,7 @@ static void texts_and_numbers_go_on_where_the_last_ended(void **state) {
 }
 
 /* Behind the name the array is zeros, since names are compared and hashed as whole arrays. */
-static void a_family_without_names_of_its_own_has_the_operation_s(void **state) {
+static void a_family_without_names_uses_those_of_the_operation(void **state) {
     (void)state;
     for (fig_op op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         char made[FIG_ENTRY_BYTES], due[FIG_ENTRY_BYTES] = {0};
@@ -43,7 +43,7 @@ static void a_family_without_names_of_its_own_has_the_operation_s(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_and_numbers_go_on_where_the_last_ended),
-        cmocka_unit_test(a_family_without_names_of_its_own_has_the_operation_s),
+        cmocka_unit_test(a_family_without_names_uses_those_of_the_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

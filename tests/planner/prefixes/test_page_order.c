@@ -83,7 +83,7 @@ static void change(fig_page_order *order, fig_random *random) {
     set(order, s, first, count, pages);
 }
 
-static void neighbours_share_exactly_what_they_are_said_to(void **state) {
+static void neighbours_share_exactly_the_stated_tokens(void **state) {
     (void)state;
     fig_page_order order;
     fig_random random = fig_random_seed(11);
@@ -143,7 +143,7 @@ static void memory_that_runs_out_leaves_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(neighbours_share_exactly_what_they_are_said_to),
+        cmocka_unit_test(neighbours_share_exactly_the_stated_tokens),
         cmocka_unit_test(a_page_behind_all_that_is_shared_moves_nothing),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),
     };

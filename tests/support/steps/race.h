@@ -1,15 +1,15 @@
 /* race.h: lets a host stage as fast as it can while the device takes plans, and checks the results.
  *
- *     append k to k_cache, v_cache    in f32, row r of k is a number of the row and the stretch
+ *     append k to k_cache, v_cache    in f32; row r of k is computed from r and the stretch
  *     attention, q = 0                lse = log2(length), for every length and every split
  *
  * Lengths, sequences, positions, horizons and pages change at random from step to step. Some steps
- * are taken back, completely or for the rest of their horizon. Some stay staged while others are
- * staged after them. After each stretch, a model of the cache shows where every token must be and
- * which row wrote it. After some stretches, a graph is also launched without a staged plan, which
- * must change nothing and must be counted. Or it is launched while a plan is being staged, and must
- * take the whole plan or nothing. Invariant: all random choices follow from the seed and never from
- * the timing, so two runs with one seed end with the same bits. */
+ * are taken back, completely or for the rest of their horizon. Several plans may be staged at once.
+ * After each stretch of steps, a model of the cache shows where every token must be and which row
+ * wrote it. After some stretches, a graph is also launched without a staged plan, which must change
+ * nothing and must be counted. Or it is launched while a plan is being staged, and must take the
+ * whole plan or nothing. Invariant: all random choices follow from the seed and never from the
+ * timing, so two runs with one seed end with the same bits. */
 #ifndef FIG_TESTS_SUPPORT_RACE_H
 #define FIG_TESTS_SUPPORT_RACE_H
 

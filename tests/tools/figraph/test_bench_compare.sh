@@ -46,8 +46,7 @@ awk '/^ *8x512 +chain_us/ { first = NR } /^ *1x512 +chain_us/ { second = NR }
 verdict $? 'the worst cell must come first'
 says '2 of 4 times are slower'
 
-# A time that an old run has reached is no loss: the greatest time of several old runs counts, plus
-# the margin.
+# A time is slower only if it exceeds the greatest time of all old runs by more than the margin.
 write_run worse 4.15 6.00
 compare before,again worse
 ends 0
@@ -56,8 +55,8 @@ compare before worse
 ends 1
 compare before worse --margin 5
 ends 0
-# A difference within the spread of the cell's samples is no loss either. A spread counts only up to
-# a limit, so that a single outlier excuses little.
+# A difference within the spread of the cell's samples is not slower either. The spread counts only
+# up to a limit, so that a single outlier hides no large difference.
 write_run shaky 4.15 6.00 0.019
 compare before shaky
 ends 0

@@ -374,7 +374,7 @@ static void fail_each_allocation(fig_graphs *graphs) {
     assert_int_equal(wrong, 0);
 }
 
-static void memory_that_ends_is_told_in_one_sentence(void **state) {
+static void running_out_of_memory_is_reported_in_one_sentence(void **state) {
     (void)state;
     fail_each_allocation(make_graphs(&plain));
     for (int i = 0; i < 2; i++)
@@ -416,7 +416,7 @@ int main(void) {
         cmocka_unit_test(where_rope_writes_a_head_that_stayed_is_a_fault),
         cmocka_unit_test(a_score_is_checked_with_its_arrays),
         cmocka_unit_test(layers_with_different_scores_are_refused),
-        cmocka_unit_test(memory_that_ends_is_told_in_one_sentence),
+        cmocka_unit_test(running_out_of_memory_is_reported_in_one_sentence),
         cmocka_unit_test(a_schedule_is_the_same_or_there_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

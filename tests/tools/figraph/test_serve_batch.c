@@ -169,7 +169,7 @@ static void everyone_ends_in_the_order_in_which_they_came(void **state) {
 
 /* Two rows hold three pages each. A third request may join only if, after its prompt, one page is
  * left for each row that still grows. */
-static void a_joiner_leaves_a_page_for_each_who_runs(void **state) {
+static void a_joining_sequence_leaves_a_page_for_each_running_one(void **state) {
     (void)state;
     fig_serve_request requests[3] = {{0, 10, 30}, {0, 10, 30}, {0, 5, 9}};
     const fig_serve_trace trace = {.requests = requests, .count = 3};
@@ -320,7 +320,7 @@ static void prompts_share_a_budget_in_order_of_arrival(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everyone_ends_in_the_order_in_which_they_came),
-        cmocka_unit_test(a_joiner_leaves_a_page_for_each_who_runs),
+        cmocka_unit_test(a_joining_sequence_leaves_a_page_for_each_running_one),
         cmocka_unit_test(a_horizon_ends_with_the_first_row_or_with_the_pages),
         cmocka_unit_test(requests_that_have_not_arrived_do_not_wait),
         cmocka_unit_test(prompts_share_a_budget_in_order_of_arrival),

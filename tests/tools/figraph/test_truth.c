@@ -47,7 +47,7 @@ static void truth_and_the_kernels_read_every_code_alike(void **state) {
 }
 
 /* Reads a row of all codes but the first three. */
-static void a_row_holds_what_each_of_its_codes_is(void **state) {
+static void a_row_is_read_like_its_single_codes(void **state) {
     (void)state;
     static uint16_t codes[0x10000];
     static double row[0x10000];
@@ -70,7 +70,7 @@ static void a_row_holds_what_each_of_its_codes_is(void **state) {
     }
 }
 
-static void truth_s_unit_is_what_separates_neighbouring_codes(void **state) {
+static void truth_ulp_is_the_distance_between_neighbouring_codes(void **state) {
     (void)state;
     for (const small_float *f = floats; f < floats + FLOAT_COUNT; f++) {
         for (uint32_t code = 0; code < f->largest; code++) {
@@ -122,8 +122,8 @@ static void truth_stores_the_nearest_number_as_the_kernels_do(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(truth_and_the_kernels_read_every_code_alike),
-        cmocka_unit_test(a_row_holds_what_each_of_its_codes_is),
-        cmocka_unit_test(truth_s_unit_is_what_separates_neighbouring_codes),
+        cmocka_unit_test(a_row_is_read_like_its_single_codes),
+        cmocka_unit_test(truth_ulp_is_the_distance_between_neighbouring_codes),
         cmocka_unit_test(truth_stores_the_nearest_number_as_the_kernels_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,7 +110,7 @@ static void a_param_of_a_launch_is_compared_in_every_bucket(void **state) {
     fig_graphs_destroy(b);
 }
 
-static void buckets_are_alike_by_what_they_serve(void **state) {
+static void buckets_that_serve_the_same_steps_are_alike(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     const fig_bucket few[] = {{2, 100}}, more[] = {{1, 100}, {2, 100}};
@@ -154,7 +154,7 @@ static void another_order_is_a_difference(void **state) {
     fig_graphs_destroy(b);
 }
 
-static void a_name_that_comes_twice_is_told_apart(void **state) {
+static void two_equal_names_are_told_apart(void **state) {
     (void)state;
     fig_graphs *a = call_twice("one", "one"), *b = call_twice("one", "two");
     const lines *all = diff(a, b);
@@ -231,9 +231,9 @@ int main(void) {
         cmocka_unit_test(graphs_made_twice_do_not_differ),
         cmocka_unit_test(differences_in_presence_come_first_and_once_for_all_layers),
         cmocka_unit_test(a_param_of_a_launch_is_compared_in_every_bucket),
-        cmocka_unit_test(buckets_are_alike_by_what_they_serve),
+        cmocka_unit_test(buckets_that_serve_the_same_steps_are_alike),
         cmocka_unit_test(another_order_is_a_difference),
-        cmocka_unit_test(a_name_that_comes_twice_is_told_apart),
+        cmocka_unit_test(two_equal_names_are_told_apart),
         cmocka_unit_test(graphs_of_other_content_differ_in_their_ids),
         cmocka_unit_test(nothing_to_compare_is_refused),
         cmocka_unit_test(a_failed_allocation_tells_nothing),

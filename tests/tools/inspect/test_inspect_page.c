@@ -146,7 +146,7 @@ static void no_name_may_be_markup(void **state) {
     }
 }
 
-static void the_map_covers_the_workspace_and_tells_who_uses_what(void **state) {
+static void the_map_covers_the_workspace_and_names_each_user(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_mixed();
     fig_inspect_bucket bucket = {.graphs = graphs};
@@ -231,7 +231,7 @@ int main(void) {
         cmocka_unit_test(a_step_has_a_bar_for_each_worker_of_each_class),
         cmocka_unit_test(without_a_bucket_the_last_is_drawn),
         cmocka_unit_test(no_name_may_be_markup),
-        cmocka_unit_test(the_map_covers_the_workspace_and_tells_who_uses_what),
+        cmocka_unit_test(the_map_covers_the_workspace_and_names_each_user),
         cmocka_unit_test(a_step_is_for_a_page_alone_and_must_be_one),
         cmocka_unit_test(a_failed_allocation_prints_nothing),
     };

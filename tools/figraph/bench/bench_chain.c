@@ -29,7 +29,7 @@ static const double ENDLESS_BYTES = 6e9; /* one cache of this size is cold by it
 static const double REPLAY_US = 1500;    /* the time that a graph's layers should take */
 static const float SCALE = 1.0f / 128;   /* for fp8: gives values the usual magnitude */
 
-/* ---- How large ----------------------------------------------------------------------------- */
+/* ---- Sizes --------------------------------------------------------------------------------- */
 
 static int32_t copies_of(const fig_bench_machine *machine, const fig_bench_cell *cell) {
     const double bytes = fig_bench_cell_bytes(cell);
@@ -65,7 +65,7 @@ void fig_bench_chain_size(fig_bench_chain *chain, const fig_bench_machine *machi
     chain->layers = chain->copies > 0 ? layers_of(machine, cell, chain->copies) : 0;
 }
 
-/* ---- What it looks like -------------------------------------------------------------------- */
+/* ---- Properties ---------------------------------------------------------------------------- */
 
 int fig_bench_chain_is_quarter(const fig_bench_chain *chain) {
     return fig_synthetic_bytes(chain->spec.kv_dtype) == 1;
