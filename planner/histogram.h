@@ -1,7 +1,7 @@
 /* histogram.h: finds the bin of a time in a fig_histogram.
  *
- * figraph.h declares the functions that add and read times. A program whose histogram another
- * thread may read at the same time gets the bin from here, and increments that bin itself.
+ * figraph.h declares the functions that add and read times. Use this header instead if another
+ * thread may read the histogram at the same time: get the bin from here, and increment it yourself.
  * Invariant: 0 <= bin < FIG_HISTOGRAM_BINS for every time; a negative time counts as 0. */
 #ifndef FIG_PLANNER_HISTOGRAM_H
 #define FIG_PLANNER_HISTOGRAM_H

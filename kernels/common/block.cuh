@@ -2,12 +2,11 @@
  * a block.
  *
  * Programmatic edges follow one law: every block waits before it writes or exits. Before the wait a
- * block reads only the plan, and memory that no launch of the step writes. The launch directly
- * after the one that makes the plan reads nothing before its own wait, and triggers after this
- * wait. Every later launch may trigger at once, because the late trigger of that launch guarantees
- * that the plan was complete before any later launch began. Only the Hopper image has such edges;
- * in the plain image the wait and the trigger are empty. Invariant: all threads of a block call
- * fig_block_*. */
+ * block reads only the plan, and memory that no launch of the step writes. Let P be the launch that
+ * makes the plan, and Q the launch directly after P. Q reads nothing before its own wait, and
+ * triggers only after this wait. So the plan is complete before any launch after Q begins, and each
+ * of these may trigger at once. Only the Hopper image has such edges; in the plain image the wait
+ * and the trigger are empty. Invariant: all threads of a block call fig_block_*. */
 #ifndef FIG_KERNELS_BLOCK_CUH
 #define FIG_KERNELS_BLOCK_CUH
 

@@ -336,7 +336,7 @@ static void a_loop_goes_on_after_a_replay_of_nothing(void **state) {
     fig_race_close(&race);
 }
 
-static void a_fault_at_close_is_no_hang(void **state) {
+static void a_fault_at_close_does_not_hang(void **state) {
     (void)state;
     fig_gate g;
     fig_gate_open(&g, NULL);
@@ -366,7 +366,7 @@ int main(void) {
         LATE_TEST(a_horizon_half_used_at_close_ends_there),
         LATE_TEST(a_loop_goes_on_after_a_call_that_failed),
         LATE_TEST(a_loop_goes_on_after_a_replay_of_nothing),
-        LATE_TEST(a_fault_at_close_is_no_hang),
+        LATE_TEST(a_fault_at_close_does_not_hang),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,7 +153,7 @@ static void a_call_must_have_its_number_of_arguments(void **state) {
     expect_refusal(&host, "3 results, it has 2");
 }
 
-static void arguments_that_are_no_buffers_are_refused(void **state) {
+static void arguments_that_are_not_buffers_are_refused(void **state) {
     (void)state;
     fig_xla_host host;
     sound_call(&host);
@@ -307,7 +307,7 @@ int main(void) {
         cmocka_unit_test(buffers_become_arrays),
         cmocka_unit_test(an_option_whose_first_dim_is_0_is_left_out),
         cmocka_unit_test(a_call_must_have_its_number_of_arguments),
-        cmocka_unit_test(arguments_that_are_no_buffers_are_refused),
+        cmocka_unit_test(arguments_that_are_not_buffers_are_refused),
         cmocka_unit_test(memory_is_asked_for_only_to_execute),
         cmocka_unit_test(an_unknown_type_is_reported_by_number),
         cmocka_unit_test(attributes_are_found_by_whole_names),

@@ -384,7 +384,7 @@ static void a_length_that_cannot_be_is_an_idle_row(void **state) {
     free_step(s);
 }
 
-static void a_cache_that_is_no_alias_is_refused(void **state) {
+static void a_cache_that_is_not_aliased_is_refused(void **state) {
     (void)state;
     step *s = make_step(4);
     fig_xla_host host;
@@ -538,7 +538,7 @@ int main(void) {
         cmocka_unit_test(one_call_gives_the_results_of_separate_calls),
         cmocka_unit_test(arguments_of_only_one_target_are_checked),
         cmocka_unit_test(a_length_that_cannot_be_is_an_idle_row),
-        cmocka_unit_test(a_cache_that_is_no_alias_is_refused),
+        cmocka_unit_test(a_cache_that_is_not_aliased_is_refused),
         cmocka_unit_test(scratch_and_plans_that_are_too_small_are_refused),
         cmocka_unit_test(wrong_shapes_and_types_are_refused_by_name),
         cmocka_unit_test(a_program_that_cannot_be_is_refused_in_its_words),

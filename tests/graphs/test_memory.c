@@ -71,8 +71,9 @@ static void a_token_is_counted_once_in_each_cache(void **state) {
     fig_graphs_destroy(breadth);
 }
 
-/* The page table is the engine's unless it is bound. The pages are the caller's. */
-static void state_is_what_is_known_before_anything_is_bound(void **state) {
+/* The engine allocates the page table unless the caller binds it. The caller allocates the
+ * pages. */
+static void the_state_s_size_is_known_before_anything_is_bound(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_graphs *graphs = lower(fig_sample_step(&spec)), *mixed = fig_capture_mixed();
@@ -126,7 +127,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_takes_what_was_said),
         cmocka_unit_test(a_token_is_counted_once_in_each_cache),
-        cmocka_unit_test(state_is_what_is_known_before_anything_is_bound),
+        cmocka_unit_test(the_state_s_size_is_known_before_anything_is_bound),
         cmocka_unit_test(execs_are_estimated_from_their_launches),
         cmocka_unit_test(slots_and_memory_have_limits),
     };

@@ -61,7 +61,7 @@ static void a_ledger_of_another_grid_is_thrown_away(void **state) {
     ledger_close(&l);
 }
 
-static void a_line_that_has_no_end_is_none(void **state) {
+static void a_line_without_an_end_is_dropped(void **state) {
     (void)state;
     ledger l;
     assert_int_equal(truncate(path, (off_t)strlen("grid 0123456789abcdef\nblock 0 0 8 0 0.0")), 0);
@@ -71,7 +71,7 @@ static void a_line_that_has_no_end_is_none(void **state) {
 }
 
 /* Blocks are numbered through all sections, so even short sections get their part of the share. */
-static void of_a_share_every_nth_block_is_wanted(void **state) {
+static void a_share_has_every_nth_block(void **state) {
     (void)state;
     ledger l;
     int64_t blocks = 0;
@@ -94,8 +94,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_reopened_ledger_knows_the_passed_blocks, write_ledger),
         cmocka_unit_test_setup(a_ledger_of_another_grid_is_thrown_away, write_ledger),
-        cmocka_unit_test_setup(a_line_that_has_no_end_is_none, write_ledger),
-        cmocka_unit_test_setup(of_a_share_every_nth_block_is_wanted, write_ledger),
+        cmocka_unit_test_setup(a_line_without_an_end_is_dropped, write_ledger),
+        cmocka_unit_test_setup(a_share_has_every_nth_block, write_ledger),
     };
     const int file = mkstemp(path);
     if (file < 0) return 1;

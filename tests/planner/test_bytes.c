@@ -71,7 +71,7 @@ static fig_step step_of(const fig_decode *d, int32_t by, int32_t lengths[ROWS]) 
     return (fig_step){.size = sizeof(fig_step), .rows = ROWS, .kv_lengths = lengths};
 }
 
-static void steps_on_memory_of_the_engines_are_the_truth(void **state) {
+static void steps_in_the_engine_s_memory_give_the_true_results(void **state) {
     (void)state;
     static const fig_decode_options all[] = {
         {.dtype = FIG_BF16, .page_size = 16},
@@ -130,7 +130,7 @@ static void copies_and_steps_keep_their_order_without_a_wait(void **state) {
     close_owned(&decode, engine);
 }
 
-static void memory_of_the_engines_is_zeroed_whenever_it_is_bound(void **state) {
+static void the_engine_s_memory_is_zeroed_whenever_it_is_bound(void **state) {
     (void)state;
     static fig_decode decode;
     fig_engine *engine = open_owned(&decode, &small);
@@ -184,9 +184,9 @@ static void a_span_moves_its_bytes_and_no_other(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_on_memory_of_the_engines_are_the_truth),
+        cmocka_unit_test(steps_in_the_engine_s_memory_give_the_true_results),
         cmocka_unit_test(copies_and_steps_keep_their_order_without_a_wait),
-        cmocka_unit_test(memory_of_the_engines_is_zeroed_whenever_it_is_bound),
+        cmocka_unit_test(the_engine_s_memory_is_zeroed_whenever_it_is_bound),
         cmocka_unit_test(a_span_moves_its_bytes_and_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

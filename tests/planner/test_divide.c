@@ -41,7 +41,7 @@ static void assert_alike(const fig_graphs *a, const fig_graphs *b) {
     free(bytes_b);
 }
 
-static void a_share_is_what_a_rank_would_record_for_itself(void **state) {
+static void a_share_equals_what_a_rank_records_by_itself(void **state) {
     (void)state;
     static const char *const machines[] = {"host", "h200"};
     const fig_spec model = fig_sample_spec();
@@ -215,7 +215,7 @@ static void each_call_that_fails_is_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_share_is_what_a_rank_would_record_for_itself),
+        cmocka_unit_test(a_share_equals_what_a_rank_records_by_itself),
         cmocka_unit_test(every_operation_is_divided_as_the_table_says),
         cmocka_unit_test(tensors_of_callbacks_alone_stay_whole),
         cmocka_unit_test(an_operation_that_needs_it_whole_is_named),

@@ -24,7 +24,7 @@ static void fail_gives_back_the_status_and_keeps_the_sentence(void **state) {
     assert_string_equal(fig_message(), "100% of it");
 }
 
-static void a_fault_of_our_own_says_so(void **state) {
+static void a_fault_of_the_library_says_so(void **state) {
     (void)state;
     assert_int_equal(fig_status_own_fault("slot %d of %d", 5, 4), FIG_FAULT);
     assert_string_equal(fig_message(), "a fault of libfigraph's own: slot 5 of 4");
@@ -158,7 +158,7 @@ static void a_size_that_was_forgotten_is_refused(void **state) {
 
 /* The caller gets the fields that its header has. Fields that the library does not have become
  * zeros. */
-static void an_out_is_filled_as_far_as_both_know_it(void **state) {
+static void an_out_struct_gets_the_fields_that_both_sides_have(void **state) {
     (void)state;
     const options ours = {.size = sizeof ours, .first = 5, .second = 6};
     options theirs = {.size = 8, .first = 1, .second = 77};
@@ -203,7 +203,7 @@ static void the_tens_digit_marks_retryable_statuses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fail_gives_back_the_status_and_keeps_the_sentence),
-        cmocka_unit_test(a_fault_of_our_own_says_so),
+        cmocka_unit_test(a_fault_of_the_library_says_so),
         cmocka_unit_test(a_message_may_be_an_argument_of_the_next),
         cmocka_unit_test(a_sentence_too_long_is_cut_and_marked),
         cmocka_unit_test(a_message_is_one_line_whatever_its_arguments_hold),
@@ -214,7 +214,7 @@ int main(void) {
         cmocka_unit_test(an_older_caller_leaves_the_rest_zero),
         cmocka_unit_test(a_newer_caller_is_served_where_the_surplus_is_zero),
         cmocka_unit_test(a_size_that_was_forgotten_is_refused),
-        cmocka_unit_test(an_out_is_filled_as_far_as_both_know_it),
+        cmocka_unit_test(an_out_struct_gets_the_fields_that_both_sides_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

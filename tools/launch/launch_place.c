@@ -1,7 +1,7 @@
 /* launch_place.c: divides cores among ranks, by hwloc.
  *
  * Ranks whose GPUs lie beside the same cores share those cores evenly, in contiguous runs, so that
- * each rank has its own caches. Invariant: that of launch_place.h. */
+ * each rank has its own caches. Invariant: a rank without a place runs anywhere. */
 #include "tools/launch/launch_place.h"
 
 #include <stdio.h>

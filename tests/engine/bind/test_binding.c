@@ -335,7 +335,7 @@ static void views_of_one_pool_may_interleave_but_not_meet(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void memory_of_the_engines_is_zeroed_and_counted(void **state) {
+static void the_engine_s_memory_is_zeroed_and_counted(void **state) {
     (void)state;
     fig_gate g;
     uint8_t bytes[64];
@@ -540,7 +540,7 @@ int main(void) {
         cmocka_unit_test(a_layout_is_the_order_of_strides_where_none_are_given),
         cmocka_unit_test(pages_are_counted_whatever_the_strides),
         cmocka_unit_test(views_of_one_pool_may_interleave_but_not_meet),
-        cmocka_unit_test(memory_of_the_engines_is_zeroed_and_counted),
+        cmocka_unit_test(the_engine_s_memory_is_zeroed_and_counted),
         cmocka_unit_test(a_tensor_that_no_node_names_moves_no_launch),
         cmocka_unit_test(a_span_outside_its_tensor_is_refused),
         cmocka_unit_test(pages_are_checked_whole_before_any_is_written),

@@ -204,7 +204,7 @@ static void a_machine_without_a_driver_says_what_it_lacks(void **state) {
     }
 }
 
-static void a_library_that_is_no_driver_is_refused(void **state) {
+static void a_library_that_is_not_a_driver_is_refused(void **state) {
     (void)state;
     fig_cuda_api api = {.version = 1};
     assert_int_equal(fig_cuda_api_load(&api, "libm.so.6"), FIG_NO_DEVICE);
@@ -258,7 +258,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures_are_those_of_the_toolkit),
         cmocka_unit_test(a_machine_without_a_driver_says_what_it_lacks),
-        cmocka_unit_test(a_library_that_is_no_driver_is_refused),
+        cmocka_unit_test(a_library_that_is_not_a_driver_is_refused),
         cmocka_unit_test(a_driver_that_is_too_old_names_both_versions),
         cmocka_unit_test(every_entry_is_asked_for_in_its_own_version),
         cmocka_unit_test(a_driver_that_lacks_an_entry_names_it),

@@ -101,7 +101,7 @@ static void a_frame_that_comes_byte_by_byte_is_taken(void **state) {
 
 /* ---- Others ---------------------------------------------------------------------------------- */
 
-static void bytes_that_are_no_frame_lose_the_group(void **state) {
+static void bytes_that_are_not_a_frame_lose_the_group(void **state) {
     (void)state;
     static const hand_frame wrong[] = {{MAGIC + 1, GIVE, FIG_GROUP_GATHER, 4},
                                        {MAGIC, 0, 0, 0},
@@ -325,7 +325,7 @@ static void a_peer_that_takes_nothing_holds_nobody_up_for_ever(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_that_comes_byte_by_byte_is_taken),
-        cmocka_unit_test(bytes_that_are_no_frame_lose_the_group),
+        cmocka_unit_test(bytes_that_are_not_a_frame_lose_the_group),
         cmocka_unit_test(giving_twice_loses_the_group),
         cmocka_unit_test(a_loss_is_never_a_success),
         cmocka_unit_test(an_answer_to_no_question_loses_the_group),

@@ -92,7 +92,7 @@ static void a_field_that_is_read_cannot_be_ignored(void **state) {
     assert_said("rope_scaling.low_freq_factor is 1.0, and cannot be ignored");
 }
 
-static void options_that_are_none_are_refused(void **state) {
+static void invalid_options_are_refused(void **state) {
     (void)state;
     static const char *const names[] = {"a", NULL};
     const struct {
@@ -183,7 +183,7 @@ int main(void) {
         cmocka_unit_test(the_callers_dtype_stands_in_place_of_the_files),
         cmocka_unit_test(an_unknown_field_passes_where_the_caller_names_it),
         cmocka_unit_test(a_field_that_is_read_cannot_be_ignored),
-        cmocka_unit_test(options_that_are_none_are_refused),
+        cmocka_unit_test(invalid_options_are_refused),
         cmocka_unit_test(a_file_says_how_its_caches_are_stored),
         cmocka_unit_test(caches_that_are_stored_otherwise_are_refused),
     };

@@ -308,7 +308,7 @@ static fig_status read_path(const char *path) {
     return status;
 }
 
-static void bytes_that_are_no_fig_file_are_refused(void **state) {
+static void bytes_that_are_not_a_fig_file_are_refused(void **state) {
     (void)state;
     FIG_SAMPLE_REFUSES(read_path(path_of("none")), FIG_IO, "none: open: No such file");
     FIG_SAMPLE_REFUSES(read_path(directory), FIG_IO, "not a regular file");
@@ -345,7 +345,7 @@ int main(void) {
         cmocka_unit_test(a_process_that_is_killed_at_any_call_leaves_the_old_file_or_the_new),
         cmocka_unit_test(a_process_that_is_killed_leaves_the_old_file_or_the_new),
         cmocka_unit_test(of_saves_at_once_one_file_is_left_whole),
-        cmocka_unit_test(bytes_that_are_no_fig_file_are_refused),
+        cmocka_unit_test(bytes_that_are_not_a_fig_file_are_refused),
         cmocka_unit_test(a_path_without_a_folder_is_in_this_one),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

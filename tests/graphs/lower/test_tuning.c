@@ -199,7 +199,7 @@ static void inspection_tells_what_is_used_and_what_is_not(void **state) {
 
 /* ---- What is refused */
 
-static void costs_that_are_none_are_refused(void **state) {
+static void invalid_costs_are_refused(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host"), *tuned;
     fig_tune_costs costs[2] = {costs_of(0, 1), costs_of(1, 1)};
@@ -265,7 +265,7 @@ static void work_is_of_steps_within_the_spec(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void one_variant_is_lowered_where_it_is_asked_for(void **state) {
+static void a_single_variant_is_lowered_on_request(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
@@ -433,9 +433,9 @@ int main(void) {
         cmocka_unit_test(records_of_other_machines_or_libraries_are_kept_but_not_used),
         cmocka_unit_test(tuning_anew_replaces_the_machines_own_records),
         cmocka_unit_test(inspection_tells_what_is_used_and_what_is_not),
-        cmocka_unit_test(costs_that_are_none_are_refused),
+        cmocka_unit_test(invalid_costs_are_refused),
         cmocka_unit_test(work_is_of_steps_within_the_spec),
-        cmocka_unit_test(one_variant_is_lowered_where_it_is_asked_for),
+        cmocka_unit_test(a_single_variant_is_lowered_on_request),
         cmocka_unit_test(a_record_that_says_something_else_is_refused),
         cmocka_unit_test(a_record_stores_the_cost_of_a_segment_if_it_has_one),
         cmocka_unit_test(each_call_that_fails_is_reported),

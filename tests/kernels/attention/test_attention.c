@@ -32,7 +32,7 @@ static fig_random try_form(const fig_attention_form *form, fig_random random) {
     return random;
 }
 
-static void split_attention_is_float64_s(void **state) {
+static void split_attention_equals_float64(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(120); n++) {
         fig_random random = fig_random_seed(seed + n);
@@ -263,7 +263,7 @@ static void logits_of_minus_infinity_weigh_nothing(void **state) {
 
 /* All logits are far below -5e4, which some kernels use as minus infinity. They must count as
  * ordinary numbers. */
-static void logits_far_below_zero_are_no_masks(void **state) {
+static void logits_far_below_zero_do_not_count_as_masked(void **state) {
     (void)state;
     for (int32_t i = 0; i < 8; i++) {
         fig_attention_case c;
@@ -279,7 +279,7 @@ static void logits_far_below_zero_are_no_masks(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(split_attention_is_float64_s),
+        cmocka_unit_test(split_attention_equals_float64),
         cmocka_unit_test(the_order_of_blocks_changes_no_bit),
         cmocka_unit_test(every_group_size_head_dim_dtype_and_head_count_agrees),
         cmocka_unit_test(lengths_beside_tile_and_page_boundaries_agree),
@@ -289,7 +289,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(without_lse_out_is_the_same),
         cmocka_unit_test(logits_of_a_thousand_neither_overflow_nor_drown_the_last_token),
         cmocka_unit_test(logits_of_minus_infinity_weigh_nothing),
-        cmocka_unit_test(logits_far_below_zero_are_no_masks),
+        cmocka_unit_test(logits_far_below_zero_do_not_count_as_masked),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

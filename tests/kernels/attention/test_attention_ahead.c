@@ -49,7 +49,7 @@ static fig_attention_form launch_of(const fig_attention_form *first, int32_t lau
     return form;
 }
 
-static void every_launch_of_a_horizon_is_float64_s(void **state) {
+static void every_launch_of_a_horizon_equals_float64(void **state) {
     (void)state;
     int64_t windowed = 0, fixed = 0;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(60); n++) {
@@ -104,7 +104,7 @@ static void a_horizon_changes_no_bit_under_the_fixed_split(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_launch_of_a_horizon_is_float64_s),
+        cmocka_unit_test(every_launch_of_a_horizon_equals_float64),
         cmocka_unit_test(a_horizon_changes_no_bit_under_the_fixed_split),
     };
     seed = fig_reference_seed(argc, argv);

@@ -231,7 +231,7 @@ static void fp8_caches_are_stored_times_scale(void **state) {
     }
 }
 
-static void all_features_together_are_float64_s(void **state) {
+static void all_features_together_equal_float64(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(100); n++) {
         fig_random random;
@@ -304,7 +304,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_sink_joins_each_vector_once),
         cmocka_unit_test(a_sink_may_be_anything),
         cmocka_unit_test(fp8_caches_are_stored_times_scale),
-        cmocka_unit_test(all_features_together_are_float64_s),
+        cmocka_unit_test(all_features_together_equal_float64),
         cmocka_unit_test(split_attention_is_unsplit_attention_within_2_ulp),
     };
     seed = fig_reference_seed(argc, argv);

@@ -142,7 +142,7 @@ static void the_balanced_split_changes_some_bits(void **state) {
     assert_true(changed > 0);
 }
 
-static void fixed_attention_is_float64_s(void **state) {
+static void fixed_attention_equals_float64(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(40); n++) {
         fig_random random = fig_random_seed(seed + 1000 + n);
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_change_no_bit_of_a_row),
         cmocka_unit_test(the_balanced_split_changes_some_bits),
-        cmocka_unit_test(fixed_attention_is_float64_s),
+        cmocka_unit_test(fixed_attention_equals_float64),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

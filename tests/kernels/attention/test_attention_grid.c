@@ -203,7 +203,7 @@ static void run_grid(const grid *g, uint64_t number) {
     }
 }
 
-static void a_sample_of_every_grid_is_float64_s(void **state) {
+static void a_sample_of_every_grid_equals_float64(void **state) {
     (void)state;
     for (uint64_t i = 0; i < GRID_COUNT; i++)
         run_grid(&grids[i], i);
@@ -211,7 +211,7 @@ static void a_sample_of_every_grid_is_float64_s(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sample_of_every_grid_is_float64_s),
+        cmocka_unit_test(a_sample_of_every_grid_equals_float64),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

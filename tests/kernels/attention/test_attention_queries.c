@@ -28,7 +28,7 @@ static void run_form(const fig_attention_form *form, fig_random random, int32_t 
     fig_attention_case_close(&c);
 }
 
-static void unequal_rows_with_any_feature_are_float64_s(void **state) {
+static void unequal_rows_with_any_feature_equal_float64(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(CASES); n++) {
         fig_random random = fig_random_seed(seed + n);
@@ -69,7 +69,7 @@ static fig_attention_form form_of_group(fig_random *random, int32_t ratio, int32
     return form;
 }
 
-static void rows_of_each_group_of_heads_are_float64_s(void **state) {
+static void rows_of_each_group_of_heads_equal_float64(void **state) {
     (void)state;
     for (int32_t ratio = 1; ratio <= 16; ratio++) {
         for (int32_t row_tokens = 1; row_tokens <= FIG_ROW_TOKENS_LIMIT; row_tokens++) {
@@ -109,8 +109,8 @@ static void equal_counts_give_the_bits_that_no_counts_give(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unequal_rows_with_any_feature_are_float64_s),
-        cmocka_unit_test(rows_of_each_group_of_heads_are_float64_s),
+        cmocka_unit_test(unequal_rows_with_any_feature_equal_float64),
+        cmocka_unit_test(rows_of_each_group_of_heads_equal_float64),
         cmocka_unit_test(equal_counts_give_the_bits_that_no_counts_give),
     };
     seed = fig_reference_seed(argc, argv);

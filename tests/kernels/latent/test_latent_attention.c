@@ -31,7 +31,7 @@ static fig_random try_form(const fig_latent_form *form, fig_random random, int32
     return random;
 }
 
-static void split_attention_over_latents_is_float64_s(void **state) {
+static void split_attention_over_latents_equals_float64(void **state) {
     (void)state;
     for (uint64_t n = 0; n < (uint64_t)fig_place_cases(60); n++) {
         fig_random random = fig_random_seed(seed + n);
@@ -42,7 +42,7 @@ static void split_attention_over_latents_is_float64_s(void **state) {
 
 /* Runs the cases under each of the flags that decide which blocks may wait for others. The second
  * run of a case uses the workspace as the first run left it. */
-static void launches_on_warpgroups_are_float64_s(void **state) {
+static void launches_on_warpgroups_equal_float64(void **state) {
     (void)state;
     static const uint32_t rules[] = {0, FIG_ATTENTION_IN_ORDER, FIG_ATTENTION_APART,
                                      FIG_ATTENTION_EARLY};
@@ -395,8 +395,8 @@ static void boxes_of_the_cache_fit_pages_and_tiles(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(split_attention_over_latents_is_float64_s),
-        cmocka_unit_test(launches_on_warpgroups_are_float64_s),
+        cmocka_unit_test(split_attention_over_latents_equals_float64),
+        cmocka_unit_test(launches_on_warpgroups_equal_float64),
         cmocka_unit_test(every_number_of_heads_tokens_and_pages_agrees),
         cmocka_unit_test(a_row_of_forty_thousand_tokens_agrees),
         cmocka_unit_test(the_order_of_blocks_changes_no_bit),

@@ -263,7 +263,7 @@ static void append_kv_writes_the_last_tokens_of_a_row_and_nothing_else(void **st
     }
 }
 
-static void queries_that_are_no_tokens_are_not_written(void **state) {
+static void padding_queries_are_not_written(void **state) {
     (void)state;
     for (int n = 0; n < fig_place_cases(CASES); n++) {
         append_case c;
@@ -296,7 +296,7 @@ static void a_token_before_the_first_is_not_written(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(append_kv_writes_the_last_tokens_of_a_row_and_nothing_else),
-        cmocka_unit_test(queries_that_are_no_tokens_are_not_written),
+        cmocka_unit_test(padding_queries_are_not_written),
         cmocka_unit_test(a_token_before_the_first_is_not_written),
     };
     seed = fig_reference_seed(argc, argv);

@@ -309,7 +309,7 @@ static void kernels_for_any_chip_are_chosen_where_the_options_ask_for_them(void 
     close_bench(&b);
 }
 
-static void the_host_is_no_chip_and_says_so(void **state) {
+static void the_host_reports_that_it_is_not_a_chip(void **state) {
     (void)state;
     bench b;
     open_bench(&b, FIG_DEVICE_HOST);
@@ -371,7 +371,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(bindings_decide_the_family_and_a_move_remakes_the_exec),
         FIG_CUDA_BENCH_TEST(a_change_of_family_that_fails_is_made_by_the_next_prepare),
         FIG_CUDA_BENCH_TEST(kernels_for_any_chip_are_chosen_where_the_options_ask_for_them),
-        cmocka_unit_test(the_host_is_no_chip_and_says_so),
+        cmocka_unit_test(the_host_reports_that_it_is_not_a_chip),
         cmocka_unit_test(inspection_tells_the_family_for_the_machine_and_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

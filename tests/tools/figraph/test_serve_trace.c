@@ -160,7 +160,7 @@ static void a_mark_of_utf_8_stands_before_the_header(void **state) {
     fig_serve_trace_finish(&trace);
 }
 
-static void blank_lines_at_the_end_are_no_requests(void **state) {
+static void blank_lines_at_the_end_are_not_requests(void **state) {
     (void)state;
     static const char *const ends[] = {"", "\n", "\n\n", "\n  \n\r\n"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -173,7 +173,7 @@ static void blank_lines_at_the_end_are_no_requests(void **state) {
     }
 }
 
-static void files_that_are_no_traces_are_refused(void **state) {
+static void files_that_are_not_traces_are_refused(void **state) {
     (void)state;
     static const char *const wrong[] = {
         "",
@@ -298,8 +298,8 @@ int main(void) {
         cmocka_unit_test(a_file_keeps_every_request),
         cmocka_unit_test(a_trace_is_read_as_it_stands),
         cmocka_unit_test(a_mark_of_utf_8_stands_before_the_header),
-        cmocka_unit_test(blank_lines_at_the_end_are_no_requests),
-        cmocka_unit_test(files_that_are_no_traces_are_refused),
+        cmocka_unit_test(blank_lines_at_the_end_are_not_requests),
+        cmocka_unit_test(files_that_are_not_traces_are_refused),
         cmocka_unit_test(a_line_longer_than_any_request_is_refused),
         cmocka_unit_test(a_line_that_holds_a_nul_is_refused),
         cmocka_unit_test(a_pipe_is_refused_at_once),

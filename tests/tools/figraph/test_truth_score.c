@@ -175,7 +175,7 @@ static void a_magnified_logit_has_more_slack(void **state) {
     assert_true(often > 100 * once);
 }
 
-static void sigmoid_weights_of_small_scores_are_no_nan(void **state) {
+static void sigmoid_weights_of_small_scores_are_not_nan(void **state) {
     (void)state;
     assert_true(attend("weights sigmoid; score * 0 - 2000.0").out[0] == 0);
     assert_true(fabs(attend("weights sigmoid; 0.0 * score").out[0] - 5) < 1e-12);
@@ -225,7 +225,7 @@ int main(void) {
         cmocka_unit_test(a_score_that_follows_the_logit_leaves_little_slack),
         cmocka_unit_test(a_comparison_within_the_rounding_of_a_logit_is_slack),
         cmocka_unit_test(a_magnified_logit_has_more_slack),
-        cmocka_unit_test(sigmoid_weights_of_small_scores_are_no_nan),
+        cmocka_unit_test(sigmoid_weights_of_small_scores_are_not_nan),
         cmocka_unit_test(a_mask_may_show_later_tokens),
         cmocka_unit_test(nothing_is_seen_where_every_score_is_minus_infinity),
     };

@@ -378,7 +378,7 @@ static void times_read_as_they_were_written(void **state) {
     unlink(path);
 }
 
-static void lines_that_are_no_times_are_refused(void **state) {
+static void malformed_lines_are_refused(void **state) {
     (void)state;
 #define HEADER "chip,heads,head_dim,value_bytes,window,cell,variant,chain_us,alone_us\n"
 #define DATED "chip,heads,head_dim,value_bytes,window,cell,variant,chain_us,alone_us,date\n"
@@ -428,7 +428,7 @@ int main(void) {
         cmocka_unit_test(leaning_loses_less_and_no_figure_goes_far),
         cmocka_unit_test(no_figure_is_leaned_past_its_limit),
         cmocka_unit_test(times_read_as_they_were_written),
-        cmocka_unit_test(lines_that_are_no_times_are_refused),
+        cmocka_unit_test(malformed_lines_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
