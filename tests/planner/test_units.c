@@ -454,7 +454,7 @@ static void expect_us(const char *name, const variant *of, const batch *given, d
     }
 }
 
-static void five_sets_take_what_is_predicted_in_any_order(void **state) {
+static void five_batches_take_the_predicted_time_in_any_order(void **state) {
     (void)state;
     batch powers = {0}, four = {0}, few = {0}, tokens = {0}, prompt = {0};
     for (int32_t length = 1; length <= 32768; length *= 2) {
@@ -515,7 +515,7 @@ static void rows_that_are_alike_keep_their_cuts_by_tiles(void **state) {
         }
 }
 
-static void a_line_that_32_bits_do_not_count_is_cut_by_tiles(void **state) {
+static void a_line_with_too_many_units_for_32_bits_is_cut_by_tiles(void **state) {
     (void)state;
     fig_split_shape shape = {.row_limit = 2,
                              .groups = 64,
@@ -554,10 +554,10 @@ int main(void) {
         cmocka_unit_test(every_small_step_is_cut_as_the_definition_says),
         cmocka_unit_test(random_steps_are_cut_as_the_definition_says),
         cmocka_unit_test(large_steps_are_cut_as_the_definition_says),
-        cmocka_unit_test(five_sets_take_what_is_predicted_in_any_order),
+        cmocka_unit_test(five_batches_take_the_predicted_time_in_any_order),
         cmocka_unit_test(no_order_of_rows_matters),
         cmocka_unit_test(rows_that_are_alike_keep_their_cuts_by_tiles),
-        cmocka_unit_test(a_line_that_32_bits_do_not_count_is_cut_by_tiles),
+        cmocka_unit_test(a_line_with_too_many_units_for_32_bits_is_cut_by_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,15 +3,16 @@
  *     build/release/tests/gpu/attention/latent_bench [SECONDS]      default 180
  *
  * No cell begins after these seconds. Prints CSV. For each cell, it gives the family that serves,
- * the microseconds of a launch in a chain of launches with programmatic edges, and the share of the
- * limit: the greater of 2 us + the bytes of the cache / 4.57 TB/s and the flops / 790 TFLOP/s. A
- * program has one node for each launch of the chain, with a page table of its own. The tables name
- * several copies of the pages, each copy in random order. Together the copies have more than 300
- * MB. A time is the median of seven replays, divided by the number of launches. A sample of each
- * cell's output vectors is compared with float64, and the bits after the last replay with those of
- * the first. The last two columns give the rms error relative to the rms of the values, and 1 if
- * the bits agree. The times are not judged. Exits with 1 if bits differ or the error is above
- * 0.004. SIGALRM ends the program if a launch hangs. */
+ * the microseconds of a launch in a chain of launches with programmatic edges, the limit, and the
+ * limit divided by the microseconds. The limit is the least possible time: 2 us + the bytes of the
+ * cache / 4.57 TB/s or, if that is longer, the flops / 790 TFLOP/s. A program has one node for each
+ * launch of the chain, with a page table of its own. The tables name several copies of the pages,
+ * each copy in random order. Together the copies have more than 300 MB. A time is the median of
+ * seven replays, divided by the number of launches. A sample of each cell's output vectors is
+ * compared with float64. The bits after the last replay are compared with the bits after the first.
+ * The last two columns give the rms error relative to the rms of the values, and 1 if the bits
+ * agree. The times are not judged. Exits with 1 if bits differ or the error is above 0.004. SIGALRM
+ * ends the program if a launch hangs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

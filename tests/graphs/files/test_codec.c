@@ -108,7 +108,7 @@ static void other_graphs_have_another_content_id(void **state) {
         fig_graphs_destroy(graphs[i]);
 }
 
-static void a_content_id_holds_whatever_compressed_the_file(void **state) {
+static void a_content_id_does_not_depend_on_the_compression(void **state) {
     (void)state;
     static const int levels[] = {-20, 1, 9, 19};
     fig_graphs *made;
@@ -170,7 +170,7 @@ typedef struct forgery {
 #define SEGMENT(item, field) FIG_SECTION_SEGM, OF(fig_segment, item, field)
 #define KERNEL(item, field) FIG_SECTION_KERN, OF(fig_file_kernel, item, field)
 
-/* Forgeries of the mixed sample. Its nodes are 0 a call, 1 silu_and_mul, 2 rope, 3 append_kv, 4
+/* Forgeries of the mixed sample. Its nodes 0 to 4 are a call, silu_and_mul, rope, append_kv and
  * attention. */
 static const forgery forgeries[] = {
     {"deterministic", MACHINE(deterministic), 2, FIG_FORMAT, "section ENVR: deterministic is 2"},
@@ -287,7 +287,7 @@ static uint32_t section_count_of(const fig_graphs *graphs) {
     return header.section_count - (graphs->archive.image_count > 0);
 }
 
-static void segments_are_in_a_file_where_there_are_some(void **state) {
+static void a_file_has_segments_if_the_graphs_have_some(void **state) {
     (void)state;
     fig_graphs *plain = fig_capture_mixed(), *named = fig_capture_breadth();
     assert_int_equal(section_count_of(named), section_count_of(plain) + 1);
@@ -331,7 +331,7 @@ static void resize_spec(fig_forgery *image, uint32_t raw_bytes) {
     memcpy(image->sections[FIG_SECTION_SPEC].raw, &raw_bytes, sizeof raw_bytes);
 }
 
-static void a_spec_ends_where_all_behind_it_is_zero(void **state) {
+static void a_stored_spec_ends_at_its_last_nonzero_field(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_preset("tutorial", 1, "host"), *loaded;
     fig_forgery image;
@@ -364,7 +364,7 @@ static void a_spec_ends_where_all_behind_it_is_zero(void **state) {
     fig_graphs_destroy(made);
 }
 
-static void a_spec_of_more_than_this_library_knows_is_age(void **state) {
+static void a_spec_with_unknown_fields_makes_a_file_stale(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_mixed(), *loaded;
     fig_forgery image;
@@ -398,7 +398,7 @@ static void a_spec_of_defaults_that_are_not_filled_in_is_refused(void **state) {
 
 /* Changes graphs as if another library had made them: with other digests, another kernel table and
  * another version. */
-static void graphs_lowered_otherwise_keep_their_makers_word_and_their_id(void **state) {
+static void graphs_that_lower_differently_keep_their_digests_and_their_id(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_mixed();
     fig_graphs_info info = {.size = sizeof info};
@@ -438,7 +438,7 @@ static void each_bucket_has_a_digest(void **state) {
     fig_graphs_destroy(made);
 }
 
-static void a_kernel_of_another_abi_is_noted_and_no_fault(void **state) {
+static void a_kernel_of_another_abi_is_noted_but_accepted(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_mixed(), *loaded;
     file sound = write_graphs(made);
@@ -558,16 +558,16 @@ int main(void) {
         cmocka_unit_test(loaded_graphs_are_saved_as_the_same_bytes),
         cmocka_unit_test(two_captures_of_one_spec_are_one_file),
         cmocka_unit_test(other_graphs_have_another_content_id),
-        cmocka_unit_test(a_content_id_holds_whatever_compressed_the_file),
+        cmocka_unit_test(a_content_id_does_not_depend_on_the_compression),
         cmocka_unit_test(bytes_behind_a_callers_name_reach_no_file),
         cmocka_unit_test(a_section_that_says_something_else_is_refused),
-        cmocka_unit_test(segments_are_in_a_file_where_there_are_some),
-        cmocka_unit_test(a_spec_ends_where_all_behind_it_is_zero),
-        cmocka_unit_test(a_spec_of_more_than_this_library_knows_is_age),
+        cmocka_unit_test(a_file_has_segments_if_the_graphs_have_some),
+        cmocka_unit_test(a_stored_spec_ends_at_its_last_nonzero_field),
+        cmocka_unit_test(a_spec_with_unknown_fields_makes_a_file_stale),
         cmocka_unit_test(a_spec_of_defaults_that_are_not_filled_in_is_refused),
-        cmocka_unit_test(graphs_lowered_otherwise_keep_their_makers_word_and_their_id),
+        cmocka_unit_test(graphs_that_lower_differently_keep_their_digests_and_their_id),
         cmocka_unit_test(each_bucket_has_a_digest),
-        cmocka_unit_test(a_kernel_of_another_abi_is_noted_and_no_fault),
+        cmocka_unit_test(a_kernel_of_another_abi_is_noted_but_accepted),
         cmocka_unit_test(forged_arrays_are_refused_or_usable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,9 +157,9 @@ static void each_edge_is_needed_and_in_order(void **state) {
     }
 }
 
-/* There are more nodes than the reduction can keep ancestor sets of at once. The test computes for
- * each node, as a row, the nodes before it by the kept edges. */
-static void of_many_nodes_each_edge_is_needed_and_none_is_missing(void **state) {
+/* The removal of superfluous edges keeps the ancestors of only some nodes at once; here are more
+ * nodes. The test computes, for each node, a row of all its ancestors by the kept edges. */
+static void many_nodes_get_each_needed_edge_and_no_other(void **state) {
     (void)state;
     enum { NODES = 1500, TENSORS = 60, ACCESSES = 3 * NODES };
     static fig_edge_access accesses[ACCESSES], sorted[ACCESSES];
@@ -238,7 +238,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order_the_edges_allow_gives_what_the_recorded_order_gives),
         cmocka_unit_test(each_edge_is_needed_and_in_order),
-        cmocka_unit_test(of_many_nodes_each_edge_is_needed_and_none_is_missing),
+        cmocka_unit_test(many_nodes_get_each_needed_edge_and_no_other),
         cmocka_unit_test(nodes_that_only_read_have_no_edges),
         cmocka_unit_test(repeated_edges_become_one),
         cmocka_unit_test(a_failed_allocation_leaves_no_edges),

@@ -215,8 +215,8 @@ static int write_rows(fig_session *session, const fig_session_tensor *tensor, in
     return fig_report_status("replay");
 }
 
-/* Makes the bytes of a latent cache of codes what an append could have left: random codes, a scale
- * for each 128 of them, and 64 bf16 values. */
+/* Random bytes are not valid tokens of a latent cache of codes. This function keeps each token's
+ * codes, and sets a scale for each 128 codes and the 64 bf16 values. */
 static void mend_codes(fig_session *session, uint8_t *tokens, size_t count) {
     enum { CODES = 512, SCALES = 4 };
     for (size_t i = 0; i < count; i++) {
