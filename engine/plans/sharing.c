@@ -11,6 +11,9 @@
 
 #include "planner/status.h"
 
+enum { PLAN_BITS = 64 };
+static_assert((int)FIG_SLOT_LIMIT <= (int)PLAN_BITS, "fig_sharing_lent.plans has a bit for each plan");
+
 /* Returns the reason why steps of these graphs never have groups, or NULL if they may. */
 static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
@@ -37,9 +40,8 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
     sharing->sequence_limit = (int32_t)view->tensors[sharing->table - 1].dims[0];
     const size_t sequences = (size_t)sharing->sequence_limit;
     sharing->groups = calloc(rows, sizeof *sharing->groups);
-    sharing->lent_in = calloc(sequences, sizeof *sharing->lent_in);
     sharing->lent = calloc(sequences, sizeof *sharing->lent);
-    if (sharing->groups == NULL || sharing->lent_in == NULL || sharing->lent == NULL)
+    if (sharing->groups == NULL || sharing->lent == NULL)
         return fig_fail(FIG_NOMEM, "engine: %zu rows that share pages", rows);
     return fig_prefixes_init(&sharing->prefixes, view->spec.batch_limit, sharing->sequence_limit);
 }
@@ -47,7 +49,6 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
 void fig_sharing_finish(fig_sharing *sharing) {
     fig_prefixes_finish(&sharing->prefixes);
     free(sharing->groups);
-    free(sharing->lent_in);
     free(sharing->lent);
     *sharing = (fig_sharing){0};
 }
@@ -88,15 +89,18 @@ static int64_t queries_of(const fig_sharing *sharing, const fig_strip_group *gro
     return queries;
 }
 
-/* Records that a sequence lends its first `entries` entries in plan `number`. If the sequence also
- * lends entries in a plan that waits for a launch (`first` or a later one), the larger number of
- * entries is kept. */
-static void lend(fig_sharing *sharing, int32_t sequence, int32_t entries,
-                 const fig_sharing_plans *plans) {
-    const int is_waiting =
-        plans->number > plans->first && sharing->lent_in[sequence] >= plans->first;
-    if (!is_waiting || sharing->lent[sequence] < entries) sharing->lent[sequence] = entries;
-    sharing->lent_in[sequence] = plans->number;
+static void note_plan(fig_sharing_lent *lent, uint64_t number) {
+    const uint64_t since = number - lent->last;
+    lent->plans = since < PLAN_BITS ? lent->plans << since | 1 : 1;
+    lent->last = number;
+}
+
+/* Records that a sequence lends its first `entries` entries in plan plans->number. If the sequence
+ * also lends entries in a plan that waits for a launch, the larger number of entries is kept. */
+static void lend(fig_sharing_lent *lent, int32_t entries, const fig_sharing_plans *plans) {
+    const int is_waiting = plans->number > plans->first && lent->last >= plans->first;
+    if (!is_waiting || lent->count < entries) lent->count = entries;
+    note_plan(lent, plans->number);
 }
 
 fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
@@ -105,7 +109,7 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
     if (step->groups == NULL) return counts;
     const int32_t strip = 2 * fig_strips_half(sharing->strips.ratio);
     counts.groups = step->groups->count;
-    sharing->last = plans->number;
+    note_plan(&sharing->of_any, plans->number);
     for (int32_t g = 0; g < counts.groups; g++) {
         const fig_strip_group *group = &step->groups->of[g];
         const int64_t strips = (queries_of(sharing, group) + strip - 1) / strip;
@@ -115,10 +119,27 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
         counts.saved += tokens * (group->rows - strips);
         for (int32_t n = 0; n < group->rows; n++) {
             const int32_t row = step->groups->order[group->first + n];
-            lend(sharing, step->sequences != NULL ? step->sequences[row] : row, entries, plans);
+            const int32_t sequence = step->sequences != NULL ? step->sequences[row] : row;
+            lend(&sharing->lent[sequence], entries, plans);
         }
     }
     return counts;
+}
+
+static void forget_plan(fig_sharing_lent *lent, uint64_t number) {
+    if (lent->last != number) return;
+    lent->plans &= ~UINT64_C(1);
+    if (lent->plans == 0) lent->last = 0;
+    while (lent->plans != 0 && (lent->plans & 1) == 0) {
+        lent->plans >>= 1;
+        lent->last--;
+    }
+}
+
+void fig_sharing_forget(fig_sharing *sharing, uint64_t number) {
+    forget_plan(&sharing->of_any, number);
+    for (int32_t s = 0; s < sharing->sequence_limit; s++)
+        forget_plan(&sharing->lent[s], number);
 }
 
 /* ---- Entries that are lent ----------------------------------------------------------------- */
@@ -126,14 +147,14 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
 int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, uint64_t first) {
     const int32_t sequence = pages->sequence;
     if (sharing->table == 0 || sequence < 0 || sequence >= sharing->sequence_limit) return 0;
-    if (sharing->lent_in[sequence] < first || pages->first < 0 || pages->pages == NULL) return 0;
+    if (sharing->lent[sequence].last < first || pages->first < 0 || pages->pages == NULL) return 0;
     const fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
     const char *name =
         fig_program_view_tensor_name(sharing->mirrors->bindings->program, sharing->table);
     if (pages->table != NULL && strcmp(pages->table, name) != 0) return 0;
     if (mirror->order.entries == NULL) return 1;
     const int32_t *entries = fig_page_order_row(&mirror->order, sequence);
-    for (int32_t i = 0; i < pages->count && pages->first + i < sharing->lent[sequence]; i++)
+    for (int32_t i = 0; i < pages->count && pages->first + i < sharing->lent[sequence].count; i++)
         if (pages->pages[i] != entries[pages->first + i]) return 1;
     return 0;
 }

@@ -267,6 +267,38 @@ static void an_older_step_that_waits_keeps_its_entries(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* The step that takes the place of one that was taken back shares nothing, or has other rows. */
+static void a_step_that_was_taken_back_holds_no_entries(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    fig_chunk_step lone = {.rows = 1, .sequences = {ROWS - 1}, .counts = {1}};
+    const fig_span all = {
+        .size = sizeof all, .name = "page_table", .bytes = (uint64_t)c.pages * sizeof *c.table};
+    lone.lengths[0] = step.lengths[ROWS - 1];
+    expect(stage(&step));
+    expect(fig_engine_take_back(c.engine));
+    expect(stage(&lone));
+    assert_int_equal(stats().shared_steps, 0);
+    expect(set_others(0, SHARED - 1, 1));
+    expect(set_others(1, 0, SHARED));
+    expect(set(0, 0, SHARED));
+    expect(set(1, 0, SHARED));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    expect(stage(&step)); /* behind the one that waits and shares nothing */
+    expect(fig_engine_take_back(c.engine));
+    expect(set_others(0, SHARED - 1, 1));
+    expect(set(0, 0, SHARED));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    expect(fig_engine_launch(c.engine));
+    expect(stage(&step)); /* an older step that waits keeps what it lends */
+    expect(stage(&step));
+    expect(fig_engine_take_back(c.engine));
+    assert_int_equal(set_others(0, SHARED - 1, 1), FIG_ORDER);
+    assert_int_equal(fig_engine_write(c.engine, &all, c.table), FIG_ORDER);
+    finish(&step);
+    fig_chunk_case_close(&c);
+}
+
 static void a_table_that_a_staged_step_shares_is_not_written(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);
@@ -294,6 +326,7 @@ int main(void) {
         cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),
         cmocka_unit_test(a_step_that_was_launched_holds_no_entries),
         cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
+        cmocka_unit_test(a_step_that_was_taken_back_holds_no_entries),
         cmocka_unit_test(a_table_that_a_staged_step_shares_is_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
