@@ -130,8 +130,7 @@ fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *l
     return limits->chunk_classes > 0 ? hold_chunks(held, limits) : FIG_OK;
 }
 
-/* ---- Deciding which sections a slot gets
- * ------------------------------------------------------ */
+/* ---- Deciding which sections a slot gets --------------------------------------------------- */
 
 /* Copies the step's sequences to held->sequences. Returns 1 if they changed. */
 static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {

@@ -1,8 +1,8 @@
 /* strip_groups.c: counts the slots of each row, then lists groups and rows.
  *
  * A query token has one slot for each of its groups, the outermost first, then one for the segment
- * of its row alone.
- * Invariant: slots and tokens are numbered without gaps, in the order of the rows. */
+ * of its row alone. Invariant: slots and tokens are numbered without gaps, in the order of the
+ * rows. */
 #include "planner/strip_groups.h"
 
 #include <string.h>
