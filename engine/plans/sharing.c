@@ -12,7 +12,8 @@
 #include "planner/status.h"
 
 enum { PLAN_BITS = 64 };
-static_assert((int)FIG_SLOT_LIMIT <= (int)PLAN_BITS, "fig_sharing_lent.plans has a bit for each plan");
+static_assert((int)FIG_SLOT_LIMIT <= (int)PLAN_BITS,
+              "fig_sharing_lent.plans has a bit for each plan");
 
 /* Returns the reason why steps of these graphs never have groups, or NULL if they may. */
 static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
@@ -144,17 +145,26 @@ void fig_sharing_forget(fig_sharing *sharing, uint64_t number) {
 
 /* ---- Entries that are lent ----------------------------------------------------------------- */
 
+/* Returns 1 if the call sets entries of the table that is shared. */
+static int sets_table(const fig_sharing *sharing, const fig_pages *pages) {
+    if (sharing->table == 0) return 0;
+    const fig_program_view *program = sharing->mirrors->bindings->program;
+    return pages->table == NULL ||
+           strcmp(pages->table, fig_program_view_tensor_name(program, sharing->table)) == 0;
+}
+
+/* The arguments have not been checked. If the engine does not know the entries any more, all that
+ * are lent count as changed. */
 int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, uint64_t first) {
     const int32_t sequence = pages->sequence;
-    if (sharing->table == 0 || sequence < 0 || sequence >= sharing->sequence_limit) return 0;
-    if (sharing->lent[sequence].last < first || pages->first < 0 || pages->pages == NULL) return 0;
-    const fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
-    const char *name =
-        fig_program_view_tensor_name(sharing->mirrors->bindings->program, sharing->table);
-    if (pages->table != NULL && strcmp(pages->table, name) != 0) return 0;
-    if (mirror->order.entries == NULL) return 1;
-    const int32_t *entries = fig_page_order_row(&mirror->order, sequence);
-    for (int32_t i = 0; i < pages->count && pages->first + i < sharing->lent[sequence].count; i++)
-        if (pages->pages[i] != entries[pages->first + i]) return 1;
-    return 0;
+    if (!sets_table(sharing, pages) || sequence < 0 || sequence >= sharing->sequence_limit ||
+        pages->first < 0 || pages->pages == NULL)
+        return 0;
+    const fig_sharing_lent *lent = &sharing->lent[sequence];
+    if (lent->last < first) return 0;
+    const int32_t count = fig_size_min(pages->count, lent->count - pages->first);
+    const fig_page_order *order = &sharing->mirrors->of[sharing->table - 1].order;
+    if (count <= 0 || order->entries == NULL) return count > 0;
+    return memcmp(pages->pages, fig_page_order_row(order, sequence) + pages->first,
+                  (size_t)count * sizeof *pages->pages) != 0;
 }

@@ -225,6 +225,22 @@ static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
     }
 }
 
+/* The caller may write to a table whose address it has, so the engine does not know the entries that
+ * a staged step shares. Those that it does not share may change. */
+static void entries_that_nobody_knows_stay_too(void **state) {
+    (void)state;
+    void *address;
+    const fig_chunk_step step = open_case(&plain);
+    expect(stage(&step));
+    expect(fig_engine_address(c.engine, "page_table", &address));
+    assert_int_equal(set(0, SHARED - 1, 1), FIG_ORDER);
+    expect(set(0, SHARED, OWN));
+    expect(set(0, 0, 0));
+    finish(&step);
+    expect(set(0, SHARED - 1, 1));
+    fig_chunk_case_close(&c);
+}
+
 /* While another step waits, entries that a sequence lent to a launched step may change. */
 static void a_step_that_was_launched_holds_no_entries(void **state) {
     (void)state;
@@ -324,6 +340,7 @@ int main(void) {
         cmocka_unit_test(a_table_whose_address_was_given_is_not_known),
         cmocka_unit_test(a_table_bound_anew_has_no_groups_of_the_old_one),
         cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),
+        cmocka_unit_test(entries_that_nobody_knows_stay_too),
         cmocka_unit_test(a_step_that_was_launched_holds_no_entries),
         cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
         cmocka_unit_test(a_step_that_was_taken_back_holds_no_entries),
