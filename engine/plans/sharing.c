@@ -24,7 +24,7 @@ static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
     if (fig_graphs_sharer(graphs) >= 0) return NULL;
     for (int32_t i = 0; i < graphs->common.classes.count; i++)
         if (graphs->common.classes.of[i].shared_table != 0)
-            return "the GPU has no kernel that would gain from it";
+            return "the GPU has no kernel that would gain from it, or plans have no room for it";
     return "no attention can share tokens: each has a window, ALiBi, scales, no page table, or a "
            "dtype or head_dim without a kernel that would gain from it";
 }
