@@ -38,10 +38,9 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
     const int32_t own = fig_graphs_sharer(graphs);
     sharing->strips = graphs->buckets[0].strips[own];
     sharing->table = graphs->common.classes.of[own].shared_table;
-    sharing->sequence_limit = (int32_t)view->tensors[sharing->table - 1].dims[0];
-    const size_t sequences = (size_t)sharing->sequence_limit;
+    sharing->sequence_limit = view->spec.sequence_limit;
     sharing->groups = calloc(rows, sizeof *sharing->groups);
-    sharing->lent = calloc(sequences, sizeof *sharing->lent);
+    sharing->lent = calloc((size_t)sharing->sequence_limit, sizeof *sharing->lent);
     if (sharing->groups == NULL || sharing->lent == NULL)
         return fig_fail(FIG_NOMEM, "engine: %zu rows that share pages", rows);
     return fig_prefixes_init(&sharing->prefixes, view->spec.batch_limit, sharing->sequence_limit);

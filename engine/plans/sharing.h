@@ -37,7 +37,7 @@ typedef struct fig_sharing {
     const fig_table_mirrors *mirrors;
     const char *off; /* the reason why steps of this engine never have groups; NULL: they may */
     uint32_t table;  /* the tensor number of the page table; 0: none */
-    int32_t sequence_limit;
+    int32_t sequence_limit;  /* that of steps; the table may have more rows */
     fig_strips_shape strips; /* of the class that shares */
     uint64_t version;        /* of the table's copy when groups were last found */
     fig_prefixes prefixes;
