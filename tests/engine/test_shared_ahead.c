@@ -1,5 +1,5 @@
-/* test_shared_ahead.c: stages steps whose rows share pages ahead of their launches, takes some back,
- * and changes the pages of other sequences in between, in random order.
+/* test_shared_ahead.c: stages steps whose rows share pages ahead of their launches, takes some
+ * back, and changes the pages of other sequences in between, in random order.
  *
  * The float64 reference reads a table that the test keeps. Invariant: the test changes only the
  * entries of sequences that no waiting step has a row of, and the engine never refuses that. */

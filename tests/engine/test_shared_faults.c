@@ -1,6 +1,6 @@
 /* test_shared_faults.c: lets the n-th device call, or the n-th allocation, fail in an engine whose
- * rows share pages, for n = 1, 2, ... until no call is left to fail. Whatever failed, a call that is
- * repeated succeeds, and a step has the results that float64 gives.
+ * rows share pages, for n = 1, 2, ... until no call is left to fail. Whatever failed, a call that
+ * is repeated succeeds, and a step has the results that float64 gives.
  *
  * Invariant: the engine under test has the arrays and the graphs of a chunk case, whose own engine
  * stays idle. */

@@ -282,8 +282,8 @@ static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
     }
 }
 
-/* The caller may write to a table whose address it has, so the engine does not know the entries that
- * a staged step shares. Those that it does not share may change. */
+/* The caller may write to a table whose address it has, so the engine does not know the entries
+ * that a staged step shares. Those that it does not share may change. */
 static void entries_that_nobody_knows_stay_too(void **state) {
     (void)state;
     void *address;

@@ -323,7 +323,8 @@ static void one_class_without_a_window_shares_where_it_gains(void **state) {
     fig_program_destroy(program);
 }
 
-/* Lowers a program of `heads` kv heads for its fullest step; returns the class that shares, or -1. */
+/* Lowers a program of `heads` kv heads for its fullest step. Returns the class that shares, or
+ * -1. */
 static int32_t sharer_of_heads(int32_t heads) {
     fig_spec spec = spec_of(TOKENS);
     const fig_lower_target target = fig_sample_target("h200");
