@@ -126,7 +126,7 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
     return counts;
 }
 
-static void forget_plan(fig_sharing_lent *lent, uint64_t number) {
+static void forget(fig_sharing_lent *lent, uint64_t number) {
     if (lent->last != number) return;
     lent->plans &= ~UINT64_C(1);
     if (lent->plans == 0) lent->last = 0;
@@ -136,10 +136,17 @@ static void forget_plan(fig_sharing_lent *lent, uint64_t number) {
     }
 }
 
-void fig_sharing_forget(fig_sharing *sharing, uint64_t number) {
-    forget_plan(&sharing->of_any, number);
+void fig_sharing_forget_plan(fig_sharing *sharing, uint64_t number) {
+    forget(&sharing->of_any, number);
     for (int32_t s = 0; s < sharing->sequence_limit; s++)
-        forget_plan(&sharing->lent[s], number);
+        forget(&sharing->lent[s], number);
+}
+
+void fig_sharing_forget_table(fig_sharing *sharing, uint32_t t) {
+    if (t != sharing->table) return;
+    sharing->of_any = (fig_sharing_lent){0};
+    for (int32_t s = 0; s < sharing->sequence_limit; s++)
+        sharing->lent[s] = (fig_sharing_lent){0};
 }
 
 /* ---- Entries that are lent ----------------------------------------------------------------- */

@@ -62,7 +62,10 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
 fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
                                     const fig_sharing_plans *plans);
 /* Forgets what was recorded for plan `number`, the newest one: it was taken back. O(sequences) */
-void fig_sharing_forget(fig_sharing *sharing, uint64_t number);
+void fig_sharing_forget_plan(fig_sharing *sharing, uint64_t number);
+/* Forgets what all plans lend of tensor t: it has other memory now, which no staged step reads.
+ * O(sequences) */
+void fig_sharing_forget_table(fig_sharing *sharing, uint32_t t);
 
 /* Returns 1 if setting these pages would change entries that a row lends in plan `first` or a later
  * one. */

@@ -298,6 +298,24 @@ static void entries_that_nobody_knows_stay_too(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* A staged step reads the table that was bound when it was staged. */
+static void entries_of_a_table_bound_anew_may_change(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    const fig_span all = {
+        .size = sizeof all, .name = "page_table", .bytes = (uint64_t)c.pages * sizeof *c.table};
+    expect(stage(&step));
+    expect(fig_engine_bind(c.engine, FIG_OPTIONS(fig_binding, .name = "page_table")));
+    expect(set_others(0, SHARED - 1, 1));
+    expect(set_others(1, 0, SHARED));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    finish(&step);
+    expect(stage(&step));
+    finish(&step);
+    assert_int_equal(stats().shared_steps, 2);
+    fig_chunk_case_close(&c);
+}
+
 /* While another step waits, entries that a sequence lent to a launched step may change. */
 static void a_step_that_was_launched_holds_no_entries(void **state) {
     (void)state;
@@ -399,6 +417,7 @@ int main(void) {
         cmocka_unit_test(a_table_bound_anew_has_no_groups_of_the_old_one),
         cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),
         cmocka_unit_test(entries_that_nobody_knows_stay_too),
+        cmocka_unit_test(entries_of_a_table_bound_anew_may_change),
         cmocka_unit_test(a_step_that_was_launched_holds_no_entries),
         cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
         cmocka_unit_test(a_step_that_was_taken_back_holds_no_entries),
