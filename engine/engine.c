@@ -43,7 +43,9 @@ static fig_status bind(fig_engine *engine, const fig_binding *binding) {
     if (fig_graph_refs_pieces(engine->refs) == 0) fig_binding_unmark(&engine->bindings);
     FIG_TRY(fig_binding_bind(&engine->bindings, &ours));
     fig_page_tables_forget(&engine->tables);
-    fig_table_mirrors_forget(&engine->tables.mirrors, find_bound(engine, ours.name));
+    const uint32_t tensor = find_bound(engine, ours.name);
+    fig_table_mirrors_forget(&engine->tables.mirrors, tensor);
+    fig_sharing_forget_table(&engine->sharing, tensor);
     fig_engine_count_owned(engine);
     return FIG_OK;
 }

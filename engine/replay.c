@@ -170,6 +170,7 @@ static fig_status take_back(fig_engine *engine) {
     if (slot != NULL) {
         note_unpublished(engine, slot);
         count_shared(engine, &plan->shared, -1);
+        if (plan->shared.groups > 0) fig_sharing_forget_plan(&engine->sharing, engine->ring.next);
         if (engine->drop_due == 0) engine->drop_due = FIG_FETCH_FORGET;
     } else {
         fig_engine_pass(engine, 0);

@@ -11,6 +11,10 @@
 
 #include "planner/status.h"
 
+enum { PLAN_BITS = 64 };
+static_assert((int)FIG_SLOT_LIMIT <= (int)PLAN_BITS,
+              "fig_sharing_lent.plans has a bit for each plan");
+
 /* Returns the reason why steps of these graphs never have groups, or NULL if they may. */
 static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
@@ -20,7 +24,7 @@ static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
     if (fig_graphs_sharer(graphs) >= 0) return NULL;
     for (int32_t i = 0; i < graphs->common.classes.count; i++)
         if (graphs->common.classes.of[i].shared_table != 0)
-            return "the GPU has no kernel that would gain from it";
+            return "the GPU has no kernel that would gain from it, or plans have no room for it";
     return "no attention can share tokens: each has a window, ALiBi, scales, no page table, or a "
            "dtype or head_dim without a kernel that would gain from it";
 }
@@ -34,12 +38,10 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
     const int32_t own = fig_graphs_sharer(graphs);
     sharing->strips = graphs->buckets[0].strips[own];
     sharing->table = graphs->common.classes.of[own].shared_table;
-    sharing->sequence_limit = (int32_t)view->tensors[sharing->table - 1].dims[0];
-    const size_t sequences = (size_t)sharing->sequence_limit;
+    sharing->sequence_limit = view->spec.sequence_limit;
     sharing->groups = calloc(rows, sizeof *sharing->groups);
-    sharing->lent_in = calloc(sequences, sizeof *sharing->lent_in);
-    sharing->lent = calloc(sequences, sizeof *sharing->lent);
-    if (sharing->groups == NULL || sharing->lent_in == NULL || sharing->lent == NULL)
+    sharing->lent = calloc((size_t)sharing->sequence_limit, sizeof *sharing->lent);
+    if (sharing->groups == NULL || sharing->lent == NULL)
         return fig_fail(FIG_NOMEM, "engine: %zu rows that share pages", rows);
     return fig_prefixes_init(&sharing->prefixes, view->spec.batch_limit, sharing->sequence_limit);
 }
@@ -47,7 +49,6 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
 void fig_sharing_finish(fig_sharing *sharing) {
     fig_prefixes_finish(&sharing->prefixes);
     free(sharing->groups);
-    free(sharing->lent_in);
     free(sharing->lent);
     *sharing = (fig_sharing){0};
 }
@@ -88,15 +89,18 @@ static int64_t queries_of(const fig_sharing *sharing, const fig_strip_group *gro
     return queries;
 }
 
-/* Records that a sequence lends its first `entries` entries in plan `number`. If the sequence also
- * lends entries in a plan that waits for a launch (`first` or a later one), the larger number of
- * entries is kept. */
-static void lend(fig_sharing *sharing, int32_t sequence, int32_t entries,
-                 const fig_sharing_plans *plans) {
-    const int is_waiting =
-        plans->number > plans->first && sharing->lent_in[sequence] >= plans->first;
-    if (!is_waiting || sharing->lent[sequence] < entries) sharing->lent[sequence] = entries;
-    sharing->lent_in[sequence] = plans->number;
+static void note_plan(fig_sharing_lent *lent, uint64_t number) {
+    const uint64_t since = number - lent->last;
+    lent->plans = since < PLAN_BITS ? lent->plans << since | 1 : 1;
+    lent->last = number;
+}
+
+/* Records that a sequence lends its first `entries` entries in plan plans->number. If the sequence
+ * also lends entries in a plan that waits for a launch, the larger number of entries is kept. */
+static void lend(fig_sharing_lent *lent, int32_t entries, const fig_sharing_plans *plans) {
+    const int is_waiting = plans->number > plans->first && lent->last >= plans->first;
+    if (!is_waiting || lent->count < entries) lent->count = entries;
+    note_plan(lent, plans->number);
 }
 
 fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
@@ -105,7 +109,7 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
     if (step->groups == NULL) return counts;
     const int32_t strip = 2 * fig_strips_half(sharing->strips.ratio);
     counts.groups = step->groups->count;
-    sharing->last = plans->number;
+    note_plan(&sharing->of_any, plans->number);
     for (int32_t g = 0; g < counts.groups; g++) {
         const fig_strip_group *group = &step->groups->of[g];
         const int64_t strips = (queries_of(sharing, group) + strip - 1) / strip;
@@ -115,25 +119,58 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
         counts.saved += tokens * (group->rows - strips);
         for (int32_t n = 0; n < group->rows; n++) {
             const int32_t row = step->groups->order[group->first + n];
-            lend(sharing, step->sequences != NULL ? step->sequences[row] : row, entries, plans);
+            const int32_t sequence = step->sequences != NULL ? step->sequences[row] : row;
+            lend(&sharing->lent[sequence], entries, plans);
         }
     }
     return counts;
 }
 
+static void forget(fig_sharing_lent *lent, uint64_t number) {
+    if (lent->last != number) return;
+    lent->plans &= ~UINT64_C(1);
+    if (lent->plans == 0) lent->last = 0;
+    while (lent->plans != 0 && (lent->plans & 1) == 0) {
+        lent->plans >>= 1;
+        lent->last--;
+    }
+}
+
+void fig_sharing_forget_plan(fig_sharing *sharing, uint64_t number) {
+    forget(&sharing->of_any, number);
+    for (int32_t s = 0; s < sharing->sequence_limit; s++)
+        forget(&sharing->lent[s], number);
+}
+
+void fig_sharing_forget_table(fig_sharing *sharing, uint32_t t) {
+    if (t != sharing->table) return;
+    sharing->of_any = (fig_sharing_lent){0};
+    for (int32_t s = 0; s < sharing->sequence_limit; s++)
+        sharing->lent[s] = (fig_sharing_lent){0};
+}
+
 /* ---- Entries that are lent ----------------------------------------------------------------- */
 
+/* Returns 1 if the call sets entries of the table that is shared. */
+static int sets_table(const fig_sharing *sharing, const fig_pages *pages) {
+    if (sharing->table == 0) return 0;
+    const fig_program_view *program = sharing->mirrors->bindings->program;
+    return pages->table == NULL ||
+           strcmp(pages->table, fig_program_view_tensor_name(program, sharing->table)) == 0;
+}
+
+/* The arguments have not been checked. If the engine does not know the entries any more, all that
+ * are lent count as changed. */
 int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, uint64_t first) {
     const int32_t sequence = pages->sequence;
-    if (sharing->table == 0 || sequence < 0 || sequence >= sharing->sequence_limit) return 0;
-    if (sharing->lent_in[sequence] < first || pages->first < 0 || pages->pages == NULL) return 0;
-    const fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
-    const char *name =
-        fig_program_view_tensor_name(sharing->mirrors->bindings->program, sharing->table);
-    if (pages->table != NULL && strcmp(pages->table, name) != 0) return 0;
-    if (mirror->order.entries == NULL) return 1;
-    const int32_t *entries = fig_page_order_row(&mirror->order, sequence);
-    for (int32_t i = 0; i < pages->count && pages->first + i < sharing->lent[sequence]; i++)
-        if (pages->pages[i] != entries[pages->first + i]) return 1;
-    return 0;
+    if (!sets_table(sharing, pages) || sequence < 0 || sequence >= sharing->sequence_limit ||
+        pages->first < 0 || pages->pages == NULL)
+        return 0;
+    const fig_sharing_lent *lent = &sharing->lent[sequence];
+    if (lent->last < first) return 0;
+    const int32_t count = fig_size_min(pages->count, lent->count - pages->first);
+    const fig_page_order *order = &sharing->mirrors->of[sharing->table - 1].order;
+    if (count <= 0 || order->entries == NULL) return count > 0;
+    return memcmp(pages->pages, fig_page_order_row(order, sequence) + pages->first,
+                  (size_t)count * sizeof *pages->pages) != 0;
 }

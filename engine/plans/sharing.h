@@ -26,21 +26,25 @@ typedef struct fig_sharing_plans {
     uint64_t first;  /* the oldest plan that still waits for a launch */
 } fig_sharing_plans;
 
+/* The entries that a sequence lends, or that any sequence lends. */
+typedef struct fig_sharing_lent {
+    uint64_t last;  /* the last plan in which they are lent; 0: none */
+    uint64_t plans; /* bit i: they are lent in plan last - i; older plans wait for no launch */
+    int32_t count;  /* how many, from the first entry on */
+} fig_sharing_lent;
+
 typedef struct fig_sharing {
     const fig_table_mirrors *mirrors;
     const char *off; /* the reason why steps of this engine never have groups; NULL: they may */
     uint32_t table;  /* the tensor number of the page table; 0: none */
-    int32_t sequence_limit;
+    int32_t sequence_limit;  /* that of steps; the table may have more rows */
     fig_strips_shape strips; /* how the class that shares cuts strips */
     uint64_t version;        /* version of the table's copy when groups were last found */
     fig_prefixes prefixes;
     fig_strip_group *groups; /* [batch_limit] */
     fig_plan_groups found;   /* the groups of the step that is being staged */
-    /* [sequence_limit] the last plan in which the sequence lends entries, and the number of these
-     * entries */
-    uint64_t *lent_in;
-    int32_t *lent;
-    uint64_t last; /* the last plan with groups */
+    fig_sharing_lent *lent;  /* [sequence_limit] */
+    fig_sharing_lent of_any; /* `count` is not used */
 } fig_sharing;
 
 /* share: fig_engine_options.share. FIG_NOMEM. fig_sharing_finish() accepts a zeroed struct. */
@@ -57,13 +61,18 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
  * reads of the groups. */
 fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
                                     const fig_sharing_plans *plans);
+/* Forgets what was recorded for plan `number`, the newest one: it was taken back. O(sequences) */
+void fig_sharing_forget_plan(fig_sharing *sharing, uint64_t number);
+/* Forgets what all plans lend of tensor t: it has other memory now, which no staged step reads.
+ * O(sequences) */
+void fig_sharing_forget_table(fig_sharing *sharing, uint32_t t);
 
 /* Returns 1 if setting these pages would change entries that a row lends in plan `first` or a later
  * one. */
 int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, uint64_t first);
 /* Returns 1 if some row lends entries of tensor t in plan `first` or a later one. */
 static inline int fig_sharing_lends(const fig_sharing *sharing, uint32_t t, uint64_t first) {
-    return t == sharing->table && sharing->last >= first;
+    return t == sharing->table && sharing->of_any.last >= first;
 }
 
 #endif

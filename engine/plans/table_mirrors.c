@@ -56,6 +56,9 @@ void fig_table_mirrors_finish(fig_table_mirrors *mirrors) {
 
 const char *fig_table_mirrors_refuse(const fig_table_mirrors *mirrors, uint32_t t) {
     const fig_bound *bound = &mirrors->bindings->tensors[t - 1];
+    const int64_t *dims = mirrors->bindings->program->tensors[t - 1].dims;
+    if (dims[0] > INT32_MAX || dims[1] > INT32_MAX)
+        return "it has more than 2^31 - 1 rows or pages";
     if (bound->written) return "a node of the program writes it";
     if (bound->place.address != NULL && bound->owned.device != bound->place.address)
         return "you bound it to memory of yours";

@@ -24,6 +24,8 @@
 #include "planner/status.h"
 
 enum { PARAMS_UNIT = 64 }; /* the alignment of a tensor map, which params may hold */
+/* more bytes than all sections of a plan but the strips have: rows, queries and splits */
+enum { OTHER_SECTIONS = 1 << 20 };
 
 /* ---- Shape ----------------------------------------------------------------------------------- */
 
@@ -237,11 +239,26 @@ static int32_t class_that_shares(const fig_split_classes *classes, const fig_low
     return -1;
 }
 
+/* Returns 1 if the plan of any bucket has room for these strips. Decides for the program, since all
+ * buckets share one record of what the device holds. */
+static int have_room(const fig_program_view *view, const fig_strips_shape *strips, int32_t count) {
+    const fig_bucket caps = {view->spec.batch_limit, view->spec.kv_limit};
+    const fig_plan_shape fullest = {.row_limit = caps.batch,
+                                    .query_limit = fig_lower_query_limit(&view->spec, &caps)};
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const fig_strips_limits limits =
+            fig_plan_strips_limits(&fullest, &strips[i], FIG_NARROW_TOKENS_LIMIT + 1);
+        bytes += (uint64_t)fig_strips_bound(&strips[i], &limits).plan_bytes;
+    }
+    return bytes <= FIG_PLAN_BYTES_LIMIT - OTHER_SECTIONS;
+}
+
 /* Fills in how the chunks of each class are cut, and makes room for their strips in the plan. The
  * strips are cut for all SMs whatever the bucket, so that one workspace and one record of what the
  * device holds serve every bucket. */
-static fig_status shape_strips(const fig_split_classes *classes, const fig_lower_target *target,
-                               fig_bucket_shape *shape) {
+static fig_status shape_strips(const fig_program_view *view, const fig_lower_target *target,
+                               const fig_split_classes *classes, fig_bucket_shape *shape) {
     const int32_t sms = target->traits.sm_count, sharer = class_that_shares(classes, target);
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class *own = &classes->of[i];
@@ -255,6 +272,8 @@ static fig_status shape_strips(const fig_split_classes *classes, const fig_lower
                                .whole = target->deterministic,
                                .shares = i == sharer};
     }
+    if (sharer >= 0 && !have_room(view, shape->strips, classes->count))
+        shape->strips[sharer].shares = 0;
     return fig_plan_add_strips(&shape->plan, shape->strips, FIG_NARROW_TOKENS_LIMIT + 1);
 }
 
@@ -280,7 +299,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
     shape->plan.row_tokens = view->spec.row_tokens;
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
-    return classes->has_chunks ? shape_strips(classes, target, shape) : FIG_OK;
+    return classes->has_chunks ? shape_strips(view, target, classes, shape) : FIG_OK;
 }
 
 static fig_status fill_shape(const fig_program_view *view, const fig_lower_target *target,

@@ -5,8 +5,8 @@
  * chunks, the nodes of a class also have equal numbers of q heads and equal head_dims, because
  * these decide the strips. If all q heads share a latent cache, groups of q heads stand for kv
  * heads, and every variant reads for one group at once. Owns the maximum needs of each class, and
- * the number of heads that a variant reads at once. Invariant: classes are
- * numbered in the order of their first nodes. */
+ * the number of heads that a variant reads at once. Invariant: classes are numbered in the order of
+ * their first nodes. */
 #ifndef FIG_GRAPHS_SPLIT_CLASSES_H
 #define FIG_GRAPHS_SPLIT_CLASSES_H
 

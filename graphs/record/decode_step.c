@@ -205,11 +205,12 @@ void fig_program_decode_step(fig_program *program) {
 
 /* Declares the tensor of an array; all layers read it. */
 static fig_status declare_array(fig_program *program, const fig_score_array *array) {
+    static const char *const dtypes[] = {[FIG_F32] = "f32", [FIG_BF16] = "bf16", [FIG_I32] = "i32"};
     if (array->count == 0)
         return fig_fail(FIG_INVALID,
                         "decode_step: score: array %s has no number of elements: declare it, such "
-                        "as f32 %s[32];",
-                        array->name, array->name);
+                        "as %s %s[32];",
+                        array->name, dtypes[array->dtype], array->name);
     fig_program_tensor(program,
                        FIG_OPTIONS(fig_tensor_info, .name = array->name, .role = FIG_ROLE_BOUND,
                                    .dtype = array->dtype, .rank = 1, .dims = {array->count}));

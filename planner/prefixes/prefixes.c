@@ -34,7 +34,8 @@ fig_status fig_prefixes_init(fig_prefixes *prefixes, int32_t row_limit, int32_t 
     /* The sequence of an idle row may be the row's number, which may exceed the limit. */
     const size_t rows = (size_t)row_limit;
     const size_t sequences = row_limit > sequence_limit ? rows : (size_t)sequence_limit;
-    *prefixes = (fig_prefixes){.row_limit = row_limit, .rows = -1};
+    *prefixes =
+        (fig_prefixes){.row_limit = row_limit, .sequence_limit = (int32_t)sequences, .rows = -1};
     prefixes->sequences = calloc(6 * rows + 1 + sequences, sizeof *prefixes->sequences);
     prefixes->items = calloc(rows + 1, sizeof *prefixes->items);
     prefixes->nodes = calloc(rows + 1, sizeof *prefixes->nodes);
@@ -127,7 +128,8 @@ static void find_items(fig_prefixes *prefixes, const fig_page_order *order) {
     fig_prefixes_item *items = prefixes->items;
     int32_t count = 0, common = INT32_MAX;
     for (int32_t i = 0; i < order->count; i++) {
-        const int32_t row = prefixes->row_of[order->order[i]];
+        const int32_t sequence = order->order[i];
+        const int32_t row = sequence < prefixes->sequence_limit ? prefixes->row_of[sequence] : -1;
         common = fig_size_min(common, order->common[i]);
         if (row < 0) continue;
         items[count++] = (fig_prefixes_item){.row = row, .common = common};

@@ -72,7 +72,7 @@ typedef struct fig_prefixes_node {
 } fig_prefixes_node;
 
 typedef struct fig_prefixes {
-    int32_t row_limit;
+    int32_t row_limit, sequence_limit;
     /* The step from which the groups were found. */
     fig_prefixes_costs costs;
     int32_t rows;                 /* -1: there is no such step */
@@ -80,7 +80,7 @@ typedef struct fig_prefixes {
     int32_t *sequences, *queries; /* [row_limit] */
     int32_t *least, *most; /* [row_limit] while lengths are in this range, the groups stay valid */
     /* Memory for finding groups. */
-    int32_t *row_of;          /* [sequence_limit or row_limit] -1: no row */
+    int32_t *row_of;          /* [sequence_limit] -1: no row */
     fig_prefixes_item *items; /* [row_limit + 1] */
     fig_prefixes_node *nodes; /* [row_limit] each after the nodes inside it */
     int32_t *stack;           /* [row_limit + 1] */
@@ -92,13 +92,15 @@ typedef struct fig_prefixes {
     int64_t saved; /* the cost without groups minus the cost with groups, for one kv head */
 } fig_prefixes;
 
-/* FIG_NOMEM. fig_prefixes_finish() accepts a zeroed struct. */
+/* Sequences of steps are below sequence_limit; the order may have others too. FIG_NOMEM.
+ * fig_prefixes_finish() accepts a zeroed struct. */
 fig_status fig_prefixes_init(fig_prefixes *prefixes, int32_t row_limit, int32_t sequence_limit);
 void fig_prefixes_finish(fig_prefixes *prefixes);
 
 /* Finds the groups of a step, and settles the order. Returns 1 if it searched for groups, and 0 if
- * it kept the groups of the last step. Keeping groups takes O(rows). A search takes O(known
- * sequences), and the choice of groups takes at most FIG_PREFIXES_DEPTH_LIMIT times as long. */
+ * it kept the groups of the last step. Keeping takes O(rows). A search takes O(known sequences),
+ * and O(rows^2) if many rows end before the pages that they share with others. The choice takes at
+ * most FIG_PREFIXES_DEPTH_LIMIT times O(rows). */
 int fig_prefixes_find(fig_prefixes *prefixes, fig_page_order *order,
                       const fig_prefixes_costs *costs, const fig_prefixes_step *step);
 /* Makes the next call of fig_prefixes_find() search for groups. */

@@ -1,9 +1,9 @@
 /* score.h: an expression in its normal form, and the functions that make, print and recognise it.
  *
  * figraph_scores.h describes the language. score_build.c makes the normal form, score_parse.c reads
- * texts, score_print.c writes them, score_ops.c has the words of texts, and score.c has the other
- * functions. Invariant: the nodes of a fig_score are its normal form, and a score built from these
- * nodes has the same bytes. */
+ * texts and score_tokens.c their words, score_print.c writes texts, score_ops.c has the operations,
+ * and score.c has the other functions. Invariant: the nodes of a fig_score are its normal form, and
+ * a score built from these nodes has the same bytes. */
 #ifndef FIG_PLANNER_SCORE_H
 #define FIG_PLANNER_SCORE_H
 

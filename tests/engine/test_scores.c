@@ -255,6 +255,8 @@ static void the_standard_step_refuses_what_it_cannot_give_a_score(void **state) 
         fig_status status;
     } cases[] = {
         {"llama-3.1-8b", "score + slope[head]", "array slope has no number", FIG_INVALID},
+        {"llama-3.1-8b", "i32 start[]; see start[q_pos]:q_pos; score", "such as i32 start[32];",
+         FIG_INVALID},
         {"gemma-2-9b", "score * 2.0", "soft_cap is 50 beside a score", FIG_INVALID},
         {"deepseek-v3", "score * 2.0", "latent attention evaluates no score", FIG_UNSUPPORTED},
     };

@@ -115,6 +115,8 @@ def a_mask_is_a_part_of_its_score():
                        score_arrays={"start": starts}).out
     assert abs(out - fj.attention(q, cache, LENGTHS).out).max() < 1e-5
     refused("a mask is 7", lambda: fj.attention(q, cache, LENGTHS, mask=7))
+    refused("figraph.mask makes masks",
+            lambda: fj.attention(q, cache, LENGTHS, mask=figraph.score("score")))
 
 
 def one_jit_serves_all_values_of_an_array():

@@ -186,6 +186,7 @@ def mistakes_are_told_by_name():
         ("score_arrays lacks start", dict(mask="i32 start[]; start[q_pos]:q_pos")),
         ("beside a score with a mask", dict(score="see 0:4; score", mask="0:4")),
         ("a mask is 7, it must be", dict(mask=7)),
+        ("figraph.mask makes masks", dict(mask=figraph.score("score"))),
     ):
         refused(words, lambda: ft.attention(q, cache, LENGTHS, **more))  # noqa: B023
 

@@ -159,7 +159,7 @@ from torch import Tensor
 from .. import latents, operands
 from ..integers import integer
 from ..operands import Cache, LatentCache, Logits, Plan, Rope
-from ..scores import Masked, Score, joined, picked
+from ..scores import Mask, Masked, Score, joined, picked
 from ..specs import dtype_of
 from . import (cache_operators, latent_operators, operators,  # noqa: F401
                prompt_operators)
@@ -382,8 +382,12 @@ def _scored(score: Optional[Variant], mask: Optional[Masked],
         if arrays is not None:
             raise ValueError("score_arrays is given, but neither score nor mask is")
         return ()
-    alone = mask if score is None else score if mask is None else None
-    made = alone if isinstance(alone, Score) else _made(score, mask)
+    if score is None and isinstance(mask, Mask):
+        made: Score = mask
+    elif mask is None and isinstance(score, Score):
+        made = score
+    else:
+        made = _made(score, mask)
     return made.text, [_tensor(f"score_arrays[{of.name!r}]", x)
                        for of, x in zip(made.arrays, picked(made, arrays))]
 

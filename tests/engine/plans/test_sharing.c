@@ -172,6 +172,63 @@ static void a_table_whose_address_was_given_is_not_known(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* Declares rows of query tokens, or a cache. */
+static fig_tensor declare(fig_program *program, const char *name, int64_t first) {
+    const int is_cache = first == FIG_DIM_PAGES;
+    fig_tensor_info info = {.size = sizeof info,
+                            .name = name,
+                            .role = FIG_ROLE_BOUND,
+                            .dtype = FIG_BF16,
+                            .rank = is_cache ? 4 : 3,
+                            .dims = {first, is_cache ? PAGE : 1, is_cache ? 1 : 64}};
+    if (is_cache) info.dims[3] = 64;
+    return fig_program_tensor(program, &info);
+}
+
+/* Opens an engine whose page table has more rows than any step can name. */
+static void open_with_rows(int64_t rows) {
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .q_heads = 1,
+                           .kv_heads = 1,
+                           .head_dim = 64,
+                           .page_size = PAGE,
+                           .batch_limit = ROWS,
+                           .kv_limit = 1000,
+                           .row_tokens = 20,
+                           .query_limit = 60};
+    fig_program *program;
+    memset(&c, 0, sizeof c);
+    expect(fig_program_create(&program, &spec));
+    const fig_tensor q = declare(program, "q", FIG_DIM_QUERIES);
+    const fig_tensor out = declare(program, "out", FIG_DIM_QUERIES);
+    const fig_cache cache = {
+        .k = declare(program, "k_cache", FIG_DIM_PAGES),
+        .v = declare(program, "v_cache", FIG_DIM_PAGES),
+        .page_table = fig_program_tensor(
+            program, FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE,
+                                 .dtype = FIG_I32, .rank = 2, .dims = {rows, 63}))};
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
+    expect(fig_program_finish(program));
+    expect(fig_graphs_lower(&c.graphs, program,
+                            FIG_OPTIONS(fig_lower_options, .traits = fig_place_traits())));
+    fig_program_destroy(program);
+    const fig_engine_options options = fig_place_options();
+    expect(fig_engine_open(&c.engine, c.graphs, &options));
+}
+
+/* No memory of an open engine grows with the rows of a table that is not bound. */
+static void a_table_may_have_any_number_of_rows(void **state) {
+    (void)state;
+    static const int64_t rows[] = {ROWS, INT32_MAX, (int64_t)INT32_MAX + 1, (1LL << 32) + ROWS / 2};
+    for (int32_t i = 0; i < 4; i++) {
+        open_with_rows(rows[i]);
+        assert_int_equal(fig_engine_sharing(c.engine) == NULL, rows[i] <= INT32_MAX);
+        fig_engine_close(c.engine);
+        fig_graphs_destroy(c.graphs);
+    }
+}
+
 /* After the table is bound to new memory, all its entries are 0, and none counts as set. */
 static void a_table_bound_anew_has_no_groups_of_the_old_one(void **state) {
     (void)state;
@@ -225,6 +282,40 @@ static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
     }
 }
 
+/* The caller may write to a table whose address it has, so the engine does not know the entries
+ * that a staged step shares. Those that it does not share may change. */
+static void entries_that_nobody_knows_stay_too(void **state) {
+    (void)state;
+    void *address;
+    const fig_chunk_step step = open_case(&plain);
+    expect(stage(&step));
+    expect(fig_engine_address(c.engine, "page_table", &address));
+    assert_int_equal(set(0, SHARED - 1, 1), FIG_ORDER);
+    expect(set(0, SHARED, OWN));
+    expect(set(0, 0, 0));
+    finish(&step);
+    expect(set(0, SHARED - 1, 1));
+    fig_chunk_case_close(&c);
+}
+
+/* A staged step reads the table that was bound when it was staged. */
+static void entries_of_a_table_bound_anew_may_change(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    const fig_span all = {
+        .size = sizeof all, .name = "page_table", .bytes = (uint64_t)c.pages * sizeof *c.table};
+    expect(stage(&step));
+    expect(fig_engine_bind(c.engine, FIG_OPTIONS(fig_binding, .name = "page_table")));
+    expect(set_others(0, SHARED - 1, 1));
+    expect(set_others(1, 0, SHARED));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    finish(&step);
+    expect(stage(&step));
+    finish(&step);
+    assert_int_equal(stats().shared_steps, 2);
+    fig_chunk_case_close(&c);
+}
+
 /* While another step waits, entries that a sequence lent to a launched step may change. */
 static void a_step_that_was_launched_holds_no_entries(void **state) {
     (void)state;
@@ -267,6 +358,38 @@ static void an_older_step_that_waits_keeps_its_entries(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* The step that takes the place of one that was taken back shares nothing, or has other rows. */
+static void a_step_that_was_taken_back_holds_no_entries(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    fig_chunk_step lone = {.rows = 1, .sequences = {ROWS - 1}, .counts = {1}};
+    const fig_span all = {
+        .size = sizeof all, .name = "page_table", .bytes = (uint64_t)c.pages * sizeof *c.table};
+    lone.lengths[0] = step.lengths[ROWS - 1];
+    expect(stage(&step));
+    expect(fig_engine_take_back(c.engine));
+    expect(stage(&lone));
+    assert_int_equal(stats().shared_steps, 0);
+    expect(set_others(0, SHARED - 1, 1));
+    expect(set_others(1, 0, SHARED));
+    expect(set(0, 0, SHARED));
+    expect(set(1, 0, SHARED));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    expect(stage(&step)); /* behind the one that waits and shares nothing */
+    expect(fig_engine_take_back(c.engine));
+    expect(set_others(0, SHARED - 1, 1));
+    expect(set(0, 0, SHARED));
+    expect(fig_engine_write(c.engine, &all, c.table));
+    expect(fig_engine_launch(c.engine));
+    expect(stage(&step)); /* an older step that waits keeps what it lends */
+    expect(stage(&step));
+    expect(fig_engine_take_back(c.engine));
+    assert_int_equal(set_others(0, SHARED - 1, 1), FIG_ORDER);
+    assert_int_equal(fig_engine_write(c.engine, &all, c.table), FIG_ORDER);
+    finish(&step);
+    fig_chunk_case_close(&c);
+}
+
 static void a_table_that_a_staged_step_shares_is_not_written(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);
@@ -290,10 +413,14 @@ int main(void) {
         cmocka_unit_test(an_option_beyond_its_limits_is_refused),
         cmocka_unit_test(a_table_of_the_caller_is_not_known),
         cmocka_unit_test(a_table_whose_address_was_given_is_not_known),
+        cmocka_unit_test(a_table_may_have_any_number_of_rows),
         cmocka_unit_test(a_table_bound_anew_has_no_groups_of_the_old_one),
         cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),
+        cmocka_unit_test(entries_that_nobody_knows_stay_too),
+        cmocka_unit_test(entries_of_a_table_bound_anew_may_change),
         cmocka_unit_test(a_step_that_was_launched_holds_no_entries),
         cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
+        cmocka_unit_test(a_step_that_was_taken_back_holds_no_entries),
         cmocka_unit_test(a_table_that_a_staged_step_shares_is_not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -323,6 +323,37 @@ static void one_class_without_a_window_shares_where_it_gains(void **state) {
     fig_program_destroy(program);
 }
 
+/* Lowers a program of `heads` kv heads for its fullest step. Returns the class that shares, or
+ * -1. */
+static int32_t sharer_of_heads(int32_t heads) {
+    fig_spec spec = spec_of(TOKENS);
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_bucket_shape shape = {.caps = {FIG_BATCH_LIMIT, 600}};
+    fig_program *program;
+    int32_t sharer = -1;
+    spec.q_heads = spec.kv_heads = heads;
+    spec.batch_limit = FIG_BATCH_LIMIT;
+    spec.query_limit = FIG_QUERY_LIMIT / 4;
+    spec.window = 0;
+    spec.window_layers[0] = 0;
+    if (fig_program_create(&program, &spec) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_decode_step(program);
+    if (fig_program_finish(program) != FIG_OK ||
+        fig_lower_shape(fig_program_view_of(program), &target, 0, &shape) != FIG_OK)
+        fail_msg("%d heads: %s", heads, fig_message());
+    for (int32_t i = 0; i < shape.plan.class_count; i++)
+        if (shape.strips[i].shares) sharer = i;
+    fig_program_destroy(program);
+    return sharer;
+}
+
+/* With all its heads the plan has just enough room for strips that share nothing. */
+static void a_program_whose_plans_are_full_shares_nothing(void **state) {
+    (void)state;
+    assert_int_equal(sharer_of_heads(FIG_HEAD_LIMIT / 2), 0);
+    assert_int_equal(sharer_of_heads(FIG_HEAD_LIMIT), -1);
+}
+
 /* Two nodes of a class; the second one reads through `table`. */
 static uint32_t shared_table_of(const char *table) {
     const fig_spec spec = spec_of(TOKENS);
@@ -424,6 +455,7 @@ int main(void) {
         cmocka_unit_test(splits_take_no_more_than_a_draft),
         cmocka_unit_test(strips_have_a_workspace_of_their_own),
         cmocka_unit_test(one_class_without_a_window_shares_where_it_gains),
+        cmocka_unit_test(a_program_whose_plans_are_full_shares_nothing),
         cmocka_unit_test(a_class_that_shares_has_one_page_table),
         cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
         cmocka_unit_test(a_program_that_reads_lengths_has_longer_rows_instead),

@@ -415,6 +415,27 @@ static void idle_rows_may_be_more_than_sequences(void **state) {
     fig_page_order_finish(&order);
 }
 
+/* A table may have rows for sequences that no step names. */
+static void a_table_may_have_more_sequences_than_steps(void **state) {
+    (void)state;
+    enum { MORE = 64 };
+    const fig_page_order_limits limits = {MORE, PAGES};
+    static const int32_t lengths[] = {20 * PAGE + 1, 20 * PAGE + 1};
+    static const int32_t pages[PAGES];
+    const fig_prefixes_step step = {.rows = 2, .row_tokens = 1, .lengths = lengths};
+    fig_page_order order;
+    fig_prefixes prefixes;
+    assert_int_equal(fig_page_order_init(&order, &limits), FIG_OK);
+    assert_int_equal(fig_prefixes_init(&prefixes, 2, 2), FIG_OK);
+    for (int32_t s = 0; s < MORE; s++)
+        fig_page_order_set(&order, s, 0, PAGES, pages);
+    assert_int_equal(fig_prefixes_find(&prefixes, &order, &costs, &step), 1);
+    assert_int_equal(prefixes.item_count, 2);
+    assert_int_equal(prefixes.group_count, 1);
+    fig_prefixes_finish(&prefixes);
+    fig_page_order_finish(&order);
+}
+
 static void pages_shared_by_two_short_rows_make_no_group(void **state) {
     (void)state;
     static const int32_t lengths[] = {PAGE + 1, PAGE + 1};
@@ -487,6 +508,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(groups_end_in_front_of_the_first_query),
         cmocka_unit_test(a_short_row_does_not_tear_the_others_apart),
         cmocka_unit_test(idle_rows_may_be_more_than_sequences),
+        cmocka_unit_test(a_table_may_have_more_sequences_than_steps),
         cmocka_unit_test(pages_shared_by_two_short_rows_make_no_group),
         cmocka_unit_test(a_deep_tree_is_thinned_out),
         cmocka_unit_test(memory_that_runs_out_leaves_nothing),

@@ -36,7 +36,7 @@
         {"--kv-scales", "NAME",                                                                    \
          "tensor or head: one scale per tensor or per head of an e4m3 or e5m2 cache"},             \
         {"--kv-layout", "NAME", "order of dims in a cache page: nhd or hnd"},                      \
-        {"--row-tokens", "N", "query tokens per row, 1 to 8; to 4096 with --query-limit"},         \
+        {"--row-tokens", "N", "query tokens per row, 1 to 16; to 4096 with --query-limit"},        \
         {"--query-limit", "N",                                                                     \
          "pack rows with different numbers of query tokens, at most N in a step"},                 \
     {                                                                                              \
