@@ -77,7 +77,8 @@ static fig_split_totals count_of_limit(const fig_split_shape *split, const fig_p
 }
 
 static fig_split_totals count_of(const fig_split_shape *split, const fig_plan_step *step) {
-    const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries};
+    const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries,
+                                 NULL};
     return step->lengths != NULL ? fig_split_count(split, &rows) : count_of_limit(split, step);
 }
 

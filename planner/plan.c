@@ -192,13 +192,15 @@ static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step
 /* Computes the step's prefix for every class. Returns 1 if a prefix changed. */
 static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
-    const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries};
-    const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow};
+    const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow, NULL};
     int changed = 0;
     if (group_count_of(step) > 0) settle_narrow(shape, step, held);
-    for (int32_t i = 0; i < shape->class_count; i++)
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries,
+                                     step->hidden != NULL ? step->hidden[i] : NULL};
         changed |= fig_split_prefix(&shape->splits[i], has_groups(step, held, i) ? &narrow : &rows,
                                     held->prefix[i]);
+    }
     return changed;
 }
 
@@ -295,6 +297,7 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     if (settle_sequences(step, held) | held_none) sections |= FIG_PLAN_HAS_SEQUENCES;
     if (step->lengths == NULL) return sections;
     sections |= FIG_PLAN_HAS_LENGTHS;
+    if (step->hidden != NULL) sections |= FIG_PLAN_BY_MASKS;
     if (shape->query_limit > 0 && (settle_queries(shape, step, held->queries) | held_none))
         sections |= FIG_PLAN_HAS_QUERIES;
     if (settle_splits(shape, step, held) | held_none) {
@@ -387,7 +390,7 @@ uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number) {
 
 void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
     const fig_plan_layout *layout = &shape->layout;
-    const fig_split_rows rows = {step->lengths, step->rows, 0, step->queries};
+    const fig_split_rows rows = {step->lengths, step->rows, 0, step->queries, NULL};
     int32_t *lengths = (int32_t *)(void *)(plan + layout->lengths);
     int32_t *positions = (int32_t *)(void *)(plan + layout->positions);
     uint32_t *sections = &((fig_plan_head *)(void *)plan)->sections;

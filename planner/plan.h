@@ -30,7 +30,9 @@ enum {
     FIG_PLAN_HAS_TOKENS = 32,   /* some row has padding; the section is sent in each such step */
     FIG_PLAN_BY_UNITS = 64,     /* not a section; 1: some split on the device is cut by units */
     FIG_PLAN_HAS_QUERIES = 128, /* the query tokens of each row; only in packed programs */
-    FIG_PLAN_HAS_STRIPS = 256   /* the strips of all classes; only if rows may be chunks */
+    FIG_PLAN_HAS_STRIPS = 256,  /* the strips of all classes; only if rows may be chunks */
+    /* not a section: in classes whose mask the planner knows, hidden tiles are not on the line */
+    FIG_PLAN_BY_MASKS = 512
 };
 
 /* The head of a plan, in a slot and on the device. The n-th staged plan has number n. `tag` is
@@ -113,6 +115,9 @@ typedef struct fig_plan_step {
     int32_t horizon;     /* at least 1 */
     int32_t row_tokens;  /* tokens by which a row grows from launch to launch */
     const fig_plan_groups *groups; /* NULL: no rows share tokens */
+    /* [class] fig_split_rows.hidden of each class; NULL: no tile is hidden. Buckets are chosen
+     * without it. */
+    const int32_t *const *hidden;
 } fig_plan_step;
 
 /* The part of a bucket that plans depend on. Several buckets may share one copy in a kernel's

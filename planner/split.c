@@ -44,9 +44,9 @@ static void count_shifted(const fig_split_shape *shape, int32_t shift, const int
     }
 }
 
-/* Counts the tiles of at most BLOCK rows from `first` on; returns the number of rows counted. */
-static int32_t count_block(const fig_split_shape *shape, const fig_split_rows *rows, int32_t first,
-                           int32_t tiles[BLOCK]) {
+/* Counts all tiles of at most BLOCK rows from `first` on; returns the number of rows counted. */
+static int32_t count_all(const fig_split_shape *shape, const fig_split_rows *rows, int32_t first,
+                         int32_t tiles[BLOCK]) {
     const int32_t count = fig_size_min(rows->count - first, BLOCK);
     const int32_t *lengths = rows->lengths + first;
     for (int32_t row = 0; row < count && rows->queries != NULL; row++)
@@ -59,6 +59,15 @@ static int32_t count_block(const fig_split_shape *shape, const fig_split_rows *r
     }
     for (int32_t row = 0; row < count; row++)
         tiles[row] = fig_split_tiles_ahead(shape, lengths[row], rows->ahead);
+    return count;
+}
+
+/* Counts the tiles of at most BLOCK rows that are on the line. */
+static int32_t count_block(const fig_split_shape *shape, const fig_split_rows *rows, int32_t first,
+                           int32_t tiles[BLOCK]) {
+    const int32_t count = count_all(shape, rows, first, tiles);
+    for (int32_t row = 0; row < count && rows->hidden != NULL; row++)
+        tiles[row] -= rows->hidden[first + row];
     return count;
 }
 

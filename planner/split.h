@@ -16,7 +16,9 @@
  * partials. A row of length 0 is not on the line: worker (row mod workers) writes zeros as the
  * row's output. A row may have fewer queries than row_tokens. With a window, its first tile may
  * then begin later; nothing else differs, and a segment is still one row in one head group. A row
- * with more queries is not on the line: it has strips instead (strips.h).
+ * with more queries is not on the line: it has strips instead (strips.h). Tiles that a mask hides
+ * from all queries may be left out; the others are then numbered without gaps
+ * (scores/mask_line.h).
  *
  * If rows have different lengths, equal tiles are not equal work, because the first tile of a
  * segment takes longer than a later tile. The line is therefore cut by units (units.h), which count
@@ -337,6 +339,9 @@ typedef struct fig_split_rows {
     int32_t ahead; /* tokens by which each row that is not empty may grow under this split */
     /* [count] number of queries of each row, and `ahead` must be 0; NULL: row_tokens each */
     const int32_t *queries;
+    /* [count] tiles of each row that are not on the line, because nobody sees them; a row that is
+     * not empty keeps at least one tile. NULL: none */
+    const int32_t *hidden;
 } fig_split_rows;
 
 /* The totals of all rows, for the line of one head group. */

@@ -26,8 +26,9 @@ typedef struct fig_score_code {
     uint32_t node_count;
     uint32_t weights;         /* fig_score_weights */
     uint32_t mask_node_count; /* 0: no mask */
+    uint32_t line; /* FIG_MASK_LINE_*, if the planner may know the mask, see mask_line.h */
     /* 0; makes the params of attention a multiple of 64 bytes */
-    uint32_t reserved[13];
+    uint32_t reserved[12];
     fig_score_extent arrays[FIG_SCORE_ARRAY_LIMIT];
     /* The nodes of the score, then the nodes of the mask. In the mask, operands are numbered from
      * the mask's first node. */

@@ -61,7 +61,7 @@ static void a_report_counts_what_a_step_would_do(void **state) {
             fail_msg("%s", fig_message());
         const fig_bucket_shape *shape = &graphs->buckets[report.bucket - 1];
         const fig_split_shape *split = &shape->plan.splits[0];
-        const fig_split_rows step_rows = {lengths, rows, 0, NULL};
+        const fig_split_rows step_rows = {lengths, rows, 0, NULL, NULL};
         int32_t prefix[7] = {0};
         fig_split_prefix(split, &step_rows, prefix);
         const int cut = fig_split_starts(split, shape->plan.once[0], prefix, rows, starts);

@@ -110,7 +110,7 @@ static void draw_map(void) {
 }
 
 static int split_rows(void) {
-    const fig_split_rows rows = {ground.lengths, ground.rows, ground.ahead, NULL};
+    const fig_split_rows rows = {ground.lengths, ground.rows, ground.ahead, NULL, NULL};
     const int changed = fig_split_prefix(&ground.shape, &rows, ground.prefix);
     fig_split_starts(&ground.shape, 0, ground.prefix, ground.rows, ground.starts);
     return changed;
@@ -118,7 +118,7 @@ static int split_rows(void) {
 
 /* Compares the totals that decide the choice of a bucket. */
 static void count(void) {
-    const fig_split_rows rows = {ground.lengths, ground.rows, ground.ahead, NULL};
+    const fig_split_rows rows = {ground.lengths, ground.rows, ground.ahead, NULL, NULL};
     const fig_split_totals totals = fig_split_count(&ground.shape, &rows);
     int64_t tiles = 0, longest = 0, busy = 0;
     for (int32_t row = 0; row < ground.rows; row++) {

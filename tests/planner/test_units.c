@@ -239,7 +239,7 @@ static void check_pieces(void) {
 static void check_plain(void) {
     static int32_t prefix[FIG_BATCH_LIMIT + 1];
     static fig_split_start starts[FIG_WORKER_LIMIT];
-    const fig_split_rows rows = {ground.lengths, ground.rows, 0, NULL};
+    const fig_split_rows rows = {ground.lengths, ground.rows, 0, NULL, NULL};
     const size_t prefix_bytes = ((size_t)ground.rows + 1) * sizeof prefix[0];
     memcpy(prefix, ground.prefix, prefix_bytes);
     expect("plain prefix is new", 0, fig_split_prefix_plain(&ground.shape, &rows, prefix), 0);
@@ -254,7 +254,7 @@ static void check_plain(void) {
 
 /* Checks the step in `ground`. */
 static void check_step(void) {
-    const fig_split_rows rows = {ground.lengths, ground.rows, 0, NULL};
+    const fig_split_rows rows = {ground.lengths, ground.rows, 0, NULL, NULL};
     fig_split_prefix(&ground.shape, &rows, ground.prefix);
     number_segments();
     memset(ground.starts, 0xa5, sizeof ground.starts);
