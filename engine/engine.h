@@ -76,6 +76,7 @@ struct fig_engine {
     fig_page_tables tables;
     fig_sharing sharing;
     fig_plan_held held;
+    fig_mask_lines lines;
     fig_step_stamps stamps;
     int32_t busy_us, check_plans;
     int64_t staged, launched; /* numbers of launches; a horizon has several */

@@ -107,6 +107,7 @@ static fig_status open_execs(fig_engine *engine, const fig_engine_options *optio
     FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,
                                  engine->ring.slots + slots_bytes));
     FIG_TRY(fig_sharing_init(&engine->sharing, &engine->tables.mirrors, options->share));
+    FIG_TRY(fig_graphs_mask_lines(engine->graphs, &engine->lines));
     const fig_plan_held_limits limits = fig_graphs_held_limits(engine->graphs);
     return fig_plan_held_init(&engine->held, &limits);
 }
@@ -175,6 +176,7 @@ static void dismantle(fig_engine *engine) {
     }
     fig_graph_refs_drop(engine->refs);
     fig_plan_held_finish(&engine->held);
+    fig_mask_lines_finish(&engine->lines);
     fig_sharing_finish(&engine->sharing);
     fig_page_tables_finish(&engine->tables);
     fig_fork_check_close(&engine->fork);

@@ -13,6 +13,7 @@
 #include "graphs/files/file.h"
 #include "graphs/files/sections.h"
 #include "graphs/lower/launch_list.h"
+#include "graphs/view/score_units.h"
 #include "planner/size.h"
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -421,6 +422,26 @@ fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs) {
             limits.shared_limit = shared;
     }
     return limits;
+}
+
+fig_status fig_graphs_mask_lines(const fig_graphs *graphs, fig_mask_lines *lines) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
+    const fig_split_classes *classes = &graphs->common.classes;
+    int32_t count = 0;
+    for (int32_t i = 0; i < classes->count; i++)
+        count += classes->of[i].mask != 0;
+    FIG_TRY(fig_mask_lines_init(lines, count, view->spec.batch_limit));
+    for (int32_t i = 0, n = 0; i < classes->count; i++) {
+        const fig_split_class *of = &classes->of[i];
+        fig_score_code code;
+        if (of->mask == 0) continue;
+        fig_score_units_code(view, of->mask, &code);
+        fig_mask_lines_ranges(&code, &lines->of[n].ranges);
+        lines->of[n].split_class = i;
+        lines->of[n].heads = of->q_heads;
+        lines->of[n++].ratio = of->q_heads / of->kv_heads;
+    }
+    return FIG_OK;
 }
 
 uint32_t fig_graphs_slot_bytes(const fig_graphs *graphs) {

@@ -8,6 +8,7 @@
 
 #include "graphs/files/codec.h"
 #include "graphs/record/program.h"
+#include "planner/scores/mask_lines.h"
 
 /* The limit on launches in all buckets together, which bounds the time to read a file. */
 enum { FIG_LAUNCH_LIMIT = 1 << 18 };
@@ -54,6 +55,9 @@ int32_t fig_graphs_sharer(const fig_graphs *graphs);
 /* Returns the limits for a record of the device's plan that can hold any step. They point into the
  * graphs. */
 fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs);
+
+/* Makes room for the masks that the planner knows, for any step. FIG_NOMEM. */
+fig_status fig_graphs_mask_lines(const fig_graphs *graphs, fig_mask_lines *lines);
 
 /* Estimates the bytes of device memory that one exec takes. */
 uint64_t fig_memory_exec_bytes(const fig_graphs *graphs);

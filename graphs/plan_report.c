@@ -39,7 +39,7 @@ static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, con
                          fig_plan_report *report) {
     const int32_t own = about->split_class, rows = about->step->rows;
     const fig_split_shape *split = &shape->plan.splits[own];
-    const void *prefix = plan + shape->plan.layout.prefix[own];
+    const int32_t *prefix = (const void *)(plan + shape->plan.layout.prefix[own]);
     const fig_split_start *starts = (const void *)(plan + shape->plan.layout.starts[own]);
     fig_split_line line = fig_split_line_of(split, prefix, rows);
     const fig_plan_head *head = (const void *)plan;
@@ -58,6 +58,8 @@ static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, con
         if (report->worker_tiles != NULL && worker < report->worker_capacity)
             report->worker_tiles[worker] = tiles;
     }
+    for (int32_t r = 0; r < rows && r < report->row_capacity && report->row_tiles != NULL; r++)
+        report->row_tiles[r] = prefix[r + 1] - prefix[r];
     report->once = shape->plan.once[own];
     count_pieces(split, &line, starts, report);
     report->partial_limit = fig_split_partial_limit(split);
@@ -143,7 +145,14 @@ static fig_status report_plan(const fig_graphs *graphs, const question *about,
     FIG_TRY(find_cheapest(graphs, about->step, report));
     report->plan_bytes_limit = shape->plan.layout.bytes;
     if (classes.count > 0) report->heads = shape->variants[about->split_class].heads;
-    fig_status status = report_whole(shape, about, &held, report);
+    fig_mask_lines lines;
+    fig_status status = fig_graphs_mask_lines(graphs, &lines);
+    fig_plan_step step = *about->step;
+    if (status == FIG_OK) {
+        step.hidden = fig_mask_lines_find(&lines, &shape->plan, &step);
+        status = report_whole(shape, &(question){&step, about->split_class}, &held, report);
+    }
+    fig_mask_lines_finish(&lines);
     fig_plan_held_finish(&held);
     return status;
 }
@@ -154,6 +163,8 @@ void fig_plan_report_take_arrays(fig_plan_report *report, const fig_plan_report 
     report->strip_worker_tiles = given->strip_worker_tiles;
     report->strip_worker_pieces = given->strip_worker_pieces;
     report->strip_worker_capacity = given->strip_worker_capacity;
+    report->row_tiles = given->row_tiles;
+    report->row_capacity = given->row_capacity;
 }
 
 fig_status fig_plan_report_class(const fig_graphs *graphs, const fig_step *step,

@@ -1061,6 +1061,11 @@ typedef struct fig_plan_report {
     /* The number of head groups. Each row has one segment for each head group, and a worker reads
      * one segment at a time. */
     int32_t groups;
+    /* Input: the number of elements that row_tiles has room for. */
+    int32_t row_capacity;
+    /* [row_capacity] Input: the caller's array, which receives the tiles of each row in one head
+     * group, up to its capacity: those that a window and the mask of a score leave. May be NULL. */
+    int32_t *row_tiles;
 } fig_plan_report;
 /* Plans a step as an engine would, and reports the result. No engine is needed and nothing runs.
  * Fails as fig_engine_stage does for the same step: FIG_INVALID or FIG_TOO_LARGE. */

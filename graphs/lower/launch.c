@@ -9,6 +9,7 @@
 
 #include "graphs/view/score_units.h"
 #include "planner/frequencies.h"
+#include "planner/scores/mask_lines.h"
 
 typedef struct filling {
     const fig_launch_source *source;
@@ -177,9 +178,10 @@ static void put_angles(filling *f, const fig_field *field) {
 static void put_score(filling *f, const fig_field *field) {
     const fig_program_view *view = f->source->view;
     uint32_t number;
-    fig_score_code code;
+    fig_score_code code, ranges;
     fig_launch_attribute(view, f->node, f->launch->op, field->item, &number, sizeof number);
     fig_score_units_code(view, number, &code);
+    code.line = fig_mask_lines_ranges(&code, &ranges);
     put_bytes(f, field, &code, sizeof code);
 }
 

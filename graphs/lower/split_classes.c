@@ -10,7 +10,9 @@
 
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent.h"
+#include "graphs/view/score_units.h"
 #include "kernels/wide/wide.h"
+#include "planner/scores/mask_lines.h"
 #include "planner/size.h"
 #include "planner/spec.h"
 #include "planner/status.h"
@@ -71,8 +73,18 @@ static uint32_t shared_table_of(const fig_program_view *view, const fig_node *no
     return fig_program_view_operand(view, node, split->table);
 }
 
+/* Returns fig_split_class.mask of a node whose mask the planner may know. */
+static uint32_t mask_of(const fig_program_view *view, const fig_node *node) {
+    const uint32_t number = fig_score_units_of(view, node);
+    fig_score_code code, ranges;
+    if (number == 0) return 0;
+    fig_score_units_code(view, number, &code);
+    return fig_mask_lines_ranges(&code, &ranges) != 0 ? fig_score_units_mask(view, number) : 0;
+}
+
 /* Returns the needs of a single split node. */
-static fig_split_class needs_of(const fig_program_view *view, const fig_node *node) {
+static fig_split_class needs_of(const fig_program_view *view, const fig_node *node,
+                                int32_t knows_masks) {
     const fig_split_row *split = fig_kernel_table[node->op].split;
     const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
     const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
@@ -86,35 +98,38 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     needs.kv_heads = (int32_t)cache->dims[2];
     needs.may_be_short = !fig_kernel_table[node->op].has_score && may_be_short(q, cache, is_dense);
     needs.shared_table = shared_table_of(view, node, &needs);
+    if (knows_masks) needs.mask = mask_of(view, node);
     return needs;
 }
 
 static int same_class(const fig_program_view *view, const fig_split_class *a,
                       const fig_split_class *b) {
-    if (fig_program_view_has_chunks(view) &&
+    if ((fig_program_view_has_chunks(view) || a->mask != 0) &&
         (a->q_heads != b->q_heads || a->head_dim != b->head_dim))
         return 0;
     return a->kv_heads == b->kv_heads && a->window == b->window && a->row_tokens == b->row_tokens &&
-           a->latent_bytes == b->latent_bytes;
+           a->latent_bytes == b->latent_bytes && a->mask == b->mask;
 }
 
 uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
                                  const fig_node *node) {
     if (!fig_program_view_is_split(view, node)) return UINT32_MAX;
-    const fig_split_class needs = needs_of(view, node);
+    const fig_split_class needs = needs_of(view, node, classes->knows_masks);
     for (int32_t i = 0; i < classes->count; i++) {
         if (same_class(view, &classes->of[i], &needs)) return (uint32_t)i;
     }
     return UINT32_MAX;
 }
 
-fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classes *classes) {
+static fig_status find(const fig_program_view *view, int32_t knows_masks,
+                       fig_split_classes *classes) {
     classes->count = 0;
+    classes->knows_masks = knows_masks;
     classes->has_chunks = fig_program_view_has_chunks(view);
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
         if (!fig_program_view_is_split(view, node)) continue;
-        const fig_split_class needs = needs_of(view, node);
+        const fig_split_class needs = needs_of(view, node, knows_masks);
         const uint32_t index = fig_split_classes_index(classes, view, node);
         if (index == UINT32_MAX) {
             if (classes->count == FIG_CLASS_LIMIT)
@@ -135,6 +150,13 @@ fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classe
         if (most->shared_table != needs.shared_table) most->shared_table = 0;
     }
     return FIG_OK;
+}
+
+fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classes *classes) {
+    const int32_t may_know =
+        fig_score_units_count(view) > 0 && !fig_program_view_reads_lengths(view);
+    if (may_know && find(view, 1, classes) == FIG_OK) return FIG_OK;
+    return find(view, 0, classes);
 }
 
 int32_t fig_split_classes_heads(const fig_split_class *split_class, int32_t most) {

@@ -87,6 +87,24 @@ void fig_score_units_code(const fig_program_view *view, uint32_t number, fig_sco
            (at.node_count + at.mask_node_count) * sizeof *code->nodes);
 }
 
+/* Returns the nodes of the mask of a score. */
+static const fig_score_unit *mask_of(const fig_program_view *view, const extent *at) {
+    return view->scores + at->first + 1 + ARRAY_UNITS * at->array_count + at->node_count;
+}
+
+uint32_t fig_score_units_mask(const fig_program_view *view, uint32_t number) {
+    extent own, other;
+    if (find(view, number, &own) == 0) return 0;
+    for (uint32_t i = 1; i < number; i++) {
+        find(view, i, &other);
+        if (own.mask_node_count == other.mask_node_count &&
+            memcmp(mask_of(view, &own), mask_of(view, &other),
+                   own.mask_node_count * sizeof *view->scores) == 0)
+            return i;
+    }
+    return number;
+}
+
 fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, fig_score *score) {
     fig_score_array arrays[FIG_SCORE_ARRAY_LIMIT];
     fig_score_node nodes[FIG_SCORE_NODE_LIMIT];

@@ -27,6 +27,9 @@ uint32_t fig_score_units_count(const fig_program_view *view);
 /* Copies score `number` of a checked program to *code, the form that kernels read. If there is no
  * such score, *code is zeros. */
 void fig_score_units_code(const fig_program_view *view, uint32_t number, fig_score_code *code);
+/* Returns the first score of a checked program whose mask has the same nodes as that of score
+ * `number`; 0 if there is no such score. */
+uint32_t fig_score_units_mask(const fig_program_view *view, uint32_t number);
 /* Makes score `number`. FIG_INVALID, FIG_FORMAT: the view was not checked. */
 fig_status fig_score_units_read(const fig_program_view *view, uint32_t number, fig_score *score);
 /* Returns the number of the score that a node uses, or 0 if its operation uses none. */

@@ -21,7 +21,7 @@
 #include "kernels/attention/pieces.h"
 #include "kernels/common/cache.h"
 #include "kernels/common/numeric.h"
-#include "planner/scores/mask_value.h"
+#include "kernels/common/seen_tiles.h"
 #include "planner/spec.h"
 
 /* LANES is the number of sums that a dot product keeps side by side. Separate sums let the compiler
@@ -47,7 +47,7 @@ typedef struct seen_so_far {
 typedef struct kv_head_work {
     fig_cache_sequence sequence;
     int32_t row, length, kv_head;
-    int32_t origin;           /* the token at which tile 0 of the row begins */
+    fig_mask_tiles tiles; /* those of the row on its line; without a mask, only `first` is set */
     fig_plan_queries queries; /* the rows of q and out that belong to this row of the plan */
     int32_t ratio, first, vectors;
     float scale; /* factor for a product with K as the cache stores it */
@@ -280,12 +280,12 @@ static void see_piece(const fig_attention_params *p, kv_head_work *head,
         head->seen[n].weights = 0;
     }
     look(p, head);
-    const int32_t tile_tokens = p->split.tile_tokens, origin = head->origin;
+    const int32_t tile_tokens = p->split.tile_tokens, origin = head->tiles.first * tile_tokens;
     if (fig_attention_turn_is_on(p) && head->first == 0)
         fig_attention_turn_append(p, head->row, head->kv_head, origin + piece->tile * tile_tokens,
                                   origin + piece->tile_end * tile_tokens);
     for (int32_t tile = piece->tile; tile < piece->tile_end; tile++) {
-        int32_t first = origin + tile * tile_tokens;
+        int32_t first = fig_mask_line_tile(&head->tiles, tile) * tile_tokens;
         int32_t count = fig_size_min(tile_tokens, head->length - first);
         for (int32_t done = 0; done < count; done += STRIP) {
             int32_t strip = fig_size_min(STRIP, count - done);
@@ -312,6 +312,19 @@ static void leave_piece(const fig_attention_params *p, const fig_split_piece *pi
     }
 }
 
+/* Returns the tiles of the row on its line. The caller has filled in the row. */
+static fig_mask_tiles tiles_of(const fig_attention_params *p, const kv_head_work *head) {
+    const fig_scored_attention_params *scored = fig_pieces_scored(p);
+    const int32_t queries = head->queries.count;
+    if (scored != NULL && fig_seen_tiles_are_masked(scored))
+        return fig_seen_tiles_of(scored, head->row, head->length, queries);
+    const int32_t before =
+        fig_plan_length_before((const fig_plan_head *)(const void *)p->plan, head->length);
+    const int32_t full = fig_split_full_length(&p->split, before, queries);
+    const int32_t origin = fig_split_first_tile_token(&p->split, full);
+    return (fig_mask_tiles){.first = origin / p->split.tile_tokens};
+}
+
 /* Processes a piece. `head` is memory that the worker uses for all its pieces, because it is too
  * large to initialise for each piece. */
 static void do_piece(const fig_attention_params *p, const fig_pieces_worker *place,
@@ -319,10 +332,7 @@ static void do_piece(const fig_attention_params *p, const fig_pieces_worker *pla
     head->row = piece->row;
     head->length = place->lengths[piece->row];
     head->queries = fig_pieces_queries(p, piece->row);
-    const int32_t before =
-        fig_plan_length_before((const fig_plan_head *)(const void *)p->plan, head->length);
-    head->origin = fig_split_first_tile_token(
-        &p->split, fig_split_full_length(&p->split, before, head->queries.count));
+    head->tiles = tiles_of(p, head);
     head->ratio = p->q_heads / p->kv_heads;
     head->sequence = fig_cache_sequence_of(p->page_table, p->table_stride,
                                            place->sequences[piece->row], p->page_size);

@@ -27,8 +27,8 @@
 #include "kernels/attention/logit.h"
 #include "kernels/attention/pieces.cuh"
 #include "kernels/attention/strip.cuh"
+#include "kernels/common/seen_tiles.h"
 #include "kernels/common/vector.cuh"
-#include "planner/scores/mask_value.h"
 
 enum {
     THREADS = FIG_STRIP_WARPS * FIG_BLOCK_WARP,
@@ -73,6 +73,9 @@ typedef struct chunk_work {
     int32_t origin;       /* the token at which tile 0 of the row begins */
     int32_t first, count; /* vectors */
     float scale;          /* factor for a product with K as the cache stores it */
+#ifdef FIG_PIECES_SCORED
+    fig_strip_range hole; /* tokens that the mask hides and that are not on the line */
+#endif
 } chunk_work;
 
 /* Returns, in lane n of a team, the sum of parts[n] over the team. Each exchange halves the number
@@ -464,13 +467,46 @@ static __device__ void write_partial(const fig_attention_params &p, const chunk_
     }
 }
 
+/* Sets the token at which tile 0 of the row begins, and the hole in the row's line. */
+static __device__ void find_tiles(const fig_attention_params &p, chunk_work *work) {
+#ifdef FIG_PIECES_SCORED
+    const fig_scored_attention_params &scored = fig_pieces_scored(p);
+    const int32_t tile_tokens = p.split.tile_tokens;
+    work->hole.first = work->hole.end = 0;
+    if (fig_seen_tiles_are_masked(&scored)) {
+        const fig_mask_tiles tiles =
+            fig_seen_tiles_of(&scored, work->row, work->length, work->queries.count);
+        work->origin = tiles.first * tile_tokens;
+        work->hole.first = tiles.hole * tile_tokens;
+        work->hole.end = tiles.hole_end * tile_tokens;
+        return;
+    }
+#endif
+    const int32_t before = fig_plan_length_before((const fig_plan_head *)p.plan, work->length);
+    work->origin = fig_split_first_tile_token(
+        &p.split, fig_split_full_length(&p.split, before, work->queries.count));
+}
+
+/* Returns the tokens of a piece, with those of a hole in it. */
+static __device__ fig_strip_range tokens_of(const fig_attention_params &p, const chunk_work &work,
+                                            const fig_split_piece &piece) {
+    const int32_t tile_tokens = p.split.tile_tokens, origin = work.origin;
+    fig_strip_range tokens = {origin + piece.tile * tile_tokens, 0};
+    int32_t end = origin + piece.tile_end * tile_tokens;
+#ifdef FIG_PIECES_SCORED
+    const int32_t hidden = work.hole.end - work.hole.first;
+    if (tokens.first >= work.hole.first) tokens.first += hidden;
+    if (end > work.hole.first) end += hidden;
+#endif
+    tokens.end = fig_size_min(end, work.length);
+    return tokens;
+}
+
 /* Processes one chunk of a piece. */
 static __device__ void do_chunk(const fig_attention_params &p, const chunk_work &work,
                                 const fig_split_piece &piece, shared_state *shared) {
-    const int32_t tile_tokens = p.split.tile_tokens, origin = work.origin;
-    fig_strip_range tokens = {origin + piece.tile * tile_tokens,
-                              fig_size_min(origin + piece.tile_end * tile_tokens, work.length)};
-    tokens = fig_strip_overlap(tokens, seen_by_any(p, work));
+    const fig_strip_range tokens =
+        fig_strip_overlap(tokens_of(p, work, piece), seen_by_any(p, work));
     __syncthreads(); /* all threads have finished reading the results of the last chunk */
     load_vectors(p, work, shared);
     switch (p.kv_dtype) {
@@ -495,9 +531,7 @@ static __device__ void do_piece(const fig_attention_params &p, const fig_split_p
     work.queries = fig_pieces_queries(p, piece.row);
     work.row = piece.row;
     work.length = lengths[piece.row];
-    const int32_t before = fig_plan_length_before((const fig_plan_head *)p.plan, work.length);
-    work.origin = fig_split_first_tile_token(
-        &p.split, fig_split_full_length(&p.split, before, work.queries.count));
+    find_tiles(p, &work);
     work.ratio = p.q_heads / p.kv_heads;
     work.sequence =
         fig_cache_sequence_of(p.page_table, p.table_stride, sequences[piece.row], p.page_size);

@@ -227,6 +227,7 @@ static void try_variant(const variant *of, uint64_t test, int32_t counted) {
         if (counted) fig_attention_form_draw_counts(&form, &random);
         if (counted) form.fixed = 0;
         give_score(&form, of, score);
+        form.planned = n % 4 != 3;
         fig_attention_case_open(&c, &form, random);
         fig_attention_case_run(&c, &c.random);
         fig_attention_case_check(&c, ALL);
@@ -247,7 +248,85 @@ static void every_mask_agrees_in_packed_rows(void **state) {
         try_variant(&variants[i], (uint64_t)(VARIANT_COUNT + i), 1);
 }
 
-/* ---- Tokens that a mask hides */
+/* ---- Lines without hidden tiles */
+
+/* Masks whose hidden tiles the planner knows, in rows of up to 400 tokens. */
+static const variant known[] = {
+    {"see q_pos - 29:q_pos + 1; score", window, logit_itself, {NULL}},
+    {"see q_pos // 40 * 40:q_pos + 1; score", chunked_local, logit_itself, {NULL}},
+    {"see q_pos - 29:q_pos + 1, 0:4; score", sinks_and_stream, logit_itself, {NULL}},
+    {BITS "see q_pos - 29:q_pos + 1, 0:4; score", tree_and_stream, logit_itself, {&arrays.sees}},
+    {"see head * 3 - kv_head - 5:kv_length // 2 + row, q_pos - 2 * head:0x7fffffff; score",
+     every_term,
+     logit_itself,
+     {NULL}},
+    {"weights sigmoid; see q_pos - 29:q_pos + 1, 0:4; score",
+     sinks_and_stream,
+     logit_itself,
+     {NULL}},
+    {"see kv_length:kv_length + 9, 5:-5; score", nothing, logit_itself, {NULL}},
+};
+enum { KNOWN_COUNT = sizeof known / sizeof known[0] };
+
+static fig_attention_form long_form(const variant *of, const fig_score *score, fig_random *random) {
+    fig_attention_form form = fig_attention_form_draw(random, seed);
+    form.rows = fig_random_range(random, 1, form.row_limit);
+    form.length_limit = 512;
+    fig_attention_form_draw_features(&form, random);
+    form.window = fig_random_range(random, 0, 3) == 0 ? 60 : 0;
+    form.tile_tokens = fig_random_range(random, 0, 1) ? 4 : 16;
+    for (int32_t r = 0; r < form.rows; r++) {
+        form.contents[r] = r;
+        form.lengths[r] = fig_random_range(random, 100, 400);
+    }
+    give_score(&form, of, score);
+    form.planned = 1;
+    return form;
+}
+
+static void any_number_of_workers_agrees_with_float64(void **state) {
+    static const int32_t workers[] = {1, 2, 7, 40, 300};
+    (void)state;
+    for (int32_t i = 0; i < KNOWN_COUNT; i++) {
+        fig_score *score = parse(&known[i]);
+        for (uint64_t n = 0; n < (uint64_t)fig_place_cases(6); n++) {
+            fig_random random = fig_random_seed(seed + 7000000 + 1000 * (uint64_t)i + n);
+            fig_attention_form form = long_form(&known[i], score, &random);
+            fig_attention_case c;
+            fig_attention_case_open(&c, &form, random);
+            for (size_t w = 0; w < sizeof workers / sizeof *workers; w++) {
+                if (w > 0) fig_attention_case_split(&c, workers[w]);
+                fig_attention_case_run(&c, &c.random);
+                fig_attention_case_check(&c, 40);
+            }
+            fig_attention_case_close(&c);
+        }
+        fig_score_destroy(score);
+    }
+}
+
+/* Rows grow under one split, and their masks move. */
+static void every_launch_of_a_horizon_agrees_with_float64(void **state) {
+    (void)state;
+    for (int32_t i = 0; i < KNOWN_COUNT; i++) {
+        fig_score *score = parse(&known[i]);
+        for (uint64_t n = 0; n < (uint64_t)fig_place_cases(12); n++) {
+            fig_random random = fig_random_seed(seed + 8000000 + 1000 * (uint64_t)i + n);
+            fig_attention_form form = long_form(&known[i], score, &random);
+            form.row_tokens = fig_random_range(&random, 1, 3);
+            form.fixed = form.fixed && form.window == 0;
+            form.horizon = fig_random_range(&random, 2, 20);
+            form.launch =
+                n % 3 == 0 ? form.horizon - 1 : fig_random_range(&random, 0, form.horizon - 1);
+            fig_attention_case c;
+            fig_attention_case_open(&c, &form, random);
+            fig_attention_case_run(&c, &c.random);
+            fig_attention_case_check(&c, 40);
+            fig_attention_case_close(&c);
+        }
+        fig_score_destroy(score);
+    }
+}
 
 /* One row of 480 tokens over a dense f32 cache, cut in three pieces. */
 static fig_attention_form plain_form(void) {
@@ -266,6 +345,38 @@ static fig_attention_form plain_form(void) {
                                 .length_limit = 512,
                                 .lengths = {480}};
 }
+
+/* No bit in a plan of the device says that tiles are hidden. A launch that knows the mask then
+ * gives the bits of one that does not, because its workers have the same tiles. */
+static void a_plan_of_the_device_has_all_tiles(void **state) {
+    fig_score *score = parse(&known[2]);
+    float *outs[2];
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        fig_attention_form form = plain_form();
+        fig_attention_case c;
+        give_score(&form, &known[2], score);
+        fig_attention_case_open(&c, &form, fig_random_seed(seed));
+        if (i == 1) {
+            fig_mask_lines_finish(&c.lines);
+            assert_int_equal(fig_mask_lines_init(&c.lines, 1, 1), FIG_OK);
+            fig_mask_lines_ranges(&score->code, &c.lines.of->ranges);
+        }
+        fig_attention_case_run(&c, &c.random);
+        fig_attention_case_check(&c, ALL);
+        outs[i] = malloc(64 * sizeof **outs);
+        assert_non_null(outs[i]);
+        memcpy(outs[i], (float *)c.out.data + fig_attention_case_out(&c, 0, 0, 0),
+               64 * sizeof **outs);
+        fig_attention_case_close(&c);
+    }
+    assert_memory_equal(outs[0], outs[1], 64 * sizeof **outs);
+    free(outs[0]);
+    free(outs[1]);
+    fig_score_destroy(score);
+}
+
+/* ---- Tokens that a mask hides */
 
 /* Makes the caches' tokens from `first` to end - 1 NaN. */
 static void poison(fig_attention_case *c, int32_t first, int32_t end) {
@@ -302,6 +413,7 @@ static void the_pages_of_hidden_tiles_are_not_read(void **state) {
     fig_attention_case c;
     (void)state;
     give_score(&form, &of, score);
+    form.planned = 1;
     form.page_size = 16;
     fig_attention_case_open(&c, &form, fig_random_seed(seed));
     for (int32_t page = 2; page < 28; page++)
@@ -326,6 +438,7 @@ static void a_query_that_sees_no_token_gets_zeros(void **state) {
         fig_attention_form form = plain_form();
         fig_attention_case c;
         give_score(&form, &empty[i], score);
+        form.planned = 1;
         fig_attention_case_open(&c, &form, fig_random_seed(seed));
         fig_attention_case_run(&c, &c.random);
         fig_attention_case_check(&c, ALL);
@@ -340,6 +453,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mask_agrees_with_float64),
         cmocka_unit_test(every_mask_agrees_in_packed_rows),
+        cmocka_unit_test(any_number_of_workers_agrees_with_float64),
+        cmocka_unit_test(every_launch_of_a_horizon_agrees_with_float64),
+        cmocka_unit_test(a_plan_of_the_device_has_all_tiles),
         cmocka_unit_test(a_hidden_token_affects_nothing),
         cmocka_unit_test(the_pages_of_hidden_tiles_are_not_read),
         cmocka_unit_test(a_query_that_sees_no_token_gets_zeros),

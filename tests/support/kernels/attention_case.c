@@ -166,6 +166,18 @@ static void fill_token(fig_attention_case *c, int is_v, int64_t offset, fig_rand
         fig_reference_array_fill(array, base + offset + h * stride, c->form.head_dim, &content, 1);
 }
 
+/* Returns 1 if the form's mask hides the token from every query and head of the row. */
+static int is_hidden(const fig_attention_form *f, int32_t row, int32_t token) {
+    const int32_t queries = fig_attention_form_queries(f, row).count, length = f->lengths[row];
+    for (int32_t n = 0; n < queries * f->kv_heads * f->ratio && f->mask_truth != NULL; n++) {
+        const int32_t heads = f->kv_heads * f->ratio, head = n % heads;
+        const truth_score_place at = {
+            length - queries + n / heads, token, length, head, head / f->ratio, row, NULL};
+        if (f->mask_truth(&at)) return 0;
+    }
+    return f->mask_truth != NULL;
+}
+
 /* Fills the tokens that a kernel reads. Page 0 is read in place of pages outside the cache, so all
  * of it is filled. In other pages, the tokens that a query of their row sees are filled. */
 static void fill_cache(fig_attention_case *c, int is_v) {
@@ -181,7 +193,7 @@ static void fill_cache(fig_attention_case *c, int is_v) {
         int32_t first = f->window == 0 ? 0 : f->lengths[r] - queries + 1 - f->window;
         for (int32_t t = first < 0 ? 0 : first; t < f->lengths[r]; t++) {
             int64_t offset = truth_cache_offset(&where, c->sequences[r], t);
-            if (offset >= (f->outside > 0 ? where.page_stride : 0))
+            if (offset >= (f->outside > 0 ? where.page_stride : 0) && !is_hidden(f, r, t))
                 fill_token(c, is_v, offset, content_of(c, 1 + is_v, f->contents[r], t));
         }
     }
@@ -342,6 +354,15 @@ static int32_t tiles_of(const fig_attention_form *f, const fig_split_shape *spli
     return tiles;
 }
 
+/* Tells the planner the mask, if it may know it. */
+static void open_lines(fig_attention_case *c) {
+    const fig_attention_form *f = &c->form;
+    fig_mask_lines_class own = {.heads = c->params.q_heads, .ratio = f->ratio};
+    const int is_known = f->planned && fig_mask_lines_ranges(&f->score->code, &own.ranges) != 0;
+    assert_int_equal(fig_mask_lines_init(&c->lines, is_known, f->row_limit), FIG_OK);
+    if (is_known) *c->lines.of = own;
+}
+
 /* Makes the plan as it was when fetched, and then advances it by the launches before this one. */
 static void open_plan(fig_attention_case *c) {
     const fig_attention_form *f = &c->form;
@@ -350,12 +371,13 @@ static void open_plan(fig_attention_case *c) {
         lengths[r] = length_before(f, r);
         assert_true(lengths[r] == 0 || lengths[r] >= fig_attention_form_queries(f, r).count);
     }
-    const fig_plan_step step = {.rows = f->rows,
-                                .lengths = lengths,
-                                .sequences = c->sequences,
-                                .queries = f->counted ? f->counts : NULL,
-                                .horizon = f->horizon,
-                                .row_tokens = f->row_tokens};
+    fig_plan_step step = {.rows = f->rows,
+                          .lengths = lengths,
+                          .sequences = c->sequences,
+                          .queries = f->counted ? f->counts : NULL,
+                          .horizon = f->horizon,
+                          .row_tokens = f->row_tokens};
+    step.hidden = fig_mask_lines_find(&c->lines, &c->shape, &step);
     c->plan = fig_reference_plan(&c->shape, &step);
     ((fig_plan_head *)(void *)c->plan)->advanced = f->launch * f->row_tokens;
     memcpy(c->plan + c->shape.layout.lengths, f->lengths, (size_t)f->rows * sizeof(int32_t));
@@ -385,6 +407,7 @@ static void open_split(fig_attention_case *c, int32_t workers) {
         .row_limit = f->row_limit, .class_count = 1, .splits = {p->split}, .once = {41}};
     if (f->counted) c->shape.query_limit = f->row_limit * f->row_tokens;
     c->shape.row_tokens = f->row_tokens;
+    open_lines(c);
     open_plan(c);
     int64_t vectors = (int64_t)fig_split_partial_limit(&p->split) * f->row_tokens * f->ratio *
                       f->heads_per_worker;
@@ -408,6 +431,7 @@ static void close_split(fig_attention_case *c) {
     fig_reference_array_free(&c->sums);
     fig_reference_array_free(&c->counters);
     fig_place_free(c->plan);
+    fig_mask_lines_finish(&c->lines);
 }
 
 void fig_attention_case_split(fig_attention_case *c, int32_t workers) {
@@ -456,6 +480,7 @@ void fig_attention_case_close(fig_attention_case *c) {
 static void launch_scored(const fig_attention_case *c, fig_random *order) {
     fig_scored_attention_params params = {.attention = c->params, .score = c->form.score->code};
     params.attention.flags |= FIG_ATTENTION_SCORED;
+    if (c->lines.count > 0) params.score.line = c->lines.of->ranges.line;
     memcpy(params.arrays, c->form.arrays, sizeof params.arrays);
     fig_reference_launch(FIG_OP_SCORED_ATTENTION, &params, order);
 }

@@ -9,6 +9,7 @@
 #ifndef FIG_TESTS_SUPPORT_ATTENTION_CASE_H
 #define FIG_TESTS_SUPPORT_ATTENTION_CASE_H
 
+#include "planner/scores/mask_lines.h"
 #include "planner/scores/score.h"
 #include "tests/support/kernels/reference.h"
 #include "tools/figraph/step/truth_attention.h"
@@ -53,8 +54,10 @@ typedef struct fig_attention_form {
     const fig_score *score;
     const void *arrays[FIG_SCORE_ARRAY_LIMIT]; /* the arrays of the score */
     double (*score_truth)(const truth_score_place *place, double logit);
-    /* For a score with a mask. NULL: the score has no mask. */
+    /* For a score with a mask; tokens that it hides from every vector are NaN. NULL: the score has
+     * no mask. */
     int (*mask_truth)(const truth_score_place *place);
+    int32_t planned; /* 1: the planner knows the score's mask, unless a range reads an array */
 } fig_attention_form;
 
 typedef struct fig_attention_case {
@@ -63,6 +66,7 @@ typedef struct fig_attention_case {
     int64_t unit;      /* the form's unit or, if that is 0, the drawn one */
     int32_t sequences[FIG_CASE_ROW_LIMIT];
     fig_plan_shape shape;
+    fig_mask_lines lines;
     uint8_t *plan;
     /* k holds the pool, if there is one */
     fig_reference_array q, k, v, table, out, lse, partials, sums, counters;
