@@ -149,7 +149,7 @@ def dataclasses_have_the_fields_that_the_headers_have():
         (figraph.Progress, abi.fig_progress, {"size", "fault"}),
         (figraph.Plan, abi.fig_plan_report,
          {"size", "worker_capacity", "strip_worker_tiles", "strip_worker_pieces",
-          "strip_worker_capacity"}),
+          "strip_worker_capacity", "row_tiles", "row_capacity"}),
         (figraph.Tensor, abi.fig_tensor_info, {"size", "rank"}),
     ]
     for ours, theirs, left_out in pairs:

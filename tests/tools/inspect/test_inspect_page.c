@@ -13,6 +13,7 @@
 #include "graphs/graphs.h"
 #include "tools/figraph/inspect/failure.h"
 #include "tools/figraph/inspect/inspect_map.h"
+#include "include/figraph_scores.h"
 #include "include/figraph_unstable.h"
 #include "planner/traits.h"
 #include "tests/support/files/capture.h"
@@ -106,6 +107,41 @@ static void a_step_has_a_bar_for_each_worker_of_each_class(void **state) {
     assert_non_null(strstr(text, "class=\"row1\""));
     assert_non_null(strstr(text, "a window of 4 096"));
     fig_graphs_destroy(graphs);
+}
+
+/* A row whose mask hides all but the first and the last tile has two tiles in the drawing. */
+static void tiles_that_a_mask_hides_are_not_drawn(void **state) {
+    const int32_t lengths[] = {500, 500};
+    const fig_step step = {.size = sizeof step, .rows = 2, .kv_lengths = lengths};
+    fig_plan_report report = {.size = sizeof report};
+    fig_spec spec = {.size = sizeof spec};
+    fig_program *program;
+    fig_graphs *graphs;
+    fig_score *score;
+    int32_t drawn[2] = {0, 0};
+    (void)state;
+    assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
+    assert_int_equal(fig_score_parse(&score, "see 0:1, q_pos:q_pos + 1; score"), FIG_OK);
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    fig_program_decode_step_score(program, score);
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
+    assert_int_equal(fig_graphs_plan(graphs, &step, &report), FIG_OK);
+    const char *text = show(graphs, &(fig_print_options){.format = FIG_PRINT_HTML, .step = &step});
+    for (const char *at = strstr(text, "<title>worker "); at != NULL;
+         at = strstr(at + 1, "<title>worker ")) {
+        int worker, part, all, row;
+        assert_int_equal(sscanf(at, "<title>worker %d: %d of %d tiles are of row %d<", &worker,
+                                &part, &all, &row),
+                         4);
+        assert_in_range(row, 0, 1);
+        drawn[row] += part;
+    }
+    assert_int_equal(drawn[0], 2 * report.groups);
+    assert_int_equal(drawn[1], 2 * report.groups);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+    fig_score_destroy(score);
 }
 
 static void without_a_bucket_the_last_is_drawn(void **state) {
@@ -229,6 +265,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_holds_every_param_of_every_launch_shown),
         cmocka_unit_test(a_step_has_a_bar_for_each_worker_of_each_class),
+        cmocka_unit_test(tiles_that_a_mask_hides_are_not_drawn),
         cmocka_unit_test(without_a_bucket_the_last_is_drawn),
         cmocka_unit_test(no_name_may_be_markup),
         cmocka_unit_test(the_map_covers_the_workspace_and_names_each_user),

@@ -26,16 +26,18 @@ static fig_status read_plan(const fig_inspect_page *page, int32_t index, fig_pla
 /* Plans twice: the first call gives the number of workers. */
 static fig_status plan_class(fig_inspect_page *page, int32_t index) {
     fig_inspect_split_bars *bars = &page->bars[index];
-    bars->of = &page->summary.view->classes[index];
     bars->step = page->options->step;
     bars->report.size = sizeof bars->report;
     FIG_FAILURE_TRY(read_plan(page, index, &bars->report));
-    const int32_t workers = bars->report.workers;
-    page->tiles[index] = calloc((size_t)workers + 1, sizeof *page->tiles[index]);
+    const int32_t workers = bars->report.workers, rows = bars->step->rows;
+    page->tiles[index] = calloc((size_t)workers + (size_t)rows + 1, sizeof *page->tiles[index]);
     if (page->tiles[index] == NULL)
-        return fig_failure(FIG_NOMEM, "page: %" PRId32 " workers", workers);
+        return fig_failure(FIG_NOMEM, "page: %" PRId32 " workers and %" PRId32 " rows", workers,
+                           rows);
     bars->report.worker_tiles = page->tiles[index];
     bars->report.worker_capacity = workers;
+    bars->report.row_tiles = page->tiles[index] + workers;
+    bars->report.row_capacity = rows;
     return read_plan(page, index, &bars->report);
 }
 

@@ -31,17 +31,6 @@ void fig_inspect_split_style(fig_print *print) {
     fig_print_raw(print, style);
 }
 
-/* Tiles begin at multiples of their size; the first tile is the one that holds the first visible
- * token. */
-static int64_t row_tiles(const fig_inspect_split_bars *bars, int32_t row) {
-    const int32_t tile = bars->report.tile_tokens, length = bars->step->kv_lengths[row];
-    int32_t first = length - bars->of->row_tokens + 1 - bars->of->window;
-    if (length == 0) return 0;
-    if (bars->of->window == 0 || first < 0) first = 0;
-    const int32_t tiles = (length + tile - 1) / tile - first / tile;
-    return (int64_t)tiles * (bars->of->kv_heads / bars->report.heads);
-}
-
 /* Returns tenths of a unit of the drawing. */
 static int64_t height_of(const fig_inspect_split_bars *bars, int64_t tiles) {
     return tiles * HEIGHT * 10 / bars->report.tiles_most;
@@ -76,7 +65,7 @@ static void draw_pieces(fig_print *print, const fig_inspect_split_bars *bars) {
     int32_t worker = 0;
     int64_t taken = 0; /* tiles already drawn for this worker */
     for (int32_t row = 0; row < bars->step->rows; row++) {
-        int64_t tiles = row_tiles(bars, row);
+        int64_t tiles = (int64_t)report->row_tiles[row] * report->groups;
         while (tiles > 0) {
             while (worker < report->workers && taken == report->worker_tiles[worker]) {
                 worker++;

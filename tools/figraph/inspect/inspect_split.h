@@ -6,9 +6,8 @@
 
 /* The data of a drawing of one attention class. */
 typedef struct fig_inspect_split_bars {
-    const fig_inspect_class *of;
     const fig_step *step;
-    fig_plan_report report; /* its worker_tiles must be set */
+    fig_plan_report report; /* its worker_tiles and row_tiles must be set */
 } fig_inspect_split_bars;
 
 /* Draws a bar for each worker, with axes. The colour of each tile shows the row of the tile. */
