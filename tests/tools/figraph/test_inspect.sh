@@ -148,6 +148,19 @@ run inspect "$llama" --format html --ranks 2
 ends 0
 reads html
 
+# A range of one number is that number.
+"$figraph" capture --preset deepseek-v3 --traits h200 -o "$scratch/latent.fig" > /dev/null
+run inspect "$scratch/latent.fig" --format html --kv 128x8192
+ends 0
+reads html
+prints 'Layer 2: the same in launches 7 to 9.'
+prints 'Layers 4 to 60: the same in'
+prints ', 256 for each of 128 workers'
+run inspect "$scratch/latent.fig" --bucket 1
+prints 'layer 2: the same in launches 7..9'
+run inspect "$scratch/latent.fig" --format svg
+prints '>layer 2<'
+
 # ---- What is refused
 run inspect "$llama" --format pdf
 refused '--format' 'pdf' 'html, svg or dot'
