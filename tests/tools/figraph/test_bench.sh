@@ -157,6 +157,11 @@ run bench replay --preset tutorial --device gpu
 refused '--device' 'gpu'
 run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv "$scratch/no/t.csv"
 refused '--csv' "$scratch/no/t.csv"
+# It is refused before any part of the work begins.
+run bench replay --preset tutorial --rows 1,2 --steps 1 --device host --csv "$scratch"
+refused '--csv' "$scratch" 'Is a directory'
+run bench replay --preset tutorial --rows 1,2 --steps 1 --device host --csv "$scratch/no/t.csv"
+refused '--csv' "$scratch/no/t.csv" 'No such file'
 if [ -w /dev/full ]; then
     run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv /dev/full
     refused '--csv' '/dev/full' 'No space left'

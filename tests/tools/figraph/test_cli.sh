@@ -93,6 +93,12 @@ run presets tutorial
 refused 'presets' 'tutorial'
 run verify
 refused 'FILE is required' 'verify --help'
+run verify ''
+refused 'verify: an empty word names no file'
+run help plan serve
+refused 'help: serve'
+run help bench replay serve
+refused 'help: serve'
 run verify a.fig b.fig
 refused 'a.fig' 'b.fig'
 run presets --json=yes

@@ -572,7 +572,8 @@ const fig_command fig_bench_replay = {
             {"--steps", "N", "steps of each kind; default 10000, on the host 100"},
             FIG_SOURCE_DEVICE,
             {"--quick", NULL, "a tenth of the steps, unless --steps is given"},
-            {"--csv", "FILE", "write all figures to FILE, a line for each row count"},
+            {"--csv", "FILE", "write all figures to FILE, a line for each row count",
+             .is_written = 1},
             {"--json", NULL, "print an object"},
         },
 };
