@@ -77,8 +77,8 @@ typedef struct fig_source {
 
 /* Returns FIG_EXIT_*. */
 int fig_source_read(const fig_arguments *arguments, fig_source *source);
-/* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option whose
- * text is wrong. */
+/* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option that
+ * is wrong. */
 int fig_source_read_score(const fig_arguments *arguments, fig_source *source);
 /* Reads only a preset; for an unknown name the message suggests the nearest preset. */
 int fig_source_read_preset(const char *name, fig_spec *spec);
