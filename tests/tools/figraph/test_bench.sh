@@ -135,6 +135,8 @@ run bench replay "$scratch/t.fig" --preset tutorial
 refused '--preset' "$scratch/t.fig"
 run bench replay "$scratch/t.fig" --layers 2
 refused '--layers' "$scratch/t.fig"
+run bench replay "$scratch/t.fig" --query-limit 64
+refused '--query-limit' "$scratch/t.fig"
 run bench replay "$scratch/none.fig"
 refused "$scratch/none.fig"
 run bench replay --preset tutorial --rows 9

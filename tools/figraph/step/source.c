@@ -224,6 +224,15 @@ static int read_query_limit(const fig_arguments *arguments, fig_spec *spec) {
     return fig_arguments_integer(arguments, &range, &spec->query_limit);
 }
 
+int fig_source_refuse_beside_file(const fig_arguments *arguments) {
+    static const fig_command model = {.options = {FIG_SOURCE_OPTIONS}};
+    for (const fig_option *option = model.options; option->name != NULL; option++)
+        if (fig_arguments_text(arguments, option->name) != NULL)
+            return fig_report_refuse("%s: %s: %s was given, which already fixes it",
+                                     arguments->command->name, option->name, arguments->operand);
+    return FIG_EXIT_FINE;
+}
+
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     fig_spec *spec = &source->spec;
     *source = (fig_source){.spec = config_defaults};

@@ -75,10 +75,13 @@ typedef struct fig_source {
     fig_score *score; /* of the attention, with its mask; the command destroys it; NULL: none */
 } fig_source;
 
+/* Refuses an option that names or changes the model, because the command's FILE fixes its step.
+ * Returns FIG_EXIT_*. */
+int fig_source_refuse_beside_file(const fig_arguments *arguments);
 /* Returns FIG_EXIT_*. */
 int fig_source_read(const fig_arguments *arguments, fig_source *source);
-/* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option that
- * is wrong. */
+/* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option
+ * that is wrong. */
 int fig_source_read_score(const fig_arguments *arguments, fig_source *source);
 /* Reads only a preset; for an unknown name the message suggests the nearest preset. */
 int fig_source_read_preset(const char *name, fig_spec *spec);
