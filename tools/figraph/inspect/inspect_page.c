@@ -399,12 +399,26 @@ static void print_launches(fig_print *print, const fig_inspect_page *page) {
 
 /* ---- Split ----------------------------------------------------------------------------------- */
 
+/* The chunks of prompts are no part of the drawing: another launch divides their strips. */
+static void print_chunks(fig_print *print, const fig_plan_report *report) {
+    const uint32_t tiles[2] = {(uint32_t)report->strip_tiles_least,
+                               (uint32_t)report->strip_tiles_most};
+    char number[FIG_PRINT_NUMBER], range[FIG_PRINT_RANGE];
+    fig_print_text(print,
+                   "<p>%" PRId32 " chunk%s of prompts in %" PRId32 " strips: ", report->chunks,
+                   report->chunks == 1 ? "" : "s", report->strips);
+    fig_print_text(print, "%s tiles, ", fig_print_count(number, (uint64_t)report->strip_tiles));
+    fig_print_raw(print, fig_print_range(range, "", tiles, " to "));
+    fig_print_text(print, " for each of %" PRId32 " workers.</p>\n", report->strip_workers);
+}
+
 static void print_class(fig_print *print, const fig_inspect_page *page, int32_t index) {
     const fig_plan_report *report = &page->bars[index].report;
     const fig_inspect_class *own = &page->summary.view->classes[index];
     const uint32_t tiles[2] = {(uint32_t)report->tiles_least, (uint32_t)report->tiles_most};
     char number[FIG_PRINT_NUMBER], range[FIG_PRINT_RANGE];
-    fig_print_text(print, "<p>Class %" PRId32 ", %" PRId32 " kv heads", index + 1, own->kv_heads);
+    fig_print_text(print, "<p>Class %" PRId32 ", %" PRId32 " kv head%s", index + 1, own->kv_heads,
+                   own->kv_heads == 1 ? "" : "s");
     if (own->window > 0)
         fig_print_text(print, " and a window of %s",
                        fig_print_count(number, (uint64_t)own->window));
@@ -415,6 +429,7 @@ static void print_class(fig_print *print, const fig_inspect_page *page, int32_t 
                    ".</p>\n",
                    report->workers, report->partials, report->partial_limit);
     if (report->tiles > 0) fig_inspect_split_draw(print, &page->bars[index]);
+    if (report->chunks > 0) print_chunks(print, report);
 }
 
 static void print_split(fig_print *print, const fig_inspect_page *page) {
@@ -422,9 +437,10 @@ static void print_split(fig_print *print, const fig_inspect_page *page) {
     fig_print_text(
         print,
         "<section id=\"split\"><h2>Split of a step</h2>\n<p>%" PRId32
-        " rows; the step takes bucket %" PRId32
+        " row%s; the step takes bucket %" PRId32
         ". Each row has one of eight colours; a bar tells its row where the pointer rests.</p>\n",
-        page->options->step->rows, page->bars[0].report.bucket);
+        page->options->step->rows, page->options->step->rows == 1 ? "" : "s",
+        page->bars[0].report.bucket);
     for (int32_t i = 0; i < page->summary.view->class_count; i++)
         print_class(print, page, i);
     fig_print_raw(print, "</section>\n");

@@ -13,7 +13,8 @@ enum {
     HEIGHT = 170,
     BELOW = 34, /* the height of the worker axis's labels */
     ABOVE = 12,
-    COLOURS = 8
+    COLOURS = 8,
+    NARROW_TOKENS = 8 /* rows of more query tokens are chunks, where rows can be chunks */
 };
 
 static const char style[] =
@@ -32,11 +33,14 @@ void fig_inspect_split_style(fig_print *print) {
 }
 
 /* Tiles begin at multiples of their size; the first tile is the one that holds the first visible
- * token. */
+ * token. Idle rows and chunks have none. */
 static int64_t row_tiles(const fig_inspect_split_bars *bars, int32_t row) {
     const int32_t tile = bars->report.tile_tokens, length = bars->step->kv_lengths[row];
-    int32_t first = length - bars->of->row_tokens + 1 - bars->of->window;
-    if (length == 0) return 0;
+    const int32_t *counts = bars->step->query_counts;
+    const int32_t queries = counts != NULL ? counts[row] : bars->of->row_tokens;
+    const int is_chunk = bars->report.strip_workers > 0 && queries > NARROW_TOKENS;
+    int32_t first = length - queries + 1 - bars->of->window;
+    if (length == 0 || queries == 0 || is_chunk) return 0;
     if (bars->of->window == 0 || first < 0) first = 0;
     const int32_t tiles = (length + tile - 1) / tile - first / tile;
     return (int64_t)tiles * (bars->of->kv_heads / bars->report.heads);

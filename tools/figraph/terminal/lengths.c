@@ -109,6 +109,16 @@ int fig_lengths_parse_queries(fig_lengths *lengths, const char *text, const char
     return parse(lengths, &form, text, option);
 }
 
+int fig_lengths_fill_queries(fig_lengths *lengths) {
+    if (lengths->queries != NULL) return FIG_EXIT_FINE;
+    lengths->queries = malloc((size_t)lengths->capacity * sizeof *lengths->queries);
+    if (lengths->queries == NULL)
+        return fig_report_refuse("no memory for %d query tokens", lengths->count);
+    for (int32_t i = 0; i < lengths->count; i++)
+        lengths->queries[i] = lengths->values[i] > 0;
+    return FIG_EXIT_FINE;
+}
+
 int fig_lengths_repeat(fig_lengths *lengths, int32_t count, const char *option) {
     if (lengths->count == count) return FIG_EXIT_FINE;
     const list_item again = {count - 1, lengths->count > 0 ? lengths->values[0] : 0,
