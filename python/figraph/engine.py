@@ -280,7 +280,7 @@ class Engine(Unique):
 
     def _take_array(self, tensor: Tensor, array: Any, binding: abi.fig_binding) -> Any:
         getattr(array, "block_until_ready", lambda: None)()
-        place = place_of(array)
+        place = place_of(array, f"the array of {tensor.name}")
         self._check_place(tensor.name, place)
         forms.check(tensor, forms.rows_of(tensor, self.graphs.spec), place)
         put(binding, address=place.address, bytes=place.reach_bytes())
