@@ -83,6 +83,8 @@ static int parse(fig_lengths *lengths, const list_form *form, const char *text,
         list_item item = {0};
         int is_too_large;
         const char *end = read_item(form, at, &item, &is_too_large);
+        if (end != NULL && *end == ':' && !form->has_queries)
+            return fig_report_refuse("%s: \"%.*s\": it takes no :QUERIES", option, bytes, at);
         if (end == NULL || end != at + bytes)
             return fig_report_refuse("%s: \"%.*s\" is neither %s", option, bytes, at, form->wanted);
         if (is_too_large)
