@@ -38,6 +38,12 @@ struct fig_prompts {
 
 /* ---- Open ------------------------------------------------------------------------------------ */
 
+static fig_status check_real(const char *field, float value) {
+    if (isfinite(value) && value >= 0.0f) return FIG_OK;
+    return fig_fail(FIG_INVALID, "prompts: %s is %g, it must be finite and at least 0", field,
+                    (double)value);
+}
+
 static fig_status check_options(const fig_prompts_options *o) {
     if (o->dtype != FIG_F16 && o->dtype != FIG_BF16)
         return fig_fail(FIG_INVALID, "prompts: dtype is %d, it must be FIG_F16 or FIG_BF16",
@@ -62,12 +68,8 @@ static fig_status check_options(const fig_prompts_options *o) {
     if (o->shared_limit < 0 || o->shared_limit > SHARED_LIMIT)
         return fig_fail(FIG_INVALID, "prompts: shared_limit is %" PRId32 ", limits 0 to %d",
                         o->shared_limit, SHARED_LIMIT);
-    if (!(o->sm_scale >= 0.0f) || !(o->soft_cap >= 0.0f))
-        return fig_fail(FIG_INVALID,
-                        "prompts: sm_scale is %g and soft_cap %g, neither may be "
-                        "negative",
-                        (double)o->sm_scale, (double)o->soft_cap);
-    return FIG_OK;
+    FIG_TRY(check_real("sm_scale", o->sm_scale));
+    return check_real("soft_cap", o->soft_cap);
 }
 
 static fig_status open_device(fig_prompts *prompts) {

@@ -187,6 +187,8 @@ def capture(
         traits = machine()
     elif isinstance(traits, str):
         traits = Traits.named(traits)
+    elif not isinstance(traits, Traits):
+        raise TypeError(f"traits is {traits!r}, it must be the name of a machine or Traits")
     return capture_for(model, traits, buckets=buckets, deterministic=deterministic, reads=reads,
                        score=score, mask=mask, **changes)
 

@@ -143,8 +143,8 @@ def of_dlpack(array: Any) -> Place:
     )
 
 
-def place_of(array: Any) -> Place:
-    """Returns the Place of an array."""
+def place_of(array: Any, field: str) -> Place:
+    """Returns the Place of an array. field: its name, for the message."""
     if hasattr(array, "__array_interface__"):
         return of_interface(array, array.__array_interface__, 1)
     if hasattr(array, "__dlpack__"):
@@ -152,6 +152,6 @@ def place_of(array: Any) -> Place:
     if hasattr(array, "__cuda_array_interface__"):
         return of_interface(array, array.__cuda_array_interface__, 2)
     raise TypeError(
-        f"{type(array).__name__} has none of __array_interface__, __dlpack__ and "
-        "__cuda_array_interface__"
+        f"{field} is of type {type(array).__name__}, which has none of __array_interface__, "
+        "__dlpack__ and __cuda_array_interface__, as arrays of numpy, torch, JAX and CuPy have"
     )

@@ -38,6 +38,8 @@ def microseconds(seconds: Optional[float]) -> int:
     """Returns the timeout for C; None and infinity become -1, which waits forever."""
     if seconds is None or seconds == math.inf:
         return -1
+    if not isinstance(seconds, (int, float)) or math.isnan(seconds):
+        raise TypeError(f"timeout is {seconds!r}, it must be a number of seconds")
     return integer("timeout in microseconds", int(seconds * 1e6), INT64)
 
 
@@ -278,7 +280,7 @@ class Engine(Unique):
 
     def _take_array(self, tensor: Tensor, array: Any, binding: abi.fig_binding) -> Any:
         getattr(array, "block_until_ready", lambda: None)()
-        place = place_of(array)
+        place = place_of(array, f"the array of {tensor.name}")
         self._check_place(tensor.name, place)
         forms.check(tensor, forms.rows_of(tensor, self.graphs.spec), place)
         put(binding, address=place.address, bytes=place.reach_bytes())
@@ -311,6 +313,8 @@ class Engine(Unique):
     def bind_rest(self, *, pages: int) -> None:
         """Gives each unbound tensor memory that the engine owns; caches get `pages` pages."""
         pages = integer("pages", pages)
+        if pages < 1:
+            raise ValueError(f"pages is {pages}, it must be at least 1")
         for name, tensor in self.graphs.tensors.items():
             if name not in self._held.bound and tensor.role == "bound":
                 rows = forms.rows_of(tensor, self.graphs.spec)
@@ -401,6 +405,8 @@ class Engine(Unique):
         """Writes a call's arguments, except the bucket, into the engine's step struct."""
         step = self._step
         if lengths is not None:
+            if not hasattr(lengths, "__len__"):
+                raise TypeError(f"kv_lengths is {lengths!r}, it must be a list of integers")
             rows = len(lengths)
             if rows > self._rows_limit:
                 words = f"rows is {rows}, limit {self._rows_limit}, the batch_limit"

@@ -15,6 +15,8 @@ from typing import Any, NoReturn
 from . import abi, errors
 from .native import FOLDER, sentence
 
+TEXT = {"-h", "--help", "--version", "--format"}  # with these, the output is no JSON
+
 
 def become(name: str) -> NoReturn:
     """Replaces this process with the program."""
@@ -43,9 +45,19 @@ def inspect(path: str, bucket: int, columns: int) -> str:
     raise errors.of(abi.FIG_INVALID, done.stderr.strip().removeprefix("figraph: "))
 
 
-def run(command: str, *words: str) -> Any:
-    """Runs `figraph COMMAND WORDS --json` and returns the JSON as dicts and lists. --help and
-    --version print no JSON; for these it returns the text.
+def word_of(value: Any) -> str:
+    """Returns a word of a command line: a text, a path or a number."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)  # type: ignore[arg-type]
+    raise TypeError(f"a word of the command is {value!r}, it must be a str, a path or a number")
+
+
+def run(command: str, *words: Any) -> Any:
+    """Runs `figraph COMMAND WORDS --json` and returns the JSON as dicts and lists. A word may be a
+    str, a path or a number. --help, --version and --format print no JSON; for these it returns the
+    text.
 
     Raises errors.Error if the command's check failed, and errors.Invalid if the command refused its
     input. Both carry the program's message.
@@ -54,8 +66,9 @@ def run(command: str, *words: str) -> Any:
     True
     """
     path = os.path.join(FOLDER, "figraph")
-    is_text = not {"-h", "--help", "--version"}.isdisjoint((command, *words))
-    given = [path, command, *words] if is_text else [path, command, *words, "--json"]
+    asked = [word_of(word) for word in (command, *words)]
+    is_text = any(word.partition("=")[0] in TEXT for word in asked)
+    given = [path, *asked] if is_text else [path, *asked, "--json"]
     done = subprocess.run(given, capture_output=True)
     if done.returncode == 0:
         return sentence(done.stdout) if is_text else json.loads(done.stdout)

@@ -22,6 +22,12 @@ DTYPES = {"f16": abi.FIG_F16, "bf16": abi.FIG_BF16}
 ALIGNMENT = 64
 
 
+def writable(name: str, place: Place) -> None:
+    """Refuses an array that a run would write to, but that is read-only."""
+    if place.is_constant:
+        raise errors.of(abi.FIG_INVALID, f"{name} is read-only, and a run writes to it")
+
+
 class PromptsMemory(NamedTuple):
     """Bytes that a step needs: for its plan, for scratch, and for the zeros at the beginning of
     scratch. Each run leaves these bytes zero."""
@@ -126,7 +132,7 @@ class Prompts(Unique):
 
     def _place(self, name: str, array: Any, dtype: str, *shape: int) -> Place:
         """Checks an array and returns its Place. -1 matches a dim of any size."""
-        place = place_of(array)
+        place = place_of(array, name)
         wanted = ", ".join("any" if n < 0 else str(n) for n in shape)
         if len(place.shape) != len(shape) or any(n not in (-1, own)
                                                  for n, own in zip(shape, place.shape)):
@@ -143,9 +149,11 @@ class Prompts(Unique):
                                              f"{self.ordinal}")
         return place
 
-    def _lent(self, name: str, array: Any) -> tuple[int, int]:
+    def _lent(self, name: str, array: Any, *, is_written: bool = False) -> tuple[int, int]:
         """Returns the address and the size in bytes of an array of any dtype."""
-        place = place_of(array)
+        place = place_of(array, name)
+        if is_written:
+            writable(name, place)
         if not place.is_on(self.device) or place.ordinal != self.ordinal:
             raise errors.of(abi.FIG_INVALID, f"{name} is not memory of the device {self.device} "
                                              f"{self.ordinal}")
@@ -184,6 +192,7 @@ class Prompts(Unique):
         queries = self._place("q", q, self.dtype, -1, self.q_heads, self.head_dim)
         tokens = queries.shape[0]
         results = self._place("out", out, self.dtype, tokens, self.q_heads, self.head_dim)
+        writable("out", results)
         table = self._place("page_table", page_table, "i32", -1, -1)
         call.tokens = integer("tokens", tokens)
         call.q, call.out, call.page_table = queries.address, results.address, ctypes.cast(
@@ -192,10 +201,11 @@ class Prompts(Unique):
         call.table_stride = table.strides[0]
         self._caches(call, k_cache, v_cache, layout)
         call.plan = self._lent("plan", plan)[0]
-        call.scratch, call.scratch_bytes = self._lent("scratch", scratch)
+        call.scratch, call.scratch_bytes = self._lent("scratch", scratch, is_written=True)
         floats = ctypes.POINTER(ctypes.c_float)
         if lse is not None:
             place = self._place("lse", lse, "f32", tokens, self.q_heads)
+            writable("lse", place)
             call.lse, call.lse_stride = ctypes.cast(place.address, floats), place.strides[0]
         if sinks is not None:
             place = self._place("sinks", sinks, "f32", self.q_heads)

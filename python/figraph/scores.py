@@ -36,6 +36,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional, Union
 
+from .integers import integer
 from .native import abi, encoded, library, must, text
 
 inf = math.inf
@@ -43,6 +44,7 @@ DTYPES = {abi.FIG_F32: "float32", abi.FIG_BF16: "bfloat16", abi.FIG_I32: "int32"
 TERMS = ("score", "q_pos", "kv_pos", "kv_length", "head", "kv_head", "row")
 MASK_TERMS = ("q_pos", "kv_length", "head", "kv_head", "row")
 SHORT = {"q": "q_pos", "kv": "kv_pos"}
+ARRAY_DTYPES = ("f32", "bf16", "i32")
 
 
 class Part:
@@ -59,6 +61,13 @@ class Part:
     def __bool__(self) -> bool:
         raise TypeError("a part of a score has no value yet: use scores.select(condition, a, b), "
                         "scores.minimum, scores.maximum, & and |")
+
+    def __float__(self) -> float:  # asked for by float() and the functions of math
+        raise TypeError("a part of a score has no value yet: use the functions of scores, such as "
+                        "scores.tanh, in place of those of math; scores.to_float is float()")
+
+    def __pow__(self, other: "Operand") -> "Part":
+        raise TypeError("a score has no power: write x * x, or scores.exp2(y * scores.log2(x))")
 
     def __add__(self, other: "Operand") -> "Part":
         return Part("({} + {})", self, other)
@@ -203,6 +212,12 @@ class ArrayPart(Part):
 def array(name: str, count: Optional[int] = None, dtype: str = "f32") -> Array:
     """Names an array of a score. dtype: f32, bf16 or i32. count None: as many elements as its
     tensor has; 1: a scalar."""
+    if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+        raise ValueError(f"the array's name is {name!r}, it must be letters, digits and _")
+    if count is not None and integer("count", count) < 1:
+        raise ValueError(f"array {name}: count is {count}, it must be at least 1")
+    if dtype not in ARRAY_DTYPES:
+        raise ValueError(f"array {name}: dtype is {dtype!r}, it must be f32, bf16 or i32")
     return Array(name, count, dtype)
 
 
@@ -337,6 +352,8 @@ def traced_mask(function: Callable[..., Any], bits: Optional[Callable[..., Any]]
     parts = [pair_of("a range", each) for each in ranges]
     form = ", ".join(["{}"] * len(parts))
     if bits is not None:
+        if not callable(bits):
+            raise TypeError(f"bits is {bits!r}, it must be a function")
         parts.insert(0, pair_of("bits", called(bits, "mask", MASK_TERMS)))
         form = "bits {}; " + form
     return written(Part(form, *parts))

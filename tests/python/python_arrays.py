@@ -168,7 +168,7 @@ def memory_of_a_gpu_is_told_from_the_host_s():
     engine = figraph.Engine(graphs(), device="host")
     refused("not memory that an engine on the device host", lambda: engine.bind("act.0", OnGpu()),
             errors.Invalid)
-    place = arrays.place_of(OnGpu())
+    place = arrays.place_of(OnGpu(), "gpu")
     assert place.is_on("cuda") and not place.is_on("host") and place.strides == (WIDTH, 1)
     tensor = OfTorch(np.zeros((ROWS, WIDTH), np.float16), (2, 0))
     refused("not memory", lambda: engine.bind("act.0", tensor), errors.Invalid)

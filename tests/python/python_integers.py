@@ -7,7 +7,9 @@ Run where the package can be imported, without any array library.
 import array
 import ctypes
 import os
+import pathlib
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../support"))
@@ -52,8 +54,33 @@ def each_of_a_list_is_checked():
     assert TUTORIAL.plan(array.array("b", [5])) == TUTORIAL.plan([5])
 
 
+def numbers_that_are_no_integers_are_checked():
+    engine = opened()
+    for wrong in ("x", [1], float("nan")):
+        refused(f"timeout is {wrong!r}, it must be a number", lambda: engine.wait(wrong),
+                (TypeError,))
+    engine.wait(0.5)
+    engine.close()
+    refused("pages is -1, it must be at least 1", lambda: figraph.Engine(TUTORIAL).bind_rest(
+        pages=-1), (ValueError,))
+    refused("traits is 5, it must be", lambda: figraph.plan("tutorial", [1], traits=5),
+            (TypeError,))
+
+
+def words_of_a_command_may_be_numbers():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "words.fig")
+        TUTORIAL.save(path)
+        assert figraph.run("replay", path, "--steps", 3)["steps"] == 3
+        assert figraph.run("inspect", path, "--format", "svg").startswith("<svg")
+        assert figraph.run("inspect", path, "--format=dot").startswith("digraph")
+    refused("a word of the command is ['presets']", lambda: figraph.run(["presets"]), (TypeError,))
+    refused("a word of the command is None", lambda: figraph.run("verify", None), (TypeError,))
+
+
 def a_step_s_numbers_are_checked():
     engine = opened()
+    refused("kv_lengths is 5, it must be a list", lambda: engine.step(5), (TypeError,))
     for form in (list, tuple, lambda numbers: array.array("q", numbers)):
         refused(f"kv_lengths[1] is {WIDE + 1}", lambda: engine.step(form([1, WIDE + 1])),
                 (OverflowError,))
@@ -185,6 +212,8 @@ def an_array_that_makes_no_sense_is_refused():
 run([
     each_of_a_list_is_checked,
     a_step_s_numbers_are_checked,
+    numbers_that_are_no_integers_are_checked,
+    words_of_a_command_may_be_numbers,
     pages_and_places_are_checked,
     buckets_and_options_are_checked,
     a_spec_s_numbers_are_checked,

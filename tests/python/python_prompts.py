@@ -28,7 +28,7 @@ class Array:
     """Memory with numpy's array interface."""
 
     def __init__(self, kind, *shape):
-        self.shape, self.kind = shape, kind
+        self.shape, self.kind, self.is_constant = shape, kind, False
         self.bytes = bytearray(math.prod(shape) * int(kind[1]) + 64)
         self.skip = -ctypes.addressof(ctypes.c_char.from_buffer(self.bytes)) % 64
 
@@ -36,7 +36,11 @@ class Array:
     def __array_interface__(self):
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes)) + self.skip
         return {"version": 3, "typestr": f"<{self.kind}", "shape": self.shape, "strides": None,
-                "data": (address, False)}
+                "data": (address, self.is_constant)}
+
+    def constant(self):
+        self.is_constant = True
+        return self
 
     def put(self, values):
         code = {"f2": "e", "f4": "f", "i4": "i", "u1": "B"}[self.kind]
@@ -144,6 +148,12 @@ def what_is_wrong_is_named():
     refused("v_cache has 5 pages", wrong(v_cache=normal(5, PAGE, KV, DIM)), (errors.Invalid,))
     refused("scratch_bytes", wrong(scratch=Array("u1", 64)), (errors.Invalid,))
     refused("layout", wrong(layout="hdn"), (ValueError,))
+    for name in ("q", "k_cache", "v_cache", "page_table", "out", "plan", "scratch"):
+        refused(f"{name} is of type list", wrong(**{name: [1]}), (TypeError,))
+    for name, array in (("out", Array("f2", 6, Q, DIM)), ("lse", Array("f4", 6, Q)),
+                        ("scratch", Array("u1", 1 << 20))):
+        refused(f"{name} is read-only", wrong(**{name: array.constant()}), (errors.Invalid,))
+    refused("soft_cap is inf", lambda: opened(soft_cap=math.inf), (errors.Invalid,))
     refused("dtype", lambda: opened(dtype="f32"), (ValueError,))
     refused("device", lambda: opened(device="gpu"), (ValueError,))
     refused("head_dim", lambda: opened(head_dim=65), (errors.Invalid,))

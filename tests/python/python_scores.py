@@ -214,7 +214,27 @@ def no_entry_point_drops_a_score():
         refused("mask", call, (TypeError,))
 
 
+def what_python_says_of_a_part_helps():
+    for call in (math.tanh, float):
+        refused("use the functions of scores", lambda: figraph.score(lambda score: call(score)),
+                (TypeError,))
+    refused("write x * x", lambda: figraph.score(lambda score: score**2), (TypeError,))
+    refused("bits is (1, 2), it must be a function",
+            lambda: figraph.mask(lambda q: [(0, q)], bits=(1, 2)), (TypeError,))
+
+
+def an_array_that_no_score_can_have_is_refused():
+    for name in ("a b", "", "3a", "\u00e4", 5, "a; score"):
+        refused(f"the array's name is {name!r}", lambda: scores.array(name, 4), (ValueError,))
+    for count in (0, -4):
+        refused(f"count is {count}, it must be at least 1", lambda: scores.array("a", count),
+                (ValueError,))
+    refused("count is 1.5", lambda: scores.array("a", 1.5), (TypeError,))
+    refused("dtype is 'i8'", lambda: scores.array("a", 4, dtype="i8"), (ValueError,))
+
+
 run([a_function_and_a_text_make_the_same_score, shared_parts_stay_short,
      what_a_function_cannot_say_is_refused, a_function_and_a_text_make_the_same_mask,
      a_mask_is_joined_with_a_score, a_captured_step_computes_the_score,
-     no_entry_point_drops_a_score])
+     no_entry_point_drops_a_score, what_python_says_of_a_part_helps,
+     an_array_that_no_score_can_have_is_refused])

@@ -141,7 +141,10 @@ static int help(int count, char **words) {
         const fig_command *part = find_part(command, words[1]);
         if (part == NULL) return refuse_part(command, words[1]);
         command = part;
+        count--;
+        words++;
     }
+    if (count > 1) return fig_report_refuse("help: %s: it takes one command", words[1]);
     fig_arguments_print_help(command);
     return FIG_EXIT_FINE;
 }

@@ -81,6 +81,8 @@ static void an_option_that_is_wrong_is_named(void **state) {
                  {offsetof(fig_prompts_options, window), -1, "window"},
                  {offsetof(fig_prompts_options, deterministic), 2, "deterministic"},
                  {offsetof(fig_prompts_options, sm_scale), (int32_t)0xbf800000u, "sm_scale"},
+                 {offsetof(fig_prompts_options, sm_scale), 0x7f800000, "sm_scale"},
+                 {offsetof(fig_prompts_options, soft_cap), 0x7f800000, "soft_cap"},
                  {offsetof(fig_prompts_options, soft_cap), 0x7fc00000, "soft_cap"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         fig_prompts_options options = good_options();

@@ -135,6 +135,8 @@ run bench replay "$scratch/t.fig" --preset tutorial
 refused '--preset' "$scratch/t.fig"
 run bench replay "$scratch/t.fig" --layers 2
 refused '--layers' "$scratch/t.fig"
+run bench replay "$scratch/t.fig" --query-limit 64
+refused '--query-limit' "$scratch/t.fig"
 run bench replay "$scratch/none.fig"
 refused "$scratch/none.fig"
 run bench replay --preset tutorial --rows 9
@@ -157,6 +159,11 @@ run bench replay --preset tutorial --device gpu
 refused '--device' 'gpu'
 run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv "$scratch/no/t.csv"
 refused '--csv' "$scratch/no/t.csv"
+# It is refused before any part of the work begins.
+run bench replay --preset tutorial --rows 1,2 --steps 1 --device host --csv "$scratch"
+refused '--csv' "$scratch" 'Is a directory'
+run bench replay --preset tutorial --rows 1,2 --steps 1 --device host --csv "$scratch/no/t.csv"
+refused '--csv' "$scratch/no/t.csv" 'No such file'
 if [ -w /dev/full ]; then
     run bench replay --preset tutorial --rows 1 --steps 1 --device host --csv /dev/full
     refused '--csv' '/dev/full' 'No space left'

@@ -111,6 +111,10 @@ run capture --preset tutorial --kv-layout dhn -o "$scratch/x.fig"
 refused '--kv-layout' '"dhn"' 'nhd, hnd'
 run capture --preset tutorial --row-tokens 17 -o "$scratch/x.fig"
 refused 'row_tokens' '17' '16'
+run capture --preset tutorial --row-tokens 16 -o "$scratch/rows.fig"
+ends 0
+run capture --help
+prints 'query tokens per row, 1 to 16; to 4096 with --query-limit'
 run capture --preset gemma-2-9b --layers 43 -o "$scratch/x.fig"
 refused '--layers' '43' '42'
 run capture --preset tutorial --device cuda -o "$scratch/cuda.fig"

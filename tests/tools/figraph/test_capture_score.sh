@@ -98,7 +98,22 @@ for mask in '0:q_pos + 1' 'q_pos - 5:q_pos + 1, 0:3' 'q_pos // 4 * 4:q_pos + 1' 
     json 'j["passed"] is True' 'j["compared"] > 0'
 done
 
+# The normal form shows a name that is misspelt: it is an array of one element.
+run capture --preset tutorial --score 'scor * 2.0' -o "$fig"
+ends 0
+prints 'score     f32 scor; scor * 2.0'
+run capture --preset tutorial --score 'score * 2.0' --mask '0:q_pos + 1' -o "$fig" --json
+ends 0
+json 'j["score"] == "see 0:q_pos + 1; score * 2.0"'
+# Ranks cannot divide a score, unless attention without a score computes it.
+run capture --preset tutorial --score '30 * tanh(score / 30)' --ranks 2 -o "$fig"
+ends 0
+
 rm -f "$scratch/none.fig"
+run capture --preset tutorial --score 'score * 2.0' --ranks 2 -o "$scratch/none.fig"
+refused 'capture: --ranks' 'it has a score'
+run capture --preset tutorial --score 'score * 2.0' --mask '0' -o "$scratch/none.fig"
+refused 'capture: --mask: score: column 2'
 run capture --preset tutorial --mask '0:kv_pos' -o "$scratch/none.fig"
 refused 'a mask reads kv_pos'
 run capture --preset tutorial --score 'see 0:4; score' --mask '0:4' -o "$scratch/none.fig"
@@ -108,7 +123,7 @@ refused 'no kernel for chunks of prompts evaluates a score'
 run capture --preset tutorial --score "$apart" -o "$scratch/none.fig"
 refused 'array slope has no number of elements'
 run capture --preset tutorial --score 'score +' -o "$scratch/none.fig"
-refused 'score: column 8: the text ends'
+refused 'capture: --score: score: column 8: the text ends'
 run capture --preset gemma-2-9b --layers 1 --score 'score * 2.0' -o "$scratch/none.fig"
 refused 'beside a score'
 [ ! -e "$scratch/none.fig" ]

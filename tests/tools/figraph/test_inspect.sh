@@ -148,6 +148,39 @@ run inspect "$llama" --format html --ranks 2
 ends 0
 reads html
 
+# A range of one number is that number.
+"$figraph" capture --preset deepseek-v3 --traits h200 -o "$scratch/latent.fig" > /dev/null
+run inspect "$scratch/latent.fig" --format html --kv 128x8192
+ends 0
+reads html
+prints 'Layer 2: the same in launches 7 to 9.'
+prints 'Layers 4 to 60: the same in'
+prints ', 256 for each of 128 workers'
+run inspect "$scratch/latent.fig" --bucket 1
+prints 'layer 2: the same in launches 7..9'
+run inspect "$scratch/latent.fig" --format svg
+prints '>layer 2<'
+
+# Rows of a packed step have one query token unless --kv says more. Chunks are not in the drawing.
+packed=$scratch/packed.fig
+"$figraph" capture --preset tutorial --traits host --row-tokens 256 --query-limit 300 \
+    -o "$packed" > /dev/null
+run inspect "$packed" --format html --kv 4x100
+ends 0
+reads html
+prints '4 rows; the step takes bucket'
+lacks 'of prompts in'
+run inspect "$packed" --format html --kv 4x100:3+300:50,0
+ends 0
+reads html
+prints '1 chunk of prompts in '
+prints 'tiles are of row 3<'
+lacks 'tiles are of row 4<'
+run inspect "$packed" --format html --kv 9
+prints '1 row; the step takes bucket'
+run inspect "$packed" --format html --kv 300:257
+refused 'query_counts[0] is 257' '256'
+
 # ---- What is refused
 run inspect "$llama" --format pdf
 refused '--format' 'pdf' 'html, svg or dot'
@@ -155,6 +188,8 @@ run inspect "$llama" --format html --json
 refused '--format' '--json'
 run inspect "$llama" --kv 5
 refused '--kv' 'html'
+run inspect "$llama" --format html --kv 4x100:3
+refused '--kv: :QUERIES was given, but the step of' "$llama" 'is not packed'
 run inspect "$llama" --format html --kv 9999999
 refused '9999999'
 

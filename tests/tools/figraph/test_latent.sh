@@ -61,6 +61,21 @@ refused 'kv_layout'
 run capture --preset kimi-k2 --layers 1 --batch-limit 2 --kv-limit 200 -o "$scratch/step.fig"
 run serve "$scratch/step.fig" --requests 3 --check --fast
 ends 0
+# Outputs of packed steps are compared. The latents of each query token have signs of their own.
+for options in '' '--dtype f32' '--kv-dtype e4m3'; do
+    # shellcheck disable=SC2086
+    run capture --config tests/configs/kimi-k2.json --layers 1 --batch-limit 3 --kv-limit 64 \
+        --row-tokens 8 --query-limit 20 $options -o "$scratch/step.fig"
+    ends 0
+    run serve "$scratch/step.fig" --requests 3 --check --fast --json
+    ends 0
+    json 'j["passed"] is True' 'j["compared"] > 1000000'
+done
+# A row takes as many tokens of its prompt as the kernels for latents serve, whatever the budget is.
+printf 'arrival_s,prompt_tokens,output_tokens\n0,9,1\n' > "$scratch/one.csv"
+run serve --preset deepseek-v3 --chunk 64 --trace "$scratch/one.csv" --kv-pages 8 --fast --json
+ends 0
+json 'j["done"] == 1'
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -55,10 +55,24 @@ prints '131 072'
 prints '128.0 KiB'
 run memory --preset tutorial --device host
 ends 0
+# So does a model that a file of Hugging Face or options describe.
+run memory --config "$scratch/gemma.json" --kv-dtype e5m2 --traits host --json
+ends 0
+json "j['model'] == '$scratch/gemma.json'" 'j["token_bytes"] == 2 * 2 * 4 * 80'
+run memory --q-heads 8 --kv-heads 2 --head-dim 64 --kv-limit 256 --traits h200 --json
+ends 0
+json 'j["token_bytes"] == 2 * 2 * 64 * 2'
+run memory --preset llama-3.1-8b --kv-dtype e4m3 --traits a100 --json
+ends 0
+json 'j["token_bytes"] == 65536'
+run memory --preset tutorial --config "$scratch/gemma.json"
+refused '--preset' '--config'
+run memory "$fig" --kv-dtype e4m3
+refused '--kv-dtype' "$fig"
 run memory
 refused 'FILE' '--preset'
 run memory "$fig" --preset tutorial
-refused 'FILE' '--preset'
+refused "$fig" '--preset'
 run memory --preset tutoral
 refused 'tutorial'
 run memory "$fig" --traits a100

@@ -120,6 +120,10 @@ ends 0
 json 'j["query_tokens"] == 5'
 run plan --preset tutorial --kv 20:
 refused '--kv' '"20:" is neither'
+for lengths in 2147483648 99999999999999999999x3 5:4294967297; do
+    run plan --preset tutorial --kv "1,$lengths"
+    refused '--kv' "\"$lengths\" has a number above 2147483647"
+done
 run plan --preset tutorial --kv 500:4097 --kv-limit 5000
 refused 'row_tokens is 4097, limits 0 to 4096'
 # Chunks of prompts beside rows that decode.

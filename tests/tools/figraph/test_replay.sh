@@ -44,6 +44,8 @@ run replay "$fig" --steps 1 --kv 9x1
 refused '--kv' '9' '8'
 run replay "$fig" --steps 1 --kv 513
 refused '--kv' '513' '512'
+run replay "$fig" --steps 1 --kv 9,4x3:2
+refused '--kv' '"4x3:2": it takes no :QUERIES'
 write_gemma
 cat > "$scratch/qwen3.json" << 'END'
 {"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 64, "num_hidden_layers": 1,

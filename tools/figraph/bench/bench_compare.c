@@ -312,7 +312,7 @@ const fig_command fig_bench_compare = {
         {
             {"--old", "FILE,..", "an earlier run, or several of one commit", FIG_OPTION_REQUIRED},
             {"--margin", "PERCENT", "the allowed increase beside the noise; default 2"},
-            {"--csv", "FILE", "write all times to FILE, a line for each"},
+            {"--csv", "FILE", "write all times to FILE, a line for each", .is_written = 1},
             {"--json", NULL, "print an array"},
         },
 };

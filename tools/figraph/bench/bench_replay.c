@@ -185,17 +185,10 @@ static int read_lines(const fig_arguments *arguments, bench *b) {
 
 /* Refuses options of the step beside a file, which already fixes the step. */
 static int check_file(const fig_arguments *arguments) {
-    static const char *const said[] = {
-        "--preset",      "--config",     "--q-heads",       "--kv-heads",   "--head-dim",
-        "--ffn-width",   "--activation", "--window",        "--rope-theta", "--dtype",
-        "--batch-limit", "--kv-limit",   "--page-size",     "--kv-dtype",   "--kv-scales",
-        "--kv-layout",   "--row-tokens", "--deterministic", "--layers",     "--ignore"};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
-        if (fig_arguments_text(arguments, said[i]) != NULL)
-            return fig_report_refuse("bench replay: %s: %s was given, which already fixes it",
-                                     said[i], arguments->operand);
-    }
-    return FIG_EXIT_FINE;
+    if (fig_arguments_text(arguments, "--layers") == NULL)
+        return fig_source_refuse_beside_file(arguments);
+    return fig_report_refuse("bench replay: --layers: %s was given, which already fixes it",
+                             arguments->operand);
 }
 
 static int read_file(const fig_arguments *arguments, bench *b) {
@@ -572,7 +565,8 @@ const fig_command fig_bench_replay = {
             {"--steps", "N", "steps of each kind; default 10000, on the host 100"},
             FIG_SOURCE_DEVICE,
             {"--quick", NULL, "a tenth of the steps, unless --steps is given"},
-            {"--csv", "FILE", "write all figures to FILE, a line for each row count"},
+            {"--csv", "FILE", "write all figures to FILE, a line for each row count",
+             .is_written = 1},
             {"--json", NULL, "print an object"},
         },
 };

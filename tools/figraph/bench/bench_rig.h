@@ -15,7 +15,7 @@
 /* Rows of an option table. */
 #define FIG_BENCH_MACHINE_OPTIONS                                                                  \
     FIG_SOURCE_DEVICE, {"--quick", NULL, "measure fewer cells and samples"},                       \
-        {"--csv", "FILE", "write all figures to FILE, a line for each row"}, {                     \
+        {"--csv", "FILE", "write all figures to FILE, a line for each row", .is_written = 1}, {    \
         "--json", NULL, "print an array"                                                           \
     }
 

@@ -9,6 +9,7 @@
 
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/step/source.h"
+#include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/vocabulary.h"
@@ -28,6 +29,7 @@ typedef struct captured {
     int64_t bytes;
     fig_graphs_info info;
     const fig_source *share; /* the share of one rank that will use the file */
+    const fig_score *score;  /* NULL: none */
 } captured;
 
 static void emit_capture(const captured *file) {
@@ -36,6 +38,7 @@ static void emit_capture(const captured *file) {
     fig_emit_text(&emit, "file", file->path);
     fig_emit_integer(&emit, "bytes", file->bytes);
     fig_emit_integer(&emit, "layers", file->info.spec->layers);
+    if (file->score != NULL) fig_emit_text(&emit, "score", fig_score_text(file->score));
     fig_vocabulary_share(&emit, &file->share->model, file->share->ranks);
     fig_vocabulary_graphs(&emit, &file->info);
     fig_emit_close(&emit);
@@ -50,6 +53,8 @@ static void print_capture(const captured *file) {
     printf("  step      %s, %s over %s\n", fig_report_count(a, info->spec->layers, "layer"),
            fig_report_count(b, info->node_count, "node"),
            fig_report_count(c, info->tensor_count, "tensor"));
+    if (file->score != NULL)
+        fig_columns_words(printf("  score     "), 12, fig_score_text(file->score));
     fig_source_print_share(&file->share->model, &file->share->spec, file->share->ranks);
     printf("  machine   %s, %s\n", info->traits->name, file->why);
     printf("  buckets   %d: up to %s, a sequence up to %s\n", info->bucket_count,
@@ -95,6 +100,16 @@ static int save(const fig_graphs *graphs, captured *file, int json) {
     return FIG_EXIT_FINE;
 }
 
+/* Refuses a program that ranks cannot divide, as inspect --ranks would. */
+static int check_ranks(const fig_graphs *graphs, int32_t ranks) {
+    fig_graphs *share = NULL;
+    if (ranks == 1) return FIG_EXIT_FINE;
+    if (fig_graphs_rank(&share, graphs, ranks) != FIG_OK)
+        return fig_report_status("capture: --ranks");
+    fig_graphs_destroy(share);
+    return FIG_EXIT_FINE;
+}
+
 static int run(const fig_arguments *arguments) {
     given_notes notes;
     captured file = {.path = fig_arguments_text(arguments, "-o"),
@@ -105,7 +120,7 @@ static int run(const fig_arguments *arguments) {
     fig_integer range = {.name = "--layers", .least = 1, .most = INT32_MAX};
     fig_source source, share;
     fig_source_machine machine;
-    fig_graphs *graphs;
+    fig_graphs *graphs = NULL;
     int64_t layers;
     int code = read_notes(arguments, &notes);
     file.archive.note_count = notes.count;
@@ -116,16 +131,18 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &machine);
     if (code != FIG_EXIT_FINE) return code;
     code = fig_source_keep_layers(arguments, &source, (int32_t)layers);
-    source.score = fig_arguments_text(arguments, "--score");
-    source.mask = fig_arguments_text(arguments, "--mask");
     share = source;
     if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &share);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_score(arguments, &source);
     if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
-    if (code != FIG_EXIT_FINE) return code;
+    if (code == FIG_EXIT_FINE) code = check_ranks(graphs, share.ranks);
     file.why = machine.why;
     file.share = &share;
-    code = save(graphs, &file, fig_arguments_text(arguments, "--json") != NULL);
+    file.score = source.score;
+    if (code == FIG_EXIT_FINE)
+        code = save(graphs, &file, fig_arguments_text(arguments, "--json") != NULL);
     fig_graphs_destroy(graphs);
+    fig_score_destroy(source.score);
     return code;
 }
 

@@ -46,7 +46,8 @@ static int read_options(const fig_arguments *arguments, fig_print_options *optio
     if (code == FIG_EXIT_FINE) code = read_format(arguments, &options->format);
     if (code == FIG_EXIT_FINE && kv != NULL && options->format != FIG_PRINT_HTML)
         code = fig_report_refuse("inspect: --kv: only --format html draws a step's split");
-    if (code == FIG_EXIT_FINE && kv != NULL) code = fig_lengths_parse(lengths, kv, "inspect: --kv");
+    if (code == FIG_EXIT_FINE && kv != NULL)
+        code = fig_lengths_parse_queries(lengths, kv, "inspect: --kv");
     options->bucket = (int32_t)bucket;
     options->columns = fig_columns();
     options->all_buckets = fig_arguments_text(arguments, "--all") != NULL;
@@ -75,13 +76,32 @@ static int refuse_beside_images(const fig_arguments *arguments) {
     return FIG_EXIT_FINE;
 }
 
-static int print_file(const fig_arguments *arguments, int32_t ranks,
-                      const fig_print_options *options) {
+/* Gives the step its numbers of query tokens, of which only a packed program has any. */
+static int give_queries(const fig_graphs *graphs, const char *path, fig_lengths *lengths,
+                        fig_step *step) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(graphs, &info);
+    if (lengths->count == 0) return FIG_EXIT_FINE;
+    if (info.spec->query_limit == 0 && lengths->queries != NULL)
+        return fig_report_refuse("inspect: --kv: :QUERIES was given, but the step of %s is not "
+                                 "packed",
+                                 path);
+    if (info.spec->query_limit > 0 && fig_lengths_fill_queries(lengths) != FIG_EXIT_FINE)
+        return FIG_EXIT_BAD;
+    step->query_counts = lengths->queries;
+    return FIG_EXIT_FINE;
+}
+
+static int print_file(const fig_arguments *arguments, int32_t ranks, fig_lengths *lengths,
+                      fig_print_options *options) {
+    fig_step step = {.size = sizeof step, .rows = lengths->count, .kv_lengths = lengths->values};
     fig_graphs *graphs;
     if (fig_graphs_load(&graphs, arguments->operand) != FIG_OK) {
         return fig_report_status(arguments->operand);
     }
+    if (lengths->count > 0) options->step = &step;
     int code = fig_source_divide(arguments, ranks, &graphs);
+    if (code == FIG_EXIT_FINE) code = give_queries(graphs, arguments->operand, lengths, &step);
     if (code == FIG_EXIT_FINE && fig_arguments_text(arguments, "--images") != NULL) {
         code = print_images(graphs, arguments->operand);
     } else if (code == FIG_EXIT_FINE &&
@@ -94,19 +114,13 @@ static int print_file(const fig_arguments *arguments, int32_t ranks,
 
 static int run(const fig_arguments *arguments) {
     fig_print_options options = {.file = arguments->operand};
-    fig_step step = {.size = sizeof step};
     fig_lengths lengths = {0};
     int32_t ranks;
     int code = FIG_EXIT_FINE;
     if (fig_arguments_text(arguments, "--images") != NULL) code = refuse_beside_images(arguments);
     if (code == FIG_EXIT_FINE) code = read_options(arguments, &options, &lengths);
     if (code == FIG_EXIT_FINE) code = fig_source_read_ranks(arguments, &ranks);
-    if (lengths.count > 0) {
-        step.rows = lengths.count;
-        step.kv_lengths = lengths.values;
-        options.step = &step;
-    }
-    if (code == FIG_EXIT_FINE) code = print_file(arguments, ranks, &options);
+    if (code == FIG_EXIT_FINE) code = print_file(arguments, ranks, &lengths, &options);
     fig_lengths_finish(&lengths);
     return code;
 }
@@ -129,6 +143,8 @@ const fig_command fig_cmd_inspect = {
             {"--images", NULL, "print the SHA-256 of each recorded kernel image"},
             {"--json", NULL, "print an object that holds all buckets"},
             {"--format", "NAME", "html, svg or dot: a page, a drawing, or input for Graphviz"},
-            {"--kv", "LENS", "with html, draw the split of a step of these kv lengths: 8x4096"},
+            {"--kv", "LENS",
+             "with html, draw the split of a step of these kv lengths: 8x4096; see figraph plan "
+             "--help"},
         },
 };

@@ -1,7 +1,7 @@
-/* cmd_memory.c: figraph memory, which tells how much memory an engine takes for a file or a preset.
+/* cmd_memory.c: figraph memory, which tells how much memory an engine takes for a file or a model.
  *
  * With the answer the user can size the KV cache by the memory that is left. The command opens no
- * device for a file, nor for a preset with --traits. */
+ * device for a file, nor for a model with --traits. */
 #include <stdio.h>
 
 #include <figraph.h>
@@ -14,7 +14,7 @@
 #include "tools/figraph/terminal/report.h"
 
 typedef struct told_memory {
-    const char *name; /* of the file or the preset */
+    const char *name; /* of the file or the model */
     int is_file;
     int32_t ranks;
     fig_memory_info info; /* for one rank */
@@ -79,35 +79,48 @@ static void print_memory(const told_memory *memory) {
     print_together(memory);
 }
 
-/* Loads the file or lowers the preset. Returns FIG_EXIT_*. */
-static int open_graphs(const fig_arguments *arguments, const told_memory *memory,
-                       fig_graphs **graphs) {
-    fig_source source = {.name = memory->name, .spec.size = sizeof source.spec};
+static int load(const fig_arguments *arguments, fig_graphs **graphs) {
+    if (fig_arguments_text(arguments, "--traits") != NULL ||
+        fig_arguments_text(arguments, "--device") != NULL)
+        return fig_report_refuse("memory: --traits and --device are for --preset, --config and "
+                                 "--q-heads; a file names its machine");
+    if (fig_graphs_load(graphs, arguments->operand) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status(arguments->operand);
+}
+
+static int lower(const fig_arguments *arguments, const char **name, fig_graphs **graphs) {
+    fig_source source;
     fig_source_machine machine;
-    if (memory->is_file) {
-        if (fig_arguments_text(arguments, "--traits") != NULL ||
-            fig_arguments_text(arguments, "--device") != NULL)
-            return fig_report_refuse("memory: --traits and --device are for --preset NAME; a file "
-                                     "names its machine");
-        return fig_graphs_load(graphs, memory->name) == FIG_OK ? FIG_EXIT_FINE
-                                                               : fig_report_status(memory->name);
-    }
-    if (fig_source_read_preset(source.name, &source.spec) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
-    const int code = fig_source_read_machine(arguments, &machine);
+    int code = fig_source_read(arguments, &source);
+    if (code != FIG_EXIT_FINE) return code;
+    *name = source.name;
+    code = fig_source_read_machine(arguments, &machine);
     return code == FIG_EXIT_FINE ? fig_source_lower(&source, &machine.traits, graphs) : code;
+}
+
+/* Loads the file or lowers the model. Returns FIG_EXIT_*. */
+static int open_graphs(const fig_arguments *arguments, told_memory *memory, fig_graphs **graphs) {
+    if (!memory->is_file) return lower(arguments, &memory->name, graphs);
+    const int code = fig_source_refuse_beside_file(arguments);
+    return code == FIG_EXIT_FINE ? load(arguments, graphs) : code;
+}
+
+static int is_named(const fig_arguments *arguments) {
+    return fig_arguments_text(arguments, "--preset") != NULL ||
+           fig_arguments_text(arguments, "--config") != NULL ||
+           fig_arguments_text(arguments, "--q-heads") != NULL;
 }
 
 static int run(const fig_arguments *arguments) {
     fig_integer range = {.name = "--slots", .least = 1, .most = INT32_MAX, .fallback = 0};
-    const char *preset = fig_arguments_text(arguments, "--preset");
-    told_memory memory = {.name = preset != NULL ? preset : arguments->operand,
-                          .is_file = preset == NULL,
+    told_memory memory = {.name = arguments->operand,
+                          .is_file = arguments->operand != NULL,
                           .info = {.size = sizeof memory.info}};
-    fig_graphs *graphs;
+    fig_graphs *graphs = NULL;
     int64_t slots;
-    if ((preset == NULL) == (arguments->operand == NULL))
-        return fig_report_refuse("memory: FILE and --preset NAME: %s; give one of them",
-                                 preset == NULL ? "neither was given" : "both were given");
+    if (arguments->operand == NULL && !is_named(arguments))
+        return fig_report_refuse("memory: FILE, --preset, --config and --q-heads: none was given, "
+                                 "one of them names the step");
     int code = fig_arguments_integer(arguments, &range, &slots);
     if (code == FIG_EXIT_FINE) code = fig_source_read_ranks(arguments, &memory.ranks);
     if (code == FIG_EXIT_FINE) code = open_graphs(arguments, &memory, &graphs);
@@ -126,14 +139,15 @@ static int run(const fig_arguments *arguments) {
 
 const fig_command fig_cmd_memory = {
     .name = "memory",
-    .summary = "tell how much memory an engine for a .fig file or a preset takes",
+    .summary = "tell how much memory an engine for a .fig file or a model takes",
     .operand = "[FILE]",
+    .notes = FIG_SOURCE_NOTES,
     .example = "figraph memory --preset llama-3.1-8b --traits a100",
     .run = run,
     .options =
         {
-            {"--preset", "NAME", "a model that the library knows; figraph presets lists them",
-             FIG_OPTION_ONE_OF},
+            FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
+            FIG_SOURCE_CHANGES,
             {"--slots", "N", "plans in flight at once, 2 to 64; default 4"},
             FIG_SOURCE_RANKS,
             FIG_SOURCE_DEVICE,

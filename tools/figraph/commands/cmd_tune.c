@@ -454,7 +454,7 @@ const fig_command fig_cmd_tune = {
     .run = run,
     .options =
         {
-            {"-o", "FILE", "the file to write; default: replace the input file"},
+            {"-o", "FILE", "the file to write; default: replace the input file", .is_written = 1},
             {"--times", "FILE", "read times from this CSV file instead of measuring"},
             {"--rows", NULL, "print rows for the library's own table, and write no file"},
             FIG_BENCH_MACHINE_OPTIONS,

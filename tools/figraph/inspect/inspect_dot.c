@@ -25,15 +25,18 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
 
 static void print_box(fig_print *print, const fig_inspect_bucket *bucket,
                       const fig_sketch_box *box) {
+    const uint32_t layers[2] = {(uint32_t)box->layer, (uint32_t)box->last_layer};
+    const uint32_t launches[2] = {box->launch, box->launch + box->launch_count - 1};
+    char text[FIG_PRINT_RANGE];
     if (!box->repeats) {
         print_launch(print, bucket, box->launch);
         return;
     }
-    fig_print_text(print,
-                   "    l%" PRIu32 " [label=\"layers %" PRId32 "..%" PRId32
-                   "\\nthe same in launches %" PRIu32 "..%" PRIu32 "\", peripheries=2];\n",
-                   box->launch, box->layer, box->last_layer, box->launch,
-                   box->launch + box->launch_count - 1);
+    fig_print_text(print, "    l%" PRIu32 " [label=\"", box->launch);
+    fig_print_raw(print, fig_print_range(text, "layer", layers, ".."));
+    fig_print_raw(print, "\\nthe same in ");
+    fig_print_raw(print, fig_print_range(text, "launch", launches, ".."));
+    fig_print_raw(print, "\", peripheries=2];\n");
 }
 
 static void print_edge(fig_print *print, const fig_inspect_bucket *bucket, const fig_sketch *sketch,

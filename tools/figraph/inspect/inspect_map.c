@@ -127,7 +127,7 @@ static void print_part(fig_print *print, const fig_inspect_part *part,
                        const fig_inspect_bucket *bucket) {
     const uint64_t all = bucket->view->workspace_bytes;
     const uint32_t launches = bucket->view->launch_count;
-    char bytes[FIG_PRINT_NUMBER];
+    char bytes[FIG_PRINT_NUMBER], range[FIG_PRINT_RANGE];
     fig_print_raw(print, "<tr><th scope=\"row\">");
     fig_print_raw(print, part->name);
     fig_print_text(print, "</th><td>0x%" PRIx64 "</td><td>%s</td><td>", part->offset,
@@ -138,8 +138,9 @@ static void print_part(fig_print *print, const fig_inspect_part *part,
         fig_print_raw(print, "by no launch</td><td></td></tr>\n");
         return;
     }
-    fig_print_text(print, "%" PRIu32 " to %" PRIu32 "%s</td><td>", part->first, part->last,
-                   part->stays ? ", and zero between steps" : "");
+    fig_print_raw(print,
+                  fig_print_range(range, "", (const uint32_t[]){part->first, part->last}, " to "));
+    fig_print_raw(print, part->stays ? ", and zero between steps</td><td>" : "</td><td>");
     print_bar(print, (uint32_t)((uint64_t)part->first * 1000 / launches),
               share(part->last - part->first + 1, launches));
     fig_print_raw(print, "</td></tr>\n");

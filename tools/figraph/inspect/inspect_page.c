@@ -16,6 +16,8 @@
 #include "tools/figraph/inspect/failure.h"
 #include "tools/figraph/inspect/inspect_svg.h"
 
+enum { LONG_VALUE = 64 }; /* the characters of a content_id */
+
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
 static fig_status read_plan(const fig_inspect_page *page, int32_t index, fig_plan_report *report) {
@@ -78,7 +80,7 @@ static const char style[] =
     "  gap: 0 1.5rem; margin: .4rem 0; font-size: .87rem; }\n"
     "dl div { display: flex; gap: .8rem; border-top: 1px solid var(--line); padding: .15rem 0; }\n"
     "dt { color: var(--soft); flex: 1 1 auto; } dd { margin: 0; text-align: right;\n"
-    "  overflow-wrap: anywhere; }\n"
+    "  overflow-wrap: anywhere; } dl .long { grid-column: 1 / -1; }\n"
     "details { border: 1px solid var(--line); border-radius: 6px; margin: .35rem 0;\n"
     "  padding: .3rem .7rem; }\n"
     "summary { cursor: pointer; } summary span { color: var(--soft); }\n"
@@ -177,8 +179,9 @@ static void print_head(fig_print *print, const fig_inspect_page *page) {
 
 /* ---- Step ------------------------------------------------------------------------------------ */
 
+/* A value that would take many lines of a column takes the whole width. */
 static void print_pair(fig_print *print, const char *name, const char *value) {
-    fig_print_raw(print, "<div><dt>");
+    fig_print_raw(print, strlen(value) > LONG_VALUE ? "<div class=\"long\"><dt>" : "<div><dt>");
     fig_print_raw(print, name);
     fig_print_raw(print, "</dt><dd>");
     print_escaped(print, value);
@@ -371,41 +374,64 @@ static void print_launch(fig_print *print, const fig_inspect_page *page,
     fig_print_raw(print, "</div></details>\n");
 }
 
+static void print_repeats(fig_print *print, const fig_sketch_box *box) {
+    const uint32_t layers[2] = {(uint32_t)box->layer, (uint32_t)box->last_layer};
+    const uint32_t launches[2] = {box->launch, box->launch + box->launch_count - 1};
+    char text[FIG_PRINT_RANGE];
+    fig_print_text(print, "<p id=\"launch-%" PRIu32 "\">", box->launch);
+    fig_print_raw(print, fig_print_range(text, "Layer", layers, " to "));
+    fig_print_raw(print, ": the same in ");
+    fig_print_raw(print, fig_print_range(text, "launch", launches, " to "));
+    fig_print_raw(print, ".</p>\n");
+}
+
 static void print_launches(fig_print *print, const fig_inspect_page *page) {
     fig_print_text(print, "<section id=\"launches\"><h2>Launches: %" PRIu32 "</h2>\n",
                    page->bucket->view->launch_count);
     for (uint32_t i = 0; i < page->sketch->box_count; i++) {
         const fig_sketch_box *box = &page->sketch->boxes[i];
-        if (!box->repeats) {
+        if (box->repeats) {
+            print_repeats(print, box);
+        } else {
             print_launch(print, page, box);
-            continue;
         }
-        fig_print_text(print,
-                       "<p id=\"launch-%" PRIu32 "\">Layers %" PRId32 " to %" PRId32
-                       ": the same in launches %" PRIu32 " to %" PRIu32 ".</p>\n",
-                       box->launch, box->layer, box->last_layer, box->launch,
-                       box->launch + box->launch_count - 1);
     }
     fig_print_raw(print, "</section>\n");
 }
 
 /* ---- Split ----------------------------------------------------------------------------------- */
 
+/* The chunks of prompts are no part of the drawing: another launch divides their strips. */
+static void print_chunks(fig_print *print, const fig_plan_report *report) {
+    const uint32_t tiles[2] = {(uint32_t)report->strip_tiles_least,
+                               (uint32_t)report->strip_tiles_most};
+    char number[FIG_PRINT_NUMBER], range[FIG_PRINT_RANGE];
+    fig_print_text(print,
+                   "<p>%" PRId32 " chunk%s of prompts in %" PRId32 " strips: ", report->chunks,
+                   report->chunks == 1 ? "" : "s", report->strips);
+    fig_print_text(print, "%s tiles, ", fig_print_count(number, (uint64_t)report->strip_tiles));
+    fig_print_raw(print, fig_print_range(range, "", tiles, " to "));
+    fig_print_text(print, " for each of %" PRId32 " workers.</p>\n", report->strip_workers);
+}
+
 static void print_class(fig_print *print, const fig_inspect_page *page, int32_t index) {
     const fig_plan_report *report = &page->bars[index].report;
     const fig_inspect_class *own = &page->summary.view->classes[index];
-    char number[FIG_PRINT_NUMBER];
-    fig_print_text(print, "<p>Class %" PRId32 ", %" PRId32 " kv heads", index + 1, own->kv_heads);
+    const uint32_t tiles[2] = {(uint32_t)report->tiles_least, (uint32_t)report->tiles_most};
+    char number[FIG_PRINT_NUMBER], range[FIG_PRINT_RANGE];
+    fig_print_text(print, "<p>Class %" PRId32 ", %" PRId32 " kv head%s", index + 1, own->kv_heads,
+                   own->kv_heads == 1 ? "" : "s");
     if (own->window > 0)
         fig_print_text(print, " and a window of %s",
                        fig_print_count(number, (uint64_t)own->window));
     fig_print_text(print, ": %s tiles, ", fig_print_count(number, (uint64_t)report->tiles));
+    fig_print_raw(print, fig_print_range(range, "", tiles, " to "));
     fig_print_text(print,
-                   "%" PRId32 " to %" PRId32 " for each of %" PRId32 " workers; %" PRId32
-                   " partials of at most %" PRId32 ".</p>\n",
-                   report->tiles_least, report->tiles_most, report->workers, report->partials,
-                   report->partial_limit);
+                   " for each of %" PRId32 " workers; %" PRId32 " partials of at most %" PRId32
+                   ".</p>\n",
+                   report->workers, report->partials, report->partial_limit);
     if (report->tiles > 0) fig_inspect_split_draw(print, &page->bars[index]);
+    if (report->chunks > 0) print_chunks(print, report);
 }
 
 static void print_split(fig_print *print, const fig_inspect_page *page) {
@@ -413,9 +439,10 @@ static void print_split(fig_print *print, const fig_inspect_page *page) {
     fig_print_text(
         print,
         "<section id=\"split\"><h2>Split of a step</h2>\n<p>%" PRId32
-        " rows; the step takes bucket %" PRId32
+        " row%s; the step takes bucket %" PRId32
         ". Each row has one of eight colours; a bar tells its row where the pointer rests.</p>\n",
-        page->options->step->rows, page->bars[0].report.bucket);
+        page->options->step->rows, page->options->step->rows == 1 ? "" : "s",
+        page->bars[0].report.bucket);
     for (int32_t i = 0; i < page->summary.view->class_count; i++)
         print_class(print, page, i);
     fig_print_raw(print, "</section>\n");

@@ -158,13 +158,12 @@ static void draw_launch(fig_print *print, const fig_inspect_bucket *bucket,
 }
 
 static void draw_repeats(fig_print *print, const fig_sketch_box *box) {
-    char line[2 * FIG_PRINT_NUMBER];
-    snprintf(line, sizeof line, "layers %" PRId32 "..%" PRId32, box->layer, box->last_layer);
-    draw_line(print, box, 0, line);
-    draw_line(print, box, 1, "the same in launches");
-    snprintf(line, sizeof line, "%" PRIu32 "..%" PRIu32, box->launch,
-             box->launch + box->launch_count - 1);
-    draw_line(print, box, 2, line);
+    const uint32_t layers[2] = {(uint32_t)box->layer, (uint32_t)box->last_layer};
+    const uint32_t launches[2] = {box->launch, box->launch + box->launch_count - 1};
+    char line[FIG_PRINT_RANGE];
+    draw_line(print, box, 0, fig_print_range(line, "layer", layers, ".."));
+    draw_line(print, box, 1, "the same in");
+    draw_line(print, box, 2, fig_print_range(line, "launch", launches, ".."));
 }
 
 static void draw_box(fig_print *print, const fig_inspect_bucket *bucket, const fig_sketch_box *box,

@@ -539,10 +539,16 @@ static void print_repeats(fig_print *print, const fig_inspect_bucket *bucket,
                           const fig_inspect_stretch *s) {
     const uint32_t first = s->node + s->count, end = s->node + s->count * s->times;
     const fig_inspect_node *nodes = bucket->view->nodes;
-    fig_print_text(print, "\nlayers %d..%d: the same in launches %" PRIu32 "..%" PRIu32 "%s\n",
-                   nodes[first - 1].layer + 1, nodes[end - 1].layer, nodes[first].launch,
-                   nodes[end - 1].launch + nodes[end - 1].launch_count - 1,
-                   s->period > 1 ? ", in turn" : "");
+    const uint32_t layers[2] = {(uint32_t)nodes[first - 1].layer + 1,
+                                (uint32_t)nodes[end - 1].layer};
+    const uint32_t launches[2] = {nodes[first].launch,
+                                  nodes[end - 1].launch + nodes[end - 1].launch_count - 1};
+    char text[FIG_PRINT_RANGE];
+    fig_print_raw(print, "\n");
+    fig_print_raw(print, fig_print_range(text, "layer", layers, ".."));
+    fig_print_raw(print, ": the same in ");
+    fig_print_raw(print, fig_print_range(text, "launch", launches, ".."));
+    fig_print_raw(print, s->period > 1 ? ", in turn\n" : "\n");
 }
 
 void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket) {

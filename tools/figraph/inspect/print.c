@@ -164,6 +164,18 @@ const char *fig_print_bytes(char text[FIG_PRINT_NUMBER], uint64_t bytes) {
     return text;
 }
 
+const char *fig_print_range(char text[FIG_PRINT_RANGE], const char *noun, const uint32_t range[2],
+                            const char *between) {
+    const int is_one = range[0] == range[1];
+    const size_t letters = strlen(noun);
+    const int hisses = letters > 0 && noun[letters - 1] == 'h';
+    const char *ending = letters == 0 ? "" : is_one ? " " : hisses ? "es " : "s ";
+    int used = snprintf(text, FIG_PRINT_RANGE, "%.24s%s%" PRIu32, noun, ending, range[0]);
+    if (!is_one)
+        snprintf(text + used, FIG_PRINT_RANGE - (size_t)used, "%.8s%" PRIu32, between, range[1]);
+    return text;
+}
+
 /* ---- JSON */
 
 static void emit_quoted(fig_print *print, const char *text) {

@@ -11,9 +11,10 @@
 typedef void (*fig_write_callback)(void *user, const char *bytes, size_t count);
 
 enum {
-    FIG_PRINT_INDENT = 7, /* the indent of a launch's params */
-    FIG_PRINT_CELL = 36,  /* columns of a cell: two of them fit 80 */
-    FIG_PRINT_NUMBER = 32 /* bytes that hold any number or size */
+    FIG_PRINT_INDENT = 7,  /* the indent of a launch's params */
+    FIG_PRINT_CELL = 36,   /* columns of a cell: two of them fit 80 */
+    FIG_PRINT_NUMBER = 32, /* bytes that hold any number or size */
+    FIG_PRINT_RANGE = 80   /* bytes that hold a range with its noun */
 };
 
 /* Zero all fields except write, user and columns. */
@@ -47,6 +48,10 @@ void fig_print_end_line(fig_print *print); /* does nothing at the start of a lin
 const char *fig_print_float(char text[FIG_PRINT_NUMBER], float value);
 const char *fig_print_count(char text[FIG_PRINT_NUMBER], uint64_t count);
 const char *fig_print_bytes(char text[FIG_PRINT_NUMBER], uint64_t bytes);
+/* Writes a range with its noun, such as "layer 2" or, if between is "..", "layers 2..31". Without a
+ * noun, "2" or "2..31". */
+const char *fig_print_range(char text[FIG_PRINT_RANGE], const char *noun, const uint32_t range[2],
+                            const char *between);
 
 /* JSON. `key` is NULL in an array and at the top. bracket: '{' or '['. Values within the first
  * two levels of brackets each get their own line. */

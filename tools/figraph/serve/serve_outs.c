@@ -13,10 +13,39 @@
 /* The types of a cache hold multiples of a quarter up to 2 exactly. */
 enum { VALUES = 17, QUARTERS = 4 };
 static const double single_tolerance = 2e-6; /* for sums and divisions in f32 */
+/* A cache of codes has a scale for each of these parts of a latent. */
+enum { CODE_COLUMNS = 128 };
+
+static uint64_t mix(int64_t token, int32_t column) {
+    return (((uint64_t)token * 1000003 + (uint64_t)column) * 0x9e3779b97f4a7c15u) >> 40;
+}
 
 static double value_of(int64_t token, int32_t column) {
-    const uint64_t mixed = ((uint64_t)token * 1000003 + (uint64_t)column) * 0x9e3779b97f4a7c15u;
-    return (double)((int64_t)((mixed >> 40) % VALUES) - VALUES / 2) / QUARTERS;
+    return (double)((int64_t)(mix(token, column) % VALUES) - VALUES / 2) / QUARTERS;
+}
+
+static double sign_of(int64_t token, int32_t column) {
+    return mix(token, column) & 1 ? 1 : -1;
+}
+
+/* The norm's weight of a column of a latent. */
+static double weight_of(int32_t column) {
+    return (double)(column / CODE_COLUMNS + 1) / QUARTERS;
+}
+
+/* Returns the elements of V, and of an output's head. */
+static int32_t dim_of(const fig_spec *spec) {
+    return spec->latent_dim > 0 ? spec->latent_dim : spec->head_dim;
+}
+
+/* The numbers of a latent differ only in their signs, so the norm divides all of them by the same
+ * number, and codes hold a part of the latent exactly: each is the largest of its part. */
+static double latent_of(const fig_spec *spec, int64_t token, int32_t column) {
+    double value = sign_of(token, column) * weight_of(column);
+    if (spec->latent_norm_epsilon > 0) value /= sqrt(1 + (double)spec->latent_norm_epsilon);
+    uint8_t stored[8];
+    truth_store(stored, spec->dtype, 0, value);
+    return truth_load(stored, spec->dtype, 0);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -25,7 +54,7 @@ static int allocate(fig_serve_outs *outs) {
     const fig_spec *spec = outs->spec;
     const size_t queries = (size_t)spec->query_limit, width = (size_t)outs->width;
     const size_t sequences = (size_t)spec->sequence_limit;
-    outs->row_bytes = (int64_t)spec->q_heads * spec->head_dim * 4;
+    outs->row_bytes = (int64_t)spec->q_heads * dim_of(spec) * 4;
     outs->values = calloc(queries * width, sizeof(double));
     outs->tokens = calloc(sequences * (size_t)spec->kv_limit, sizeof(int32_t));
     outs->got = malloc(queries * (size_t)outs->row_bytes);
@@ -58,6 +87,37 @@ static int write_values(fig_serve_outs *outs, const fig_tensor_info *tensor) {
     return code;
 }
 
+/* Writes latents that the norm, if there is one, multiplies by its weights. The part under RoPE
+ * stays zero. */
+static int write_latents(fig_serve_outs *outs, const fig_tensor_info *tensor) {
+    const fig_spec *spec = outs->spec;
+    const int is_normed = spec->latent_norm_epsilon > 0;
+    void *stored = calloc((size_t)spec->query_limit * (size_t)spec->head_dim,
+                          fig_synthetic_bytes(tensor->dtype));
+    if (stored == NULL) return fig_report_refuse("serve: no memory for %s", tensor->name);
+    for (int64_t token = 0; token < spec->query_limit; token++)
+        for (int32_t i = 0; i < spec->latent_dim; i++)
+            truth_store(stored, tensor->dtype, token * spec->head_dim + i,
+                        sign_of(token, i) * (is_normed ? 1 : weight_of(i)));
+    const int code = write_tensor(outs, tensor, stored,
+                                  (size_t)spec->query_limit * (size_t)spec->head_dim *
+                                      fig_synthetic_bytes(tensor->dtype));
+    free(stored);
+    return code;
+}
+
+static int write_norm(fig_serve_outs *outs, const fig_tensor_info *tensor) {
+    const int32_t count = outs->spec->latent_dim;
+    void *stored = calloc((size_t)count, fig_synthetic_bytes(tensor->dtype));
+    if (stored == NULL) return fig_report_refuse("serve: no memory for %s", tensor->name);
+    for (int32_t i = 0; i < count; i++)
+        truth_store(stored, tensor->dtype, i, weight_of(i));
+    const int code =
+        write_tensor(outs, tensor, stored, (size_t)count * fig_synthetic_bytes(tensor->dtype));
+    free(stored);
+    return code;
+}
+
 static int write_scales(fig_serve_outs *outs, const fig_tensor_info *tensor) {
     float ones[256];
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++)
@@ -69,6 +129,14 @@ static int begins(const fig_tensor_info *tensor, const char *stem) {
     return strncmp(tensor->name, stem, strlen(stem)) == 0;
 }
 
+static int write_input(fig_serve_outs *outs, const fig_tensor_info *tensor) {
+    if (begins(tensor, "v.")) return write_values(outs, tensor);
+    if (begins(tensor, "latent.")) return write_latents(outs, tensor);
+    if (begins(tensor, "latent_norm.")) return write_norm(outs, tensor);
+    if (begins(tensor, "k_scale.") || begins(tensor, "v_scale.")) return write_scales(outs, tensor);
+    return FIG_EXIT_FINE;
+}
+
 int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs,
                         const fig_serve_score *score) {
     fig_graphs_info info = {.size = sizeof info};
@@ -78,16 +146,17 @@ int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_grap
                              .graphs = graphs,
                              .spec = info.spec,
                              .score = score,
-                             .width = info.spec->kv_heads * info.spec->head_dim};
+                             .width = info.spec->kv_heads * dim_of(info.spec)};
     int code = allocate(outs);
-    for (int64_t i = 0; code == FIG_EXIT_FINE && i < info.spec->query_limit * outs->width; i++)
-        outs->values[i] = value_of(i / outs->width, (int32_t)(i % outs->width));
-    for (int32_t i = 0; code == FIG_EXIT_FINE && fig_graphs_tensor(graphs, i, &tensor) == FIG_OK;
-         i++) {
-        if (begins(&tensor, "v.")) code = write_values(outs, &tensor);
-        if (begins(&tensor, "k_scale.") || begins(&tensor, "v_scale."))
-            code = write_scales(outs, &tensor);
+    for (int64_t i = 0; code == FIG_EXIT_FINE && i < info.spec->query_limit * outs->width; i++) {
+        const int64_t token = i / outs->width;
+        const int32_t column = (int32_t)(i % outs->width);
+        outs->values[i] = info.spec->latent_dim > 0 ? latent_of(info.spec, token, column)
+                                                    : value_of(token, column);
     }
+    for (int32_t i = 0; code == FIG_EXIT_FINE && fig_graphs_tensor(graphs, i, &tensor) == FIG_OK;
+         i++)
+        code = write_input(outs, &tensor);
     return code;
 }
 
@@ -152,7 +221,7 @@ static int report(const fig_tensor_info *tensor, int32_t query, int32_t head, in
 static int compare(const fig_serve_outs *outs, const fig_tensor_info *tensor, const double *due,
                    int32_t queries) {
     const fig_spec *spec = outs->spec;
-    const int32_t ratio = spec->q_heads / spec->kv_heads, dim = spec->head_dim;
+    const int32_t ratio = spec->q_heads / spec->kv_heads, dim = dim_of(spec);
     for (int32_t query = 0; query < queries; query++) {
         for (int32_t i = 0; i < spec->q_heads * dim; i++) {
             const int32_t column = i / dim / ratio * dim + i % dim;
@@ -219,7 +288,7 @@ static int compare_scored(const fig_serve_outs *outs, const fig_tensor_info *ten
 
 int fig_serve_outs_check(fig_serve_outs *outs, const fig_serve_batch *batch) {
     const int32_t queries = see_all(outs, batch);
-    const int64_t row = (int64_t)outs->spec->q_heads * outs->spec->head_dim;
+    const int64_t row = (int64_t)outs->spec->q_heads * dim_of(outs->spec);
     fig_tensor_info tensor = {.size = sizeof tensor};
     for (int32_t i = 0; fig_graphs_tensor(outs->graphs, i, &tensor) == FIG_OK; i++) {
         if (!begins(&tensor, "out.") || queries == 0) continue;

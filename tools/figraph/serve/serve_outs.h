@@ -4,10 +4,10 @@
  * these tokens. Each query token of a step has a V of its own, chosen so that every type holds it
  * exactly. A model of the caches in float64 then gives each output in a few operations: it keeps
  * sums of V for each sequence, over all tokens and over the window. A token that is missed, read
- * twice, or read from another sequence's page changes a mean by more than its rounding. If
- * attention has a score, each token has a weight of its own, and the model adds all tokens up for
- * each query head. Invariant: the model knows only what the loop told the engine: lengths, queries
- * and sequences. */
+ * twice, or read from another sequence's page changes a mean by more than its rounding. V of latent
+ * attention is the normalised latent. If attention has a score, each token has a weight of its own,
+ * and the model adds all tokens up for each query head. Invariant: the model knows only what the
+ * loop told the engine: lengths, queries and sequences. */
 #ifndef FIG_TOOLS_SERVE_OUTS_H
 #define FIG_TOOLS_SERVE_OUTS_H
 
@@ -31,8 +31,8 @@ typedef struct fig_serve_outs { /* starts zeroed */
     int64_t row_bytes; /* of `got` */
 } fig_serve_outs;
 
-/* Writes V and the scales of the caches; all other inputs stay zeros. Returns FIG_EXIT_*. close
- * also accepts a zeroed struct. */
+/* Writes V, or latents and the weights of their norms, and the scales of the caches; all other
+ * inputs stay zeros. Returns FIG_EXIT_*. close also accepts a zeroed struct. */
 int fig_serve_outs_open(fig_serve_outs *outs, fig_engine *engine, const fig_graphs *graphs,
                         const fig_serve_score *score);
 void fig_serve_outs_close(fig_serve_outs *outs);

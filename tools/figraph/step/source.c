@@ -224,6 +224,15 @@ static int read_query_limit(const fig_arguments *arguments, fig_spec *spec) {
     return fig_arguments_integer(arguments, &range, &spec->query_limit);
 }
 
+int fig_source_refuse_beside_file(const fig_arguments *arguments) {
+    static const fig_command model = {.options = {FIG_SOURCE_OPTIONS}};
+    for (const fig_option *option = model.options; option->name != NULL; option++)
+        if (fig_arguments_text(arguments, option->name) != NULL)
+            return fig_report_refuse("%s: %s: %s was given, which already fixes it",
+                                     arguments->command->name, option->name, arguments->operand);
+    return FIG_EXIT_FINE;
+}
+
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     fig_spec *spec = &source->spec;
     *source = (fig_source){.spec = config_defaults};
@@ -386,21 +395,28 @@ static void record_sums(fig_program *program, const fig_source *source) {
     }
 }
 
-/* Records the standard step, with a score and a mask if their texts are given. */
-static fig_status record_step(fig_program *program, const fig_source *source) {
-    fig_score *score = NULL, *masked = NULL;
-    fig_status status = FIG_OK;
-    if (source->score != NULL) status = fig_score_parse(&score, source->score);
-    if (status == FIG_OK && source->mask != NULL)
-        status = fig_score_parse_mask(&masked, source->mask, score);
-    if (status == FIG_OK && score == NULL && masked == NULL) {
+int fig_source_read_score(const fig_arguments *arguments, fig_source *source) {
+    const char *score = fig_arguments_text(arguments, "--score");
+    const char *mask = fig_arguments_text(arguments, "--mask");
+    fig_score *plain = NULL;
+    char about[64];
+    snprintf(about, sizeof about, "%s: --score", arguments->command->name);
+    if (score != NULL && fig_score_parse(&plain, score) != FIG_OK) return fig_report_status(about);
+    source->score = plain;
+    if (mask == NULL) return FIG_EXIT_FINE;
+    snprintf(about, sizeof about, "%s: --mask", arguments->command->name);
+    const fig_status status = fig_score_parse_mask(&source->score, mask, plain);
+    fig_score_destroy(plain);
+    return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(about);
+}
+
+/* Records the standard step, with a score if one is given. */
+static void record_step(fig_program *program, const fig_source *source) {
+    if (source->score == NULL) {
         fig_program_decode_step(program);
-    } else if (status == FIG_OK) {
-        fig_program_decode_step_score(program, masked != NULL ? masked : score);
+    } else {
+        fig_program_decode_step_score(program, source->score);
     }
-    fig_score_destroy(score);
-    fig_score_destroy(masked);
-    return status;
 }
 
 int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_graphs **graphs) {
@@ -410,9 +426,9 @@ int fig_source_lower(const fig_source *source, const fig_traits *traits, fig_gra
     *graphs = NULL;
     fig_status status = fig_program_create(&program, &source->spec);
     if (status == FIG_OK) {
-        status = record_step(program, source);
-        if (status == FIG_OK && source->sum_width > 0) record_sums(program, source);
-        if (status == FIG_OK) status = fig_program_finish(program);
+        record_step(program, source);
+        if (source->sum_width > 0) record_sums(program, source);
+        status = fig_program_finish(program);
     }
     if (status == FIG_OK) status = fig_graphs_lower(graphs, program, &options);
     int code = status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(NULL);

@@ -6,6 +6,7 @@
 #define FIG_TOOLS_SOURCE_H
 
 #include <figraph_parallel.h>
+#include <figraph_scores.h>
 
 #include "tools/figraph/terminal/arguments.h"
 
@@ -71,12 +72,17 @@ typedef struct fig_source {
     int32_t sum_width; /* the width of the sums over ranks in the step; 0: no sums */
     const char *name;  /* the preset or path that was given, or "by hand" */
     int deterministic;
-    const char *score; /* the text of the attention's score; NULL: none */
-    const char *mask;  /* the text of its mask; NULL: none */
+    fig_score *score; /* of the attention, with its mask; the command destroys it; NULL: none */
 } fig_source;
 
+/* Refuses an option that names or changes the model, because the command's FILE fixes its step.
+ * Returns FIG_EXIT_*. */
+int fig_source_refuse_beside_file(const fig_arguments *arguments);
 /* Returns FIG_EXIT_*. */
 int fig_source_read(const fig_arguments *arguments, fig_source *source);
+/* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option
+ * that is wrong. */
+int fig_source_read_score(const fig_arguments *arguments, fig_source *source);
 /* Reads only a preset; for an unknown name the message suggests the nearest preset. */
 int fig_source_read_preset(const char *name, fig_spec *spec);
 /* Keeps the first `layers` layers; each keeps its own window. Returns FIG_EXIT_*. */

@@ -11,13 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/nearest.h"
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/text.h"
 
-enum { HELP_COLUMN = 21, EXIT_COLUMN = 5 };
+enum { HELP_COLUMN = 21, EXIT_COLUMN = 5, PATH_LIMIT = 4096 };
 
 static int option_count(const fig_command *command) {
     int count = 0;
@@ -41,6 +43,8 @@ static int take_operand(fig_arguments *arguments, const char *word) {
         return fig_report_refuse("%s: %s: it takes only options; figraph %s --help lists them",
                                  command->name, word, command->name);
     }
+    if (*word == '\0')
+        return fig_report_refuse("%s: an empty word names no file", command->name);
     if (arguments->operand != NULL && command->second != NULL && arguments->second == NULL) {
         arguments->second = word;
         return FIG_EXIT_FINE;
@@ -90,6 +94,24 @@ static int refuse_dash(const fig_command *command, const fig_option *option) {
         command->name, option->name);
 }
 
+/* Refuses a file that cannot be opened for writing. Does not create it, since the command may
+ * fail. */
+static int check_written(const fig_command *command, const fig_option *option, const char *path) {
+    const char *slash = strrchr(path, '/');
+    const int folder_bytes = slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path);
+    char folder[PATH_LIMIT];
+    struct stat status;
+    if (stat(path, &status) == 0) {
+        errno = 0;
+        if (S_ISDIR(status.st_mode)) errno = EISDIR;
+        if (errno == 0 && access(path, W_OK) == 0) return FIG_EXIT_FINE;
+    } else if (errno == ENOENT && folder_bytes < PATH_LIMIT) {
+        snprintf(folder, sizeof folder, "%.*s", folder_bytes, slash == NULL ? "." : path);
+        if (access(folder, W_OK | X_OK) == 0) return FIG_EXIT_FINE;
+    }
+    return fig_report_refuse("%s: %s: %s: %s", command->name, option->name, path, strerror(errno));
+}
+
 /* Takes words[*at], an option, and moves *at to the last word used. */
 static int take_option(fig_arguments *arguments, int count, char *const *words, int *at) {
     const fig_command *command = arguments->command;
@@ -118,7 +140,7 @@ static int take_option(fig_arguments *arguments, int count, char *const *words, 
     if (strcmp(option->value, "FILE") == 0 && strcmp(value, "-") == 0)
         return refuse_dash(command, option);
     arguments->values[index] = value;
-    return FIG_EXIT_FINE;
+    return option->is_written ? check_written(command, option, value) : FIG_EXIT_FINE;
 }
 
 /* Refuses a command line that lacks a required operand or option. */

@@ -23,6 +23,7 @@ typedef struct fig_option {
     const char *help;
     fig_option_need need; /* for FIG_OPTION_ONE_OF the command itself checks that one is given */
     int repeats;          /* 1: it may be given any number of times */
+    int is_written;       /* 1: it names a file that is written when the work is done */
 } fig_option;
 
 typedef struct fig_command fig_command;
@@ -50,7 +51,8 @@ struct fig_arguments {
     char *const *words; /* [count], the words that were read */
 };
 
-/* words: the words after the command's name. Returns FIG_EXIT_*. */
+/* words: the words after the command's name. Refuses a file that could not be written, so that no
+ * long work is lost. Returns FIG_EXIT_*. */
 int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, int count,
                         char *const *words);
 /* Prints the end of a help text: the exit codes and the example. */

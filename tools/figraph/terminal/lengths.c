@@ -12,6 +12,7 @@
 #include "tools/figraph/terminal/report.h"
 
 enum { NO_QUERIES = -1 };
+static const int64_t TOO_LARGE = (int64_t)INT32_MAX + 1;
 
 /* Some rows of a list that are alike. */
 typedef struct list_item {
@@ -40,15 +41,14 @@ static int add(fig_lengths *lengths, const list_item *item) {
     return FIG_EXIT_FINE;
 }
 
-/* Reads digits only, where strtol would also accept signs and spaces. Returns the text after the
- * number; NULL: there is no number. */
-static const char *read_number(const char *text, int32_t *value) {
+/* Reads digits only, where strtol would also accept signs and spaces; a number that is too large
+ * becomes TOO_LARGE. Returns the text after the number; NULL: there is no number. */
+static const char *read_number(const char *text, int64_t *value) {
     char *end;
     if (*text < '0' || *text > '9') return NULL;
     errno = 0;
-    long number = strtol(text, &end, 10);
-    if (errno == ERANGE || number > INT32_MAX) return NULL;
-    *value = (int32_t)number;
+    const long number = strtol(text, &end, 10);
+    *value = errno == ERANGE || number > INT32_MAX ? TOO_LARGE : number;
     return end;
 }
 
@@ -58,15 +58,19 @@ typedef struct list_form {
     int has_queries;
 } list_form;
 
-/* Reads one item. Returns the text after it; NULL: the item does not have the form. */
-static const char *read_item(const list_form *form, const char *text, list_item *item) {
-    *item = (list_item){1, 0, NO_QUERIES};
-    const char *end = read_number(text, &item->length);
+/* Reads one item. Returns the text after it; NULL: the item does not have the form. Sets *item
+ * unless one of its numbers is too large. */
+static const char *read_item(const list_form *form, const char *text, list_item *item,
+                             int *is_too_large) {
+    int64_t times = 1, length = 0, queries = NO_QUERIES;
+    const char *end = read_number(text, &length);
     if (end != NULL && *end == 'x') {
-        item->times = item->length;
-        end = read_number(end + 1, &item->length);
+        times = length;
+        end = read_number(end + 1, &length);
     }
-    if (end != NULL && *end == ':' && form->has_queries) end = read_number(end + 1, &item->queries);
+    if (end != NULL && *end == ':' && form->has_queries) end = read_number(end + 1, &queries);
+    *is_too_large = times == TOO_LARGE || length == TOO_LARGE || queries == TOO_LARGE;
+    if (!*is_too_large) *item = (list_item){(int32_t)times, (int32_t)length, (int32_t)queries};
     return end;
 }
 
@@ -76,10 +80,16 @@ static int parse(fig_lengths *lengths, const list_form *form, const char *text,
     const int is_packed = form->has_queries && strchr(text, ':') != NULL;
     for (const char *at = text;;) {
         const int bytes = (int)strcspn(at, form->separators);
-        list_item item;
-        const char *end = read_item(form, at, &item);
+        list_item item = {0};
+        int is_too_large;
+        const char *end = read_item(form, at, &item, &is_too_large);
+        if (end != NULL && *end == ':' && !form->has_queries)
+            return fig_report_refuse("%s: \"%.*s\": it takes no :QUERIES", option, bytes, at);
         if (end == NULL || end != at + bytes)
             return fig_report_refuse("%s: \"%.*s\" is neither %s", option, bytes, at, form->wanted);
+        if (is_too_large)
+            return fig_report_refuse("%s: \"%.*s\" has a number above %d", option, bytes, at,
+                                     INT32_MAX);
         if (item.times < 1 || item.times > FIG_LENGTHS_LIMIT - lengths->count)
             return fig_report_refuse("%s: \"%.*s\" makes %lld rows, 1..%d are taken", option, bytes,
                                      at, (long long)lengths->count + item.times, FIG_LENGTHS_LIMIT);
@@ -99,6 +109,16 @@ int fig_lengths_parse_queries(fig_lengths *lengths, const char *text, const char
     static const list_form form = {",+", "LENGTH nor COUNTxLENGTH, each with or without :QUERIES",
                                    1};
     return parse(lengths, &form, text, option);
+}
+
+int fig_lengths_fill_queries(fig_lengths *lengths) {
+    if (lengths->queries != NULL) return FIG_EXIT_FINE;
+    lengths->queries = malloc((size_t)lengths->capacity * sizeof *lengths->queries);
+    if (lengths->queries == NULL)
+        return fig_report_refuse("no memory for %d query tokens", lengths->count);
+    for (int32_t i = 0; i < lengths->count; i++)
+        lengths->queries[i] = lengths->values[i] > 0;
+    return FIG_EXIT_FINE;
 }
 
 int fig_lengths_repeat(fig_lengths *lengths, int32_t count, const char *option) {

@@ -19,6 +19,8 @@ int fig_lengths_parse(fig_lengths *lengths, const char *text, const char *option
 /* Does the same for a list whose items may end with ":" and a number of query tokens, and may be
  * joined by "+" too. Either every item has such a number or none. */
 int fig_lengths_parse_queries(fig_lengths *lengths, const char *text, const char *option);
+/* If no item gives query tokens, gives each row one, and idle rows none. Returns FIG_EXIT_*. */
+int fig_lengths_fill_queries(fig_lengths *lengths);
 /* Makes `count` rows: repeats a single length, and refuses any other number of lengths than
  * `count`. */
 int fig_lengths_repeat(fig_lengths *lengths, int32_t count, const char *option);
