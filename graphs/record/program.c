@@ -18,6 +18,9 @@
 #include "planner/spec.h"
 #include "planner/status.h"
 
+static_assert(FIG_MULTIPLE_LIMIT == (int)FIG_ROW_TOKENS_LIMIT * (int)FIG_FFN_ROWS_LIMIT,
+              "a step's rows of experts");
+
 enum { FIRST_CAPACITY = 64, SENTENCE_BYTES = 512, ATTRIBUTE_UNIT = 8, ATTRIBUTE_WORD = 4 };
 
 typedef struct array {

@@ -15,7 +15,7 @@ enum {
     FIG_NODE_LIMIT = 1 << 13,
     FIG_ATTRIBUTES_LIMIT = 1 << 22,     /* bytes of all nodes together */
     FIG_SEGMENT_LIMIT = FIG_NODE_LIMIT, /* each segment has at least one node */
-    FIG_MULTIPLE_LIMIT = 64,
+    FIG_MULTIPLE_LIMIT = 128,           /* the experts of every query token of a row */
     FIG_CALL_BYTES_LIMIT = 256,
     FIG_CALL_TENSOR_LIMIT = 16
 };
@@ -83,10 +83,10 @@ typedef struct fig_program_view {
     const fig_node *nodes;
     const uint32_t *operands;
     const uint8_t *attributes;
-    const char *strings;         /* NUL-terminated; the first is "" */
-    const fig_segment *segments; /* sorted by node; no two overlap */
+    const char *strings;          /* NUL-terminated; the first is "" */
+    const fig_segment *segments;  /* sorted by node; no two overlap */
     const fig_score_unit *scores; /* [score_units] */
-    const fig_edge *edges;       /* derived, never stored; sorted by (to, from) */
+    const fig_edge *edges;        /* derived, never stored; sorted by (to, from) */
     uint32_t tensor_count, node_count, operand_count, attribute_bytes, string_bytes, edge_count;
     uint32_t segment_count, score_units;
 } fig_program_view;

@@ -193,7 +193,7 @@ static const forgery forgeries[] = {
     {"tensor dtype", TENSOR(0, dtype), 0, FIG_FORMAT, "dtype is 0"},
     {"tensor rank", TENSOR(0, rank), 5, FIG_FORMAT, "rank is 5"},
     {"tensor symbol", TENSOR(0, symbol), 4, FIG_FORMAT, "symbol is 4"},
-    {"tensor multiple", TENSOR(0, dims[0]), 65, FIG_FORMAT, "multiple is 65, limits 1 to 64"},
+    {"tensor multiple", TENSOR(0, dims[0]), 129, FIG_FORMAT, "multiple is 129, limits 1 to 128"},
     {"tensor layout", TENSOR(0, layout), 2, FIG_FORMAT, "layout is 2"},
     {"tensor layout of rank 2", TENSOR(0, layout), 1, FIG_FORMAT, "layout is FIG_HND and rank 2"},
     {"tensor reserved", TENSOR(0, reserved), 1, FIG_FORMAT, "reserved[0] is 1"},

@@ -218,7 +218,7 @@ static void damage_is_named(void **state) {
     h.tensors[2].symbol = 4;
     REFUSE_DAMAGE("symbol is 4, limits 0 to 3");
     h.tensors[2].dims[0] = 0;
-    REFUSE_DAMAGE("multiple is 0, limits 1 to 64");
+    REFUSE_DAMAGE("multiple is 0, limits 1 to 128");
     h.tensors[2].dims[0] = INT64_MAX;
     REFUSE_DAMAGE("multiple is 9223372036854775807");
     h.tensors[2].layout = FIG_HND;

@@ -151,20 +151,23 @@ static void a_plain_layer_appends_and_attends_and_turns_nothing(void **state) {
  * ffn_rows for a mixture. */
 static void a_mixture_has_a_row_for_each_expert_of_a_token(void **state) {
     (void)state;
-    fig_spec spec = fig_sample_spec();
-    spec.row_tokens = 3;
-    spec.ffn_rows = 4;
-    fig_program *program = fig_sample_step(&spec);
-    const fig_program_view *view = fig_program_view_of(program);
-    static const struct {
-        const char *name;
-        int64_t multiple;
-    } due[] = {{"gate_up.1", 12}, {"act.1", 12}, {"q.1", 3}, {"out.1", 3}};
-    for (int i = 0; i < 4; i++) {
-        const uint32_t id = fig_program_find(program, due[i].name).id;
-        assert_int_equal(view->tensors[id - 1].dims[0], due[i].multiple);
+    static const int32_t tokens[] = {3, 16}, experts[] = {4, 8}; /* the last ones: the limits */
+    static const char *const of_experts[] = {"gate_up.1", "act.1"};
+    static const char *const of_tokens[] = {"q.1", "out.1"};
+    for (int n = 0; n < 2; n++) {
+        fig_spec spec = fig_sample_spec();
+        spec.row_tokens = tokens[n];
+        spec.ffn_rows = experts[n];
+        fig_program *program = fig_sample_step(&spec);
+        const fig_program_view *view = fig_program_view_of(program);
+        for (int i = 0; i < 2; i++) {
+            uint32_t id = fig_program_find(program, of_experts[i]).id;
+            assert_int_equal(view->tensors[id - 1].dims[0], tokens[n] * experts[n]);
+            id = fig_program_find(program, of_tokens[i]).id;
+            assert_int_equal(view->tensors[id - 1].dims[0], tokens[n]);
+        }
+        fig_program_destroy(program);
     }
-    fig_program_destroy(program);
 }
 
 static void without_width_and_pages_there_is_no_activation_and_no_table(void **state) {

@@ -93,10 +93,11 @@ static void unsound_tensors_are_refused(void **state) {
     FIG_SAMPLE_REFUSES(
         TENSOR(.dtype = FIG_F32, .rank = 4, .dims = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}),
         FIG_TOO_LARGE, "tensor t: more than");
-    FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = 65),
-                       FIG_INVALID, "tensor t: multiple is 65, limits 1 to 64");
+    FIG_SAMPLE_REFUSES(
+        TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = 129), FIG_INVALID,
+        "tensor t: multiple is 129, limits 1 to 128");
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {FIG_DIM_BATCH}, .multiple = -1),
-                       FIG_INVALID, "tensor t: multiple is -1, limits 1 to 64");
+                       FIG_INVALID, "tensor t: multiple is -1, limits 1 to 128");
     FIG_SAMPLE_REFUSES(TENSOR(.dtype = FIG_F32, .rank = 1, .dims = {6}, .multiple = 2), FIG_INVALID,
                        "tensor t: multiple is 2, but dims[0] is 6 and not symbolic");
     FIG_SAMPLE_REFUSES(
