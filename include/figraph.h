@@ -270,15 +270,16 @@ typedef struct fig_spec {
      * FIG_DIM_QUERIES: the tokens of row 0 come first, directly followed by those of row 1, and so
      * on. If row_tokens is above 8 and the host gives the lengths, a row may be a chunk of a
      * prompt. One kernel then computes attention for the rows that have more than 8 query tokens,
-     * and another kernel for all other rows. 0: every row has row_tokens query tokens. */
+     * and another kernel for all other rows. If latent_dim is not 0, no row is a chunk. 0: every
+     * row has row_tokens query tokens. */
     int64_t query_limit;
     /* 512: attention is latent (MLA). The cache then holds one vector of head_dim values for each
      * token, and all heads share this vector. The first latent_dim values of the vector are V. RoPE
      * rotates the remaining values of the vector, and the corresponding values of each q head.
-     * kv_heads must be 1, head_dim 576, q_heads a multiple of 8 up to 128, and sm_scale must be
-     * given; soft_cap and qk_norm_epsilon must be 0. kv_dtype may be FIG_E4M3: the cache then has
-     * the scales that fig_latent_decode describes, and kv_scales must be 0. 0: each KV head has its
-     * own K and V. */
+     * kv_heads must be 1, head_dim 576, q_heads a multiple of 8 up to 128, row_tokens at most 16,
+     * and sm_scale must be given; soft_cap and qk_norm_epsilon must be 0. kv_dtype may be FIG_E4M3:
+     * the cache then has the scales that fig_latent_decode describes, and kv_scales must be 0. 0:
+     * each KV head has its own K and V. */
     int32_t latent_dim;
     /* The epsilon of an RMSNorm over the latent of each new token. 0: there is no such norm. */
     float latent_norm_epsilon;

@@ -56,6 +56,12 @@ fig_status fig_latent_spec_check(const fig_spec *spec) {
     return FIG_OK;
 }
 
+int32_t fig_latent_spec_groups(const fig_spec *spec) {
+    return spec->q_heads / (spec->row_tokens > FIG_LATENT_SPEC_UNIT_TOKENS
+                                ? FIG_LATENT_SPEC_HEAD_PART
+                                : FIG_LATENT_SPEC_HEAD_UNIT);
+}
+
 fig_status fig_latent_spec_check_rope(const fig_spec *resolved) {
     const int32_t dim = resolved->head_dim - resolved->latent_dim;
     if (resolved->latent_dim == 0) return FIG_OK;

@@ -9,12 +9,19 @@ enum {
     FIG_LATENT_SPEC_KEY_DIM = 576,
     FIG_LATENT_SPEC_HEAD_UNIT = 8,
     FIG_LATENT_SPEC_HEAD_LIMIT = 128,
-    FIG_LATENT_SPEC_ROW_TOKENS = 8 /* 8 heads of 8 query tokens fill the 64 vectors of a tile */
+    FIG_LATENT_SPEC_ROW_TOKENS = 16,
+    /* A worker reads a tile for whole units of q heads, or for a part if rows have more query
+     * tokens than this. */
+    FIG_LATENT_SPEC_UNIT_TOKENS = 8,
+    FIG_LATENT_SPEC_HEAD_PART = 4
 };
 
 /* Checks the fields of a spec whose latent_dim is not 0. A refusal names field, value and limit. */
 fig_status fig_latent_spec_check(const fig_spec *spec);
-/* Checks that RoPE rotates all values behind the latent. A spec without latent_dim passes. */
+/* Returns the most groups into which the q heads of such a spec are divided. */
+int32_t fig_latent_spec_groups(const fig_spec *spec);
+/* Checks that RoPE, whose defaults are filled in, rotates all values behind the latent. A spec
+ * without latent_dim passes. */
 fig_status fig_latent_spec_check_rope(const fig_spec *resolved);
 
 #endif

@@ -110,8 +110,7 @@ static fig_status check_limits(const fig_spec *spec) {
     if (spec->query_limit < 0 || spec->query_limit > FIG_QUERY_LIMIT)
         return fig_fail(FIG_INVALID, "spec: query_limit is %" PRId64 ", limits 0 to %d",
                         spec->query_limit, FIG_QUERY_LIMIT);
-    /* A worker reads a latent cache for at least 8 q heads at once. */
-    const int32_t heads = spec->latent_dim != 0 ? spec->q_heads / 8 : spec->kv_heads;
+    const int32_t heads = spec->latent_dim != 0 ? fig_latent_spec_groups(spec) : spec->kv_heads;
     int64_t head_tokens = (int64_t)spec->batch_limit * spec->kv_limit * heads;
     if (head_tokens > head_token_limit)
         return fig_fail(FIG_INVALID,

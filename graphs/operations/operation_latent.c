@@ -9,6 +9,7 @@
 
 #include "kernels/latent/latent.h"
 #include "planner/latent_spec.h"
+#include "planner/spec.h"
 #include "planner/status.h"
 
 static fig_status check_heads(const fig_operand_node *o) {
@@ -20,6 +21,12 @@ static fig_status check_heads(const fig_operand_node *o) {
                                   "the spec's row_tokens is %" PRId32
                                   ", limit %d over a latent cache",
                                   o->view->spec.row_tokens, FIG_LATENT_SPEC_ROW_TOKENS);
+    if (fig_program_view_has_chunks(o->view))
+        return fig_operand_refuse(o, FIG_UNSUPPORTED,
+                                  "the spec's row_tokens is %" PRId32
+                                  ", limit %d where the host gives the lengths of packed rows and "
+                                  "latent_dim is 0",
+                                  o->view->spec.row_tokens, FIG_NARROW_TOKENS_LIMIT);
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_LATENT_ATTENTION_Q);
     if (q->dims[1] % FIG_LATENT_HEAD_UNIT != 0 || q->dims[1] > FIG_LATENT_HEAD_LIMIT)
         return fig_operand_refuse(o, FIG_UNSUPPORTED,

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "planner/latent_spec.h"
 #include "planner/size.h"
 #include "planner/spec.h"
 
@@ -84,7 +85,9 @@ int fig_program_view_reads_lengths(const fig_program_view *view) {
 }
 
 int fig_program_view_has_chunks(const fig_program_view *view) {
-    return view->spec.query_limit > 0 && view->spec.row_tokens > FIG_NARROW_TOKENS_LIMIT &&
+    const int32_t most = view->spec.latent_dim != 0 ? (int32_t)FIG_LATENT_SPEC_ROW_TOKENS
+                                                    : (int32_t)FIG_NARROW_TOKENS_LIMIT;
+    return view->spec.query_limit > 0 && view->spec.row_tokens > most &&
            !fig_program_view_reads_lengths(view);
 }
 

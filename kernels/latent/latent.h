@@ -27,6 +27,7 @@ enum {
     FIG_LATENT_ROPE_AT = FIG_LATENT_SCALES_AT + 4 * FIG_LATENT_SCALES,
     FIG_LATENT_CODES_BYTES = FIG_LATENT_ROPE_AT + 2 * FIG_LATENT_ROPE_DIM,
     FIG_LATENT_HEAD_UNIT = 8, /* q heads come in multiples of this */
+    FIG_LATENT_HEAD_PART = 4, /* of a unit that has too many vectors for a group */
     FIG_LATENT_HEAD_LIMIT = 128,
     FIG_LATENT_VECTORS = 64, /* most vectors of a group */
     FIG_LATENT_TILE_TOKENS = 64,
@@ -44,12 +45,14 @@ FIG_BOTH int32_t fig_latent_width(int32_t kv_dtype) {
     return kv_dtype == FIG_E4M3 ? (int32_t)FIG_LATENT_CODES_BYTES : (int32_t)FIG_LATENT_KEY_DIM;
 }
 
-/* Returns the number of q heads of a group: the largest divisor of q_heads that is a multiple of
- * FIG_LATENT_HEAD_UNIT and gives the group at most FIG_LATENT_VECTORS vectors. */
+/* Returns the q heads of a group: the largest divisor of q_heads that is a multiple of the unit, or
+ * of its part, and has at most FIG_LATENT_VECTORS vectors. */
 FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
-    int32_t heads = FIG_LATENT_VECTORS / row_tokens / FIG_LATENT_HEAD_UNIT * FIG_LATENT_HEAD_UNIT;
-    while (heads > FIG_LATENT_HEAD_UNIT && q_heads % heads != 0)
-        heads -= FIG_LATENT_HEAD_UNIT;
+    const int32_t is_part = FIG_LATENT_HEAD_UNIT * row_tokens > FIG_LATENT_VECTORS;
+    const int32_t unit = is_part ? FIG_LATENT_HEAD_PART : FIG_LATENT_HEAD_UNIT;
+    int32_t heads = FIG_LATENT_VECTORS / row_tokens / unit * unit;
+    while (heads > unit && q_heads % heads != 0)
+        heads -= unit;
     return heads;
 }
 

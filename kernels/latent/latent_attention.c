@@ -27,6 +27,12 @@
 enum { THREADS = 256, LANES = 16, CHUNK = 8, STRIP = 8 };
 static_assert(FIG_LATENT_KEY_DIM % LANES == 0, "whole lanes");
 static_assert((int)FIG_LATENT_DIM <= (int)FIG_PIECES_DIM_LIMIT, "pieces hold out's dimensions");
+static_assert((int)FIG_LATENT_SPEC_HEAD_UNIT == (int)FIG_LATENT_HEAD_UNIT &&
+                  (int)FIG_LATENT_SPEC_HEAD_PART == (int)FIG_LATENT_HEAD_PART,
+              "the planner bounds the groups");
+static_assert((int)FIG_LATENT_SPEC_UNIT_TOKENS * (int)FIG_LATENT_HEAD_UNIT == FIG_LATENT_VECTORS &&
+                  (int)FIG_LATENT_SPEC_ROW_TOKENS * (int)FIG_LATENT_HEAD_PART == FIG_LATENT_VECTORS,
+              "a unit and a part have at most the vectors of a group");
 
 /* Some of the vectors [query][q head of the group] of one group of one row. */
 typedef struct chunk_work {

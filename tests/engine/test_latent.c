@@ -224,13 +224,15 @@ static void check(rig *r, const int32_t *lengths, fig_random *random) {
 static void steps_append_and_attend(void **state) {
     (void)state;
     static const fig_dtype dtypes[] = {FIG_BF16, FIG_E4M3};
-    for (int i = 0; i < 4; i++) {
+    static const int32_t tokens[] = {1, 2, 11, 16};
+    for (int i = 0; i < 8; i++) {
         rig r;
         fig_random random = fig_random_seed((uint64_t)i);
         int32_t lengths[ROWS] = {37, 4, 0, 130};
-        open_rig(&r, dtypes[i % 2], i < 2 ? 1 : 2, 0);
+        open_rig(&r, dtypes[i % 2], tokens[i / 2], 0);
         lengths[1] = r.tokens * 2;
-        lengths[0] = r.tokens * 18;
+        lengths[0] = r.tokens * (r.tokens < 8 ? 18 : 7);
+        lengths[3] -= lengths[3] % r.tokens;
         prefill(&r, lengths);
         for (int32_t n = 0; n < STEPS; n++) {
             step(&r, lengths, ROWS);
@@ -244,17 +246,19 @@ static void steps_append_and_attend(void **state) {
 
 static void deterministic_bits_depend_on_the_row_alone(void **state) {
     (void)state;
-    static const int32_t alone[ROWS] = {90, 0, 0, 0}, among[ROWS] = {90, 31, 130, 8};
+    static const int32_t alone[ROWS] = {90, 0, 0, 0}, among[ROWS] = {90, 31, 130, 16};
     rig a, b;
-    open_rig(&a, FIG_BF16, 1, 1);
-    open_rig(&b, FIG_BF16, 1, 1);
-    prefill(&a, among);
-    prefill(&b, among);
-    step(&a, alone, 1);
-    step(&b, among, ROWS);
-    assert_memory_equal(a.out, b.out, HEADS * OUT * 2);
-    close_rig(&a);
-    close_rig(&b);
+    for (int32_t tokens = 1; tokens <= 16; tokens += 15) {
+        open_rig(&a, FIG_BF16, tokens, 1);
+        open_rig(&b, FIG_BF16, tokens, 1);
+        prefill(&a, among);
+        prefill(&b, among);
+        step(&a, alone, 1);
+        step(&b, among, ROWS);
+        assert_memory_equal(a.out, b.out, (size_t)tokens * HEADS * OUT * 2);
+        close_rig(&a);
+        close_rig(&b);
+    }
 }
 
 /* A node has two launches, and inspection names both. On compute capability 9.0, the warpgroup

@@ -42,7 +42,23 @@ static void a_sound_spec_rotates_the_values_behind_the_latent(void **state) {
     assert_int_equal(resolved.kv_dtype, FIG_BF16);
     spec.kv_dtype = FIG_E4M3;
     spec.q_heads = 40;
+    spec.row_tokens = 16;
     assert_int_equal(fig_spec_check(&spec), FIG_OK);
+}
+
+/* A tile has at least 16 tokens, and a line of tiles fits 31 bits. */
+static void groups_of_a_full_step_have_tiles_that_an_i32_counts(void **state) {
+    (void)state;
+    fig_spec spec = latent();
+    spec.kv_limit = 1 << 20;
+    spec.batch_limit = 1024;
+    spec.row_tokens = 8;
+    assert_int_equal(fig_spec_check(&spec), FIG_OK);
+    spec.row_tokens = 9;
+    spec.batch_limit = 512;
+    assert_int_equal(fig_spec_check(&spec), FIG_OK);
+    spec.batch_limit = 513;
+    refuses_latent(&spec, FIG_INVALID, "batch_limit * kv_limit * kv_heads is");
 }
 
 static void a_refusal_of_a_latent_names_the_field_and_what_it_must_be(void **state) {
@@ -68,7 +84,7 @@ static void a_refusal_of_a_latent_names_the_field_and_what_it_must_be(void **sta
     REFUSES(dense_layers, 5, FIG_INVALID, "dense_layers is 5, limits 0 to 4")
     REFUSES(dense_width, 0, FIG_INVALID, "dense_width is 0")
     REFUSES(dense_width, 100, FIG_INVALID, "dense_width is 100, it must be a multiple of 8")
-    REFUSES(row_tokens, 9, FIG_UNSUPPORTED, "row_tokens is 9, limit 8")
+    REFUSES(row_tokens, 17, FIG_UNSUPPORTED, "row_tokens is 17, limit 16")
     REFUSES(ffn_width, 0, FIG_INVALID, "dense_layers is 1, but ffn_width is 0")
     fig_spec other = latent();
     other.latent_dim = 0;
@@ -93,6 +109,7 @@ static void dense_layers_have_their_own_width_and_one_row(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sound_spec_rotates_the_values_behind_the_latent),
+        cmocka_unit_test(groups_of_a_full_step_have_tiles_that_an_i32_counts),
         cmocka_unit_test(a_refusal_of_a_latent_names_the_field_and_what_it_must_be),
         cmocka_unit_test(dense_layers_have_their_own_width_and_one_row),
     };

@@ -165,13 +165,14 @@ def a_step_is_rope_norm_append_and_attention():
 
 
 def rows_may_have_several_tokens():
-    for was, dtype in kinds():
-        counts = [2] * ROWS
-        q, latent = (normal(ROWS, 2, *dims, 576, dtype=dtype) for dims in ([HEADS], []))
-        equal = fj.latent_decode(q, latent, was, SEEN, rope=ROPE, logits=logits(), with_lse=True)
-        q, latent = (x.reshape(2 * ROWS, *x.shape[2:]) for x in (q, latent))
-        packed = fj.latent_decode(q, latent, was, SEEN, rope=ROPE, logits=logits(), with_lse=True,
-                                  query_start_loc=int32(range(0, 2 * ROWS + 1, 2)), row_tokens=2)
+    for n, (was, dtype) in enumerate(kinds()):
+        each = 2 if n % 2 else 11
+        counts, given = [each] * ROWS, dict(rope=ROPE, logits=logits(), with_lse=True)
+        q, latent = (normal(ROWS, each, *dims, 576, dtype=dtype) for dims in ([HEADS], []))
+        equal = fj.latent_decode(q, latent, was, SEEN, **given)
+        q, latent = (x.reshape(each * ROWS, *x.shape[2:]) for x in (q, latent))
+        packed = fj.latent_decode(q, latent, was, SEEN, row_tokens=each, **given,
+                                  query_start_loc=int32(range(0, each * ROWS + 1, each)))
         close(equal.out.reshape(packed.out.shape), np.float64(packed.out), 0)
         close(equal.lse.reshape(packed.lse.shape), packed.lse, 0)
         appended(packed.cache, was, latent, counts, **TURNS)

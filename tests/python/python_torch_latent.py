@@ -181,14 +181,16 @@ def a_step_is_rope_norm_append_and_attention():
 
 def rows_may_have_several_tokens():
     """Equal numbers give the same as packed ones, bit for bit."""
-    for was, dtype in kinds():
-        q = normal(ROWS * 2, HEADS, 576, dtype=dtype)
-        latent, counts = normal(ROWS * 2, 576, dtype=dtype), [2] * ROWS
-        starts, one, two = int32(range(0, 2 * ROWS + 1, 2)), copy_of(was), copy_of(was)
-        given = dict(query_start_loc=starts, row_tokens=2)
+    for n, (was, dtype) in enumerate(kinds()):
+        each = 2 if n % 2 else 11
+        q = normal(ROWS * each, HEADS, 576, dtype=dtype)
+        latent, counts = normal(ROWS * each, 576, dtype=dtype), [each] * ROWS
+        starts, one, two = int32(range(0, each * ROWS + 1, each)), copy_of(was), copy_of(was)
+        given = dict(query_start_loc=starts, row_tokens=each)
         wanted = turned(q, counts, **TURNS)
-        equal = ft.latent_decode(q.clone().unflatten(0, (ROWS, 2)), latent.unflatten(0, (ROWS, 2)),
-                                 one, SEEN, rope=ROPE, logits=logits(), with_lse=True)
+        equal = ft.latent_decode(q.clone().unflatten(0, (ROWS, each)),
+                                 latent.unflatten(0, (ROWS, each)), one, SEEN, rope=ROPE,
+                                 logits=logits(), with_lse=True)
         packed = ft.latent_decode(q.clone(), latent, two, SEEN, rope=ROPE, logits=logits(),
                                   with_lse=True, **given)
         assert torch.equal(equal[0].flatten(0, 1), packed[0])

@@ -317,6 +317,8 @@ static const latent_case cases[] = {
     {FIG_BF16, FIG_BF16, 8, 8, 96, 16, 9, 1, 0, 0, 1, 0},
     {FIG_BF16, FIG_E4M3, 8, 1, 80, 0, 0, 0, 0, 1, 0, 1},
     {FIG_BF16, FIG_BF16, 32, 1, 70, 16, 0, 0, 1, 1, 1, 0},
+    {FIG_BF16, FIG_BF16, 24, 16, 90, 16, 0, 0, 1, 0, 1, 0},
+    {FIG_F16, FIG_E4M3, 16, 13, 90, 7, 20, 1, 1, 0, 1, 1},
 };
 enum { CASE_COUNT = sizeof cases / sizeof cases[0] };
 

@@ -16,6 +16,7 @@ typedef struct draft {
     fig_dtype dtype, cache_dtype;
     int64_t heads, q_width, out_width, token_width, latent_width, norm_width, page_size;
     int32_t tokens, row_tokens, has_out, has_sinks, has_norm, has_table, window, rotary_dim;
+    int64_t query_limit;
     float sm_scale, epsilon;
 } draft;
 
@@ -63,10 +64,19 @@ static fig_program *create(const draft *d) {
                            .batch_limit = 4,
                            .kv_limit = 256,
                            .row_tokens = d->row_tokens,
+                           .query_limit = d->query_limit,
                            .rope = {.interleaved = 1}};
     fig_program *program;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     return program;
+}
+
+static int64_t rows_of(const draft *d) {
+    return d->query_limit > 0 ? FIG_DIM_QUERIES : FIG_DIM_BATCH;
+}
+
+static int32_t tokens_of(const draft *d) {
+    return d->query_limit > 0 ? 0 : d->tokens;
 }
 
 static fig_tensor table(fig_program *program, const draft *d) {
@@ -85,9 +95,9 @@ static fig_status record_attention(const draft *d, fig_program **out) {
         program,
         FIG_OPTIONS(
             fig_latent_attention_op,
-            .q = TENSOR("q", d->dtype, d->tokens, FIG_DIM_BATCH, d->heads, d->q_width),
-            .out = TENSOR("out", d->dtype, d->tokens, FIG_DIM_BATCH, d->heads, d->out_width),
-            .lse = TENSOR("lse", FIG_F32, d->tokens, FIG_DIM_BATCH, d->heads),
+            .q = TENSOR("q", d->dtype, tokens_of(d), rows_of(d), d->heads, d->q_width),
+            .out = TENSOR("out", d->dtype, tokens_of(d), rows_of(d), d->heads, d->out_width),
+            .lse = TENSOR("lse", FIG_F32, tokens_of(d), rows_of(d), d->heads),
             .cache =
                 TENSOR("cache", d->cache_dtype, 0, FIG_DIM_PAGES, d->page_size, d->token_width),
             .page_table = table(program, d), .sinks = sinks, .window = d->window,
@@ -103,12 +113,12 @@ static fig_status record_decode(const draft *d, fig_program **out) {
                                .sm_scale = d->sm_scale,
                                .norm_epsilon = d->epsilon,
                                .rope = &rope};
-    op.q = TENSOR("q", d->dtype, d->tokens, FIG_DIM_BATCH, d->heads, d->q_width);
-    op.latent = TENSOR("latent", d->dtype, d->tokens, FIG_DIM_BATCH, d->latent_width);
+    op.q = TENSOR("q", d->dtype, tokens_of(d), rows_of(d), d->heads, d->q_width);
+    op.latent = TENSOR("latent", d->dtype, tokens_of(d), rows_of(d), d->latent_width);
     op.cache = TENSOR("cache", d->cache_dtype, 0, FIG_DIM_PAGES, d->page_size, d->token_width);
     op.page_table = table(program, d);
     if (d->has_out)
-        op.out = TENSOR("out", d->dtype, d->tokens, FIG_DIM_BATCH, d->heads, d->out_width);
+        op.out = TENSOR("out", d->dtype, tokens_of(d), rows_of(d), d->heads, d->out_width);
     if (d->has_norm) op.norm = TENSOR("norm", d->dtype, 0, d->norm_width);
     if (d->has_sinks) op.sinks = TENSOR("sinks", FIG_F32, 0, d->heads);
     fig_latent_decode(program, &op);
@@ -193,8 +203,14 @@ static void a_refusal_names_the_tensor_and_the_limit(void **state) {
     d.tokens = 9;
     refuses(&d, FIG_INVALID, "q: multiple is 9, limit 8");
     d = sound();
+    d.tokens = d.row_tokens = 16;
+    takes(&d);
     d.row_tokens = 9;
-    refuses(&d, FIG_UNSUPPORTED, "row_tokens is 9, limit 8 over a latent cache");
+    d.query_limit = 40;
+    refuses(&d, FIG_UNSUPPORTED,
+            "row_tokens is 9, limit 8 where the host gives the lengths of packed rows");
+    d.row_tokens = 17;
+    refuses(&d, FIG_UNSUPPORTED, "row_tokens is 17, limit 16 over a latent cache");
     d = sound();
     d.window = -1;
     refuses(&d, FIG_INVALID, "window is -1");

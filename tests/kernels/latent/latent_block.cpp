@@ -95,7 +95,9 @@ static void draw_plan(latent_case *c, fig_random *random) {
     const int is_packed = draw(random, 0, 2) == 0;
     fig_split_shape *split = &c->shape.splits[0];
     c->shape.row_limit = ROW_LIMIT;
-    c->shape.row_tokens = draw(random, 0, 1) ? 1 : draw(random, 2, 4);
+    c->shape.row_tokens = draw(random, 0, 1)   ? 1
+                          : draw(random, 0, 1) ? draw(random, 2, 4)
+                                               : draw(random, 9, 16);
     c->shape.class_count = 1;
     c->shape.once[0] = 40;
     c->shape.query_limit = is_packed ? ROW_LIMIT * c->shape.row_tokens : 0;
@@ -182,7 +184,8 @@ static void draw_case(latent_case *c, fig_random *random) {
     p->sm_scale = 0.05f;
     draw_plan(c, random);
     draw_cache(c, random);
-    const int32_t unit = fig_numeric_bytes(p->dtype), vectors = ROW_LIMIT * 4 * p->q_heads;
+    const int32_t unit = fig_numeric_bytes(p->dtype),
+                  vectors = ROW_LIMIT * c->shape.row_tokens * p->q_heads;
     p->q_strides.head = FIG_LATENT_KEY_DIM;
     p->q_strides.row = p->q_heads * FIG_LATENT_KEY_DIM;
     p->out_strides.head = FIG_LATENT_DIM;

@@ -252,9 +252,9 @@ static void draw_piece(segment_case *c, fig_random *random) {
 
 static void draw_case(segment_case *c, fig_random *random) {
     static const int32_t pieces[] = {2, 3, 8, 9, 16, 17, 32, 33, 64, 100, 131};
-    static const int32_t vectors[] = {8, 16, 24, 40, 64}, limits[] = {1, 8, 23, 200};
+    static const int32_t vectors[] = {8, 16, 24, 36, 40, 52, 64}, limits[] = {1, 8, 23, 200};
     c->pieces = pieces[fig_random_range(random, 0, 10)];
-    c->vectors = vectors[fig_random_range(random, 0, 4)];
+    c->vectors = vectors[fig_random_range(random, 0, 6)];
     c->is_apart = fig_random_range(random, 0, 3) == 0;
     c->is_wild = fig_random_range(random, 0, 1);
     c->parts = std::min({c->pieces, c->vectors, limits[fig_random_range(random, 0, 3)]});

@@ -63,7 +63,7 @@ static void launches_on_warpgroups_equal_float64(void **state) {
 /* Draws a cell of heads x query tokens x pages x length whose work takes the host less than a
  * second. */
 static fig_latent_form draw_cell(fig_random *random, int32_t number) {
-    static const int32_t heads[] = {8, 16, 32, 64, 128}, tokens[] = {1, 2, 4},
+    static const int32_t heads[] = {8, 16, 32, 64, 128}, tokens[] = {1, 4, 16},
                          pages[] = {1, 16, 64};
     static const int32_t lengths[] = {1, 63, 64, 65, 700, 5000, LONG};
     const int32_t count = sizeof lengths / sizeof lengths[0];
@@ -241,10 +241,10 @@ static void without_lse_out_is_the_same(void **state) {
 static void groups_hold_at_most_64_vectors(void **state) {
     (void)state;
     for (int32_t heads = 8; heads <= FIG_LATENT_HEAD_LIMIT; heads += 8) {
-        for (int32_t tokens = 1; tokens <= 8; tokens++) {
+        for (int32_t tokens = 1; tokens <= 16; tokens++) {
             const int32_t group = fig_latent_group_heads(heads, tokens);
             assert_int_equal(heads % group, 0);
-            assert_int_equal(group % FIG_LATENT_HEAD_UNIT, 0);
+            assert_int_equal(group % (tokens <= 8 ? 8 : 4), 0);
             assert_in_range(group * tokens, 8, FIG_LATENT_VECTORS);
         }
     }
@@ -252,6 +252,8 @@ static void groups_hold_at_most_64_vectors(void **state) {
     assert_int_equal(fig_latent_group_heads(128, 2), 32);
     assert_int_equal(fig_latent_group_heads(40, 1), 40);
     assert_int_equal(fig_latent_group_heads(72, 1), 24);
+    assert_int_equal(fig_latent_group_heads(128, 8), 8);
+    assert_int_equal(fig_latent_group_heads(128, 9), 4);
 }
 
 /* ---- Families */

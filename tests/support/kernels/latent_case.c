@@ -45,7 +45,7 @@ fig_latent_form fig_latent_form_draw(fig_random *random, uint64_t seed) {
                             .tile_tokens = tiles[draw(random, 0, 2)],
                             .workers = draw(random, 1, 16),
                             .row_limit = draw(random, 1, 5),
-                            .row_tokens = draw(random, 0, 1) ? 1 : draw(random, 2, 8),
+                            .row_tokens = draw(random, 0, 1) ? 1 : draw(random, 2, 16),
                             .fixed = draw(random, 0, 3) == 0,
                             .sinks = draw(random, 0, 2) == 0,
                             .length_limit = 200,
@@ -59,7 +59,7 @@ fig_latent_form fig_latent_form_draw(fig_random *random, uint64_t seed) {
 }
 
 fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
-    static const int32_t page_sizes[] = {16, 32, 48, 64, 192}, tokens[] = {1, 1, 2, 3, 4, 8};
+    static const int32_t page_sizes[] = {16, 32, 48, 64, 192}, tokens[] = {1, 1, 2, 3, 8, 9, 16};
     static const int32_t heads[] = {8, 16, 24, 32, 40, 64, 128};
     fig_latent_form form = {.seed = seed,
                             .dtype = draw(random, 0, 1) ? FIG_BF16 : FIG_F16,
@@ -68,7 +68,7 @@ fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
                             .tile_tokens = FIG_LATENT_TILE_TOKENS,
                             .workers = draw(random, 1, 40),
                             .row_limit = draw(random, 1, 6),
-                            .row_tokens = tokens[draw(random, 0, 5)],
+                            .row_tokens = tokens[draw(random, 0, 6)],
                             .sinks = draw(random, 0, 2) == 0,
                             .length_limit = draw(random, 0, 2) ? 200 : 900,
                             .outside = draw(random, 0, 3) == 0 ? 3 : 0,

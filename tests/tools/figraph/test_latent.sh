@@ -36,6 +36,16 @@ prints '64 q heads over a latent of 512 + 64'
 run plan --preset deepseek-v3 --kv 16x2048+1x30000
 ends 0
 prints '64 q heads at once'
+run plan --preset deepseek-v3 --kv 4x2048 --row-tokens 16
+ends 0
+prints '4 q heads at once'
+run plan --preset deepseek-v3 --kv 3x2048:1,700:16 --json
+ends 0
+json 'j["query_tokens"] == 19' 'j["classes"][0]["tiles"] == 32 * (3 * 32 + 11)' '"chunks" not in j'
+run plan --preset deepseek-v3 --kv 3x2048:1,700:17
+refused 'row_tokens is 17, limit 16'
+run plan --preset deepseek-v3 --kv 4x2048 --row-tokens 17
+refused 'row_tokens is 17, limit 16'
 run plan --preset deepseek-v3 --kv 4x2048 --ranks 8 --traits h200
 ends 0
 prints '16 of 128 q heads'
@@ -44,6 +54,7 @@ refused 'q_heads is 4, it must be a multiple of 8'
 
 # ---- replay and serve ----------------------------------------------------------------------------
 for options in '' '--kv-dtype e4m3' '--row-tokens 2' '--query-limit 12 --row-tokens 4' \
+    '--row-tokens 16' '--row-tokens 9 --kv-dtype e4m3' '--query-limit 30 --row-tokens 13' \
     '--deterministic' '--page-size 0'; do
     # shellcheck disable=SC2086
     run capture --preset kimi-k2 --layers 2 --batch-limit 3 --kv-limit 200 $options \
@@ -76,6 +87,14 @@ printf 'arrival_s,prompt_tokens,output_tokens\n0,9,1\n' > "$scratch/one.csv"
 run serve --preset deepseek-v3 --chunk 64 --trace "$scratch/one.csv" --kv-pages 8 --fast --json
 ends 0
 json 'j["done"] == 1'
+run capture --preset kimi-k2 --layers 1 --batch-limit 2 --kv-limit 200 --query-limit 20 \
+    --row-tokens 16 --kv-dtype e4m3 -o "$scratch/step.fig"
+run serve "$scratch/step.fig" --requests 3 --check --fast
+ends 0
+prints 'elements of outputs compared: all right'
+printf 'arrival_s,prompt_tokens,output_tokens\n0,40,2\n' > "$scratch/short.csv"
+run serve --preset kimi-k2 --trace "$scratch/short.csv" --chunk 64 --check
+ends 0
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -14,6 +14,7 @@
 #include <figraph.h>
 
 #include "tools/figraph/commands/commands.h"
+#include "tools/figraph/step/schedule.h"
 #include "tools/figraph/step/source.h"
 #include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/draw.h"
@@ -22,7 +23,7 @@
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/vocabulary.h"
 
-enum { CLASS_LIMIT = 2, NARROW_TOKENS = 8 }; /* rows of more query tokens are chunks */
+enum { CLASS_LIMIT = 2 };
 
 /* Layers with the same window, and their split. */
 typedef struct planned_class {
@@ -68,7 +69,8 @@ static void pack(planned_step *plan) {
     for (int32_t row = 0; row < lengths->count; row++)
         if (lengths->queries[row] > spec->row_tokens) spec->row_tokens = lengths->queries[row];
     spec->query_limit = (int64_t)spec->batch_limit * spec->row_tokens;
-    if (spec->row_tokens > NARROW_TOKENS) spec->query_limit = fig_lengths_queries(lengths);
+    if (spec->row_tokens > fig_schedule_narrow(spec))
+        spec->query_limit = fig_lengths_queries(lengths);
 }
 
 static int read_arguments(const fig_arguments *arguments, planned_step *plan) {
@@ -80,13 +82,18 @@ static int read_arguments(const fig_arguments *arguments, planned_step *plan) {
     return code;
 }
 
+static int is_chunk(const planned_step *plan, int32_t row) {
+    const int32_t *queries = plan->lengths.queries;
+    return queries != NULL && queries[row] > fig_schedule_narrow(&plan->source.spec);
+}
+
 /* Tiles begin at multiples of their size. The first one holds the first token that a query sees. */
 static int32_t row_tiles(const planned_step *plan, const planned_class *class, int32_t row) {
     int32_t tile = class->report.tile_tokens, length = plan->lengths.values[row];
     const int32_t *queries = plan->lengths.queries;
     const int32_t own = queries != NULL ? queries[row] : plan->info.spec->row_tokens;
     int32_t first = length - own + 1 - class->window;
-    if (length == 0 || own == 0 || (queries != NULL && own > NARROW_TOKENS)) return 0;
+    if (length == 0 || own == 0 || is_chunk(plan, row)) return 0;
     if (class->window == 0 || first < 0) first = 0;
     return (length + tile - 1) / tile - first / tile;
 }
@@ -177,9 +184,7 @@ static int plan_class(planned_step *plan, planned_class *class) {
 static int make_plan(planned_step *plan) {
     int code = FIG_EXIT_FINE;
     for (int32_t row = 1; row < plan->lengths.count; row++) {
-        const int32_t *queries = plan->lengths.queries;
-        const int is_chunk = queries != NULL && queries[row] > NARROW_TOKENS;
-        if (!is_chunk && plan->lengths.values[row] > plan->lengths.values[plan->longest])
+        if (!is_chunk(plan, row) && plan->lengths.values[row] > plan->lengths.values[plan->longest])
             plan->longest = row;
     }
     find_classes(plan);

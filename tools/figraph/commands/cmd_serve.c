@@ -62,14 +62,14 @@ static int find_device(const fig_arguments *arguments, serving *serve, fig_trait
     return code;
 }
 
-/* The most query tokens that a row may have, and that it may have over a latent cache. */
-enum { CHUNK_LIMIT = 4096, LATENT_LIMIT = 8 };
+/* The most query tokens that a row may have. */
+enum { CHUNK_LIMIT = 4096, LATENT_CHUNK_LIMIT = 16 };
 
 /* Makes the spec that of a packed program, in which all rows decode beside a budget of prompts. */
 static void pack(const serving *serve, fig_spec *spec) {
+    const int32_t limit = spec->latent_dim > 0 ? LATENT_CHUNK_LIMIT : CHUNK_LIMIT;
     if (serve->chunk == 0) return;
-    const int32_t most = spec->latent_dim > 0 ? LATENT_LIMIT : CHUNK_LIMIT;
-    spec->row_tokens = serve->chunk < most ? serve->chunk : most;
+    spec->row_tokens = serve->chunk < limit ? serve->chunk : limit;
     if (spec->row_tokens > spec->kv_limit) spec->row_tokens = spec->kv_limit;
     spec->query_limit = (int64_t)spec->batch_limit + serve->chunk;
 }

@@ -8,8 +8,9 @@
 
 #include "tools/figraph/terminal/report.h"
 
-/* Rows of a packed program that have more than NARROW_TOKENS query tokens are chunks. */
-enum { PAUSE_EVERY = 16, PAUSE_APART = 5, NARROW_TOKENS = 8 };
+/* Rows of a packed program that have more query tokens than NARROW_TOKENS, or over a latent cache
+ * LATENT_TOKENS, are chunks. */
+enum { PAUSE_EVERY = 16, PAUSE_APART = 5, NARROW_TOKENS = 8, LATENT_TOKENS = 16 };
 
 /* Finds the tokens of the smallest bucket that holds `rows` rows; with one more token the step
  * needs the next bucket. */
@@ -57,9 +58,14 @@ static int make_up(fig_schedule *schedule, const fig_schedule_options *options) 
     return FIG_EXIT_FINE;
 }
 
+int32_t fig_schedule_narrow(const fig_spec *spec) {
+    return spec->latent_dim > 0 ? LATENT_TOKENS : NARROW_TOKENS;
+}
+
 int32_t fig_schedule_least(const fig_spec *spec) {
-    const int may_be_chunks = spec->query_limit > 0 && spec->row_tokens > NARROW_TOKENS;
-    return may_be_chunks ? NARROW_TOKENS : spec->row_tokens;
+    const int32_t narrow = fig_schedule_narrow(spec);
+    const int may_be_chunks = spec->query_limit > 0 && spec->row_tokens > narrow;
+    return may_be_chunks ? narrow : spec->row_tokens;
 }
 
 int fig_schedule_init(fig_schedule *schedule, const fig_schedule_options *options) {

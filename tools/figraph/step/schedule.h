@@ -36,6 +36,8 @@ typedef struct fig_schedule {
     int pauses;                      /* 1: each row idles at one step of 16 */
 } fig_schedule;
 
+/* Returns the most query tokens of a packed program's row that is not a chunk. */
+int32_t fig_schedule_narrow(const fig_spec *spec);
 /* Returns the fewest tokens of a busy row's sequence. A row that is a chunk has more. */
 int32_t fig_schedule_least(const fig_spec *spec);
 /* Returns FIG_EXIT_*; finish frees everything, also after a failed init. */
