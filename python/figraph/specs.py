@@ -217,6 +217,7 @@ class Spec:
         return dataclasses.replace(
             self,
             layers=layers,
+            dense_layers=min(self.dense_layers, max(layers, 1)),
             window_layers=windows,
             plain_layers=plain,
             # An empty window_layers would give the window to every layer.

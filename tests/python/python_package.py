@@ -161,6 +161,9 @@ def a_spec_goes_to_the_library_and_back():
     for name in figraph.presets():
         spec = figraph.spec(name)
         assert figraph.Spec.of_c(spec.to_c()) == spec, name
+    deepseek = figraph.spec("deepseek-v3", layers=2)
+    assert (deepseek.layers, deepseek.dense_layers) == (2, 2)
+    assert figraph.capture(deepseek).spec.dense_layers == 2
     gemma = figraph.spec("gemma-2-9b", layers=3)
     assert gemma.window_layers == (0, 2) and gemma.window == 4096
     by_hand = figraph.Spec(q_heads=8, kv_heads=2, head_dim=64, dtype="bf16", batch_limit=2,
