@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -19,15 +19,14 @@ from ..arrays import CUDA, HOST, Place
 from ..graphs import Traits, capture_for
 from ..integers import integer, packed
 from ..native import Unique
-from ..operands import (CACHES, Cache, at_least, dtype_name, kv_name, layout_code, shaped,
-                        typed)
+from ..operands import CACHES, Cache, dtype_name, layout_code, typed
 from ..runs import Run, Runner
 from ..specs import Model, Spec, spec
 from .calls import DEVICES
 from .gradients import refuse_gradients
+from .step_caches import form_of, named, refuse, taken
 
 KINDS = {**CACHES, "int32": "i32", "int64": "i64"}
-KV_LIMIT = 1 << 20  # tokens of a sequence; a longer one is idle
 Numbers = Union[Sequence[int], Tensor]
 WARM_RUNS = 2  # torch's libraries must have run before a capture
 
@@ -46,70 +45,14 @@ def _place(tensor: Tensor) -> Place:
     )
 
 
-def _refuse(status: int, sentence: str) -> NoReturn:
-    raise errors.of(status, sentence)
-
-
-def _narrowed(n: int, cache: Cache, kv_dtype: Optional[str]) -> Cache:
-    """Returns a cache of bytes as a cache of the dtype that kv_dtype names. Checks the dtype of
-    other caches."""
-    for side, tensor in (("k", cache.k), ("v", cache.v)):
-        name = f"caches[{n}].{side}"
-        shaped(name, tensor, None, None, None, None)
-        if kv_dtype is not None:
-            typed(name, tensor, ["uint8", kv_dtype])
-        elif tensor.dtype == torch.uint8:
-            raise TypeError(f"{name} is uint8, kv_dtype must say what its bytes are")
-        else:
-            typed(name, tensor, list(CACHES))
-    if kv_dtype is None:
-        return cache
-    kind = getattr(torch, kv_dtype)
-    return cache._replace(k=cache.k.view(kind), v=cache.v.view(kind))
-
-
-def _cut(cache: Cache, n: int, rows: int, layout: str) -> Cache:
-    """Returns the part of a cache that this many rows may use."""
-    if cache.page_table is None:
-        at_least(f"caches[{n}].k", cache.k, rows)
-        return cache._replace(k=cache.k[:rows], v=cache.v[:rows])
-    typed(f"caches[{n}].page_table", cache.page_table, ["int32"])
-    shaped(f"caches[{n}].page_table", cache.page_table, None, None)
-    at_least(f"caches[{n}].page_table", cache.page_table, rows)
-    pages = -(-KV_LIMIT // cache.k.shape[1 if layout == "nhd" else 2])
-    return cache._replace(page_table=cache.page_table[:rows, :pages])
-
-
-def _form(caches: Sequence[Cache], layout: str) -> dict[str, Any]:
-    """Returns the fields of the spec that the caches determine: layout, dtype, page size and
-    limit."""
-    first = caches[0]
-    for n, cache in enumerate(caches):
-        if not _is_same(cache.page_table, first.page_table):
-            _refuse(abi.FIG_INVALID, f"caches[{n}].page_table is another than caches[0].page_table:"
-                    " all layers of a step read one")
-    tokens = first.k.shape[1 if layout == "nhd" else 2]
-    form = dict(kv_layout=layout, kv_dtype=CACHES[dtype_name(first.k.dtype)])
-    if first.page_table is None:
-        return dict(form, page_size=0, kv_limit=min(tokens, KV_LIMIT))
-    return dict(form, page_size=tokens, kv_limit=min(tokens * first.page_table.shape[1], KV_LIMIT))
-
-
-def _is_same(a: Optional[Tensor], b: Optional[Tensor]) -> bool:
-    """Returns True if two tensors have the same memory, shape and strides."""
-    if a is None or b is None:
-        return a is b
-    return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
-
-
 def _model_of(model: Model, layers: int, changes: dict[str, Any]) -> Spec:
     """Returns the spec of the model's first layers, one for each cache."""
-    named = changes.pop("layers", None)
-    if named is not None and integer("layers", named) != layers:
-        _refuse(abi.FIG_INVALID, f"layers is {named}, and there are {layers} caches")
+    given = changes.pop("layers", None)
+    if given is not None and integer("layers", given) != layers:
+        refuse(abi.FIG_INVALID, f"layers is {given}, and there are {layers} caches")
     found = spec(model, **changes)
-    if named is None and 0 < found.layers < layers:
-        _refuse(abi.FIG_INVALID, f"there are {layers} caches, the model has {found.layers} layers")
+    if given is None and 0 < found.layers < layers:
+        refuse(abi.FIG_INVALID, f"there are {layers} caches, the model has {found.layers} layers")
     return found.of_layers(layers)
 
 
@@ -166,12 +109,11 @@ class DecodeStep(Unique):
         **changes: Any,
     ) -> None:
         if len(caches) == 0:
-            _refuse(abi.FIG_INVALID, "caches is empty, it must have one of each layer")
+            refuse(abi.FIG_INVALID, "caches is empty, it must have one of each layer")
         layout_code(layout)
-        self.rows, self.check, kind_name = integer("rows", rows), check, kv_name(kv_dtype)
-        caches = [_cut(_narrowed(n, cache, kind_name), n, self.rows, layout)
-                  for n, cache in enumerate(caches)]
-        form = _form(caches, layout)
+        self.rows, self.check = integer("rows", rows), check
+        caches = taken(caches, self.rows, layout, kv_dtype)
+        form = form_of(caches, layout)
         first = caches[0].k
         self.cap = form["kv_limit"]
         self.device = first.device
@@ -183,8 +125,8 @@ class DecodeStep(Unique):
         wanted = _model_of(model, len(caches), {**changes, **form})
         reads = ("lengths", *(["positions"] if positions else []),
                  *(["query_starts"] if wanted.query_limit > 0 else []))
-        named = Traits.named("host" if kind == HOST else "h200")
-        graphs = capture_for(wanted, named, buckets=[(self.rows, self.cap)], reads=reads)
+        traits = Traits.named("host" if kind == HOST else "h200")
+        graphs = capture_for(wanted, traits, buckets=[(self.rows, self.cap)], reads=reads)
         self.spec = graphs.spec  # with all defaults filled in
         self._runner = Runner(graphs, kind, ordinal)
         self._lengths = torch.zeros(self.rows, dtype=torch.int32, device=self.device)
@@ -249,10 +191,7 @@ class DecodeStep(Unique):
             kept["positions"] = self._positions
         if self._starts is not None:
             kept["query_starts"] = self._starts
-        for n, cache in enumerate(caches):
-            given = {"k_cache": cache.k, "v_cache": cache.v, "k_scale": cache.k_scale,
-                     "v_scale": cache.v_scale}
-            kept |= {f"{name}.{n}": x for name, x in given.items() if x is not None}
+        kept |= named(caches)
         if caches[0].page_table is not None:
             for name in ("page_table", "page_table.window"):
                 if name in self._runner.numbers:
@@ -278,8 +217,8 @@ class DecodeStep(Unique):
         if by_row and shape[:2] == [self.rows, tokens]:
             return tensor.view(wanted, *shape[2:])
         if tensor.ndim == 0 or shape[0] != wanted:
-            _refuse(abi.FIG_INVALID, f"tensor {name}: the array has shape {shape}, its rows must be"
-                    f" the step's {wanted}")
+            refuse(abi.FIG_INVALID, f"tensor {name}: the array has shape {shape}, its rows must be"
+                   f" the step's {wanted}")
         return tensor
 
     def _start(self, segment: str, tensors: Mapping[str, Tensor], wanted: int) -> None:
@@ -301,8 +240,8 @@ class DecodeStep(Unique):
         if self._planned is not None:
             self._planned += 1
             if self._planned > 1:
-                _refuse(abi.FIG_ORDER, "the loop called plan() twice, it must be once, first in a "
-                        "step")
+                refuse(abi.FIG_ORDER, "the loop called plan() twice, it must be once, first in a "
+                       "step")
             if not self._is_captured():
                 self._were_idle = self._lengths == 0
         self._plan.start_plan(self._stream())
@@ -322,7 +261,7 @@ class DecodeStep(Unique):
         views of one tensor. The call may overwrite q and k with their rotated values, so do not use
         them afterwards."""
         if self._planned == 0:
-            _refuse(abi.FIG_ORDER, f"the loop called attend({layer}) before plan()")
+            refuse(abi.FIG_ORDER, f"the loop called attend({layer}) before plan()")
         if out is None:
             out = q.new_empty(q.shape)
         given = {"q": q, "k": k, "v": v, "out": out}
@@ -350,8 +289,8 @@ class DecodeStep(Unique):
         try:
             loop()
             if self._planned == 0:
-                _refuse(abi.FIG_ORDER, "the loop did not call plan(), it must be called once, "
-                        "first in a step")
+                refuse(abi.FIG_ORDER, "the loop did not call plan(), it must be called once, "
+                       "first in a step")
         finally:
             self._planned = None
 
@@ -366,9 +305,9 @@ class DecodeStep(Unique):
         if woken.any():
             self._lengths.masked_fill_(woken, 0)
             row = int(woken.nonzero()[0])
-            _refuse(abi.FIG_ORDER, f"the loop gave the idle row {row} a length, and its next step "
-                    "would write into another row's page: end the loop with advance(), or write "
-                    "lengths before plan()")
+            refuse(abi.FIG_ORDER, f"the loop gave the idle row {row} a length, and its next step "
+                   "would write into another row's page: end the loop with advance(), or write "
+                   "lengths before plan()")
 
     def capture(self, loop: Callable[[], object]) -> None:
         """Sets the loop of a step. The loop must call plan(), and then attend() and act() for each
@@ -417,13 +356,13 @@ class DecodeStep(Unique):
     def _take_starts(self, starts: Numbers, lengths: Optional[Tensor]) -> Tensor:
         """Converts query_start_loc. Rows that it leaves out have no new tokens."""
         if self._starts is None:
-            _refuse(abi.FIG_INVALID, "query_start_loc is given, but the step has no query_limit: "
-                    f"each row has {self.spec.row_tokens} new tokens")
+            refuse(abi.FIG_INVALID, "query_start_loc is given, but the step has no query_limit: "
+                   f"each row has {self.spec.row_tokens} new tokens")
         given = self._take("query_start_loc", starts, self.rows + 1)
         rows = self.rows if lengths is None else lengths.shape[0]
         if given.shape[0] != rows + 1:
-            _refuse(abi.FIG_INVALID, f"query_start_loc is {list(given.shape)}, it must be "
-                    f"[{rows + 1}] for {rows} rows")
+            refuse(abi.FIG_INVALID, f"query_start_loc is {list(given.shape)}, it must be "
+                   f"[{rows + 1}] for {rows} rows")
         whole = self._starts.new_empty(self.rows + 1)
         whole[: rows + 1].copy_(given)
         whole[rows + 1 :].copy_(given[-1:].expand(self.rows - rows))
@@ -439,13 +378,13 @@ class DecodeStep(Unique):
                 sentence = f"row {row} has length {length}, its cache holds {self.cap}"
                 raise errors.of(abi.FIG_TOO_LARGE, sentence)
             if 0 < length < count:
-                _refuse(abi.FIG_INVALID, f"row {row} has length {length}, it has {count} new "
-                        "tokens")
+                refuse(abi.FIG_INVALID, f"row {row} has length {length}, it has {count} new "
+                       "tokens")
 
     def _check_counts(self, counts: Sequence[int], first: int) -> None:
         """Checks the new tokens of each row."""
         if first != 0:
-            _refuse(abi.FIG_INVALID, f"query_start_loc begins with {first}, it must begin with 0")
+            refuse(abi.FIG_INVALID, f"query_start_loc begins with {first}, it must begin with 0")
         for row, count in enumerate(counts):
             if not 0 <= count <= self.spec.row_tokens:
                 raise errors.of(abi.FIG_TOO_LARGE, f"query_start_loc gives row {row} {count} new "
