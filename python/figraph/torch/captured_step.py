@@ -18,13 +18,14 @@ from .. import abi, errors
 from ..arrays import CUDA, HOST, Place
 from ..graphs import Traits, capture_for
 from ..integers import integer, packed
+from ..latents import LATENT_DIM
 from ..native import Unique
-from ..operands import CACHES, Cache, dtype_name, layout_code, typed
+from ..operands import CACHES, LatentCache, dtype_name, layout_code, typed
 from ..runs import Run, Runner
 from ..specs import Model, Spec, spec
 from .calls import DEVICES
 from .gradients import refuse_gradients
-from .step_caches import form_of, named, refuse, taken
+from .step_caches import AnyCache, form_of, named, refuse, taken, tensor_of
 
 KINDS = {**CACHES, "int32": "i32", "int64": "i64"}
 Numbers = Union[Sequence[int], Tensor]
@@ -56,6 +57,13 @@ def _model_of(model: Model, layers: int, changes: dict[str, Any]) -> Spec:
     return found.of_layers(layers)
 
 
+def _check_kind(wanted: Spec, cache: AnyCache) -> None:
+    """Raises unless the cache is of the kind that the model's attention has."""
+    if isinstance(cache, LatentCache) != (wanted.latent_dim > 0):
+        refuse(abi.FIG_INVALID, f"caches[0] is a {type(cache).__name__}, but the model's latent_dim"
+               f" is {wanted.latent_dim}")
+
+
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
     """Collects garbage now, and prevents collection within the block. The collector might free the
@@ -74,19 +82,20 @@ class DecodeStep(Unique):
     """The decode step of a model for `rows` rows, to be called between your matrix products.
 
     model: anything that figraph.spec takes; `changes` are fields of the spec. caches: one for each
-    layer, all with the same page table. They determine the page size and the limits. A table or
-    dense caches may have more rows than the step, so steps for several numbers of rows share them.
-    If there are fewer caches than the model has layers, the step covers the first layers. kv_dtype:
-    the dtype of the bytes in uint8 caches. row_tokens, a field of the spec: the number of new
-    tokens of each row; tensors then have rows * row_tokens rows, or the dims [rows, row_tokens,
-    ...]. query_limit, a field of the spec: the most new tokens of all rows together. With it the
-    rows have different numbers of new tokens, at most row_tokens: row r has those from
-    query_start_loc[r] up to query_start_loc[r + 1]. Tensors then have as many rows as the attribute
-    `tokens` says, and the contents of results behind the last token are unspecified. weights:
-    further tensors that the step reads, by name, such as q_norm.0. positions: True if rows may be
-    at other positions than lengths - 1; then you write the tensor `positions` too. check: raise
-    errors.TooLarge if a length exceeds the capacity of the cache; otherwise such a row is idle. The
-    check waits for lengths that are on a GPU.
+    layer, all with the same page table; LatentCaches for a model with latent attention (MLA). They
+    determine the page size and the limits. A table or dense caches may have more rows than the
+    step, so steps for several numbers of rows share them. If there are fewer caches than the model
+    has layers, the step covers the first layers. kv_dtype: the dtype of the bytes in the uint8
+    tensors of a Cache. row_tokens, a field of the spec: the number of new tokens of each row;
+    tensors then have rows * row_tokens rows, or the dims [rows, row_tokens, ...]. query_limit, a
+    field of the spec: the most new tokens of all rows together. With it the rows have different
+    numbers of new tokens, at most row_tokens: row r has those from query_start_loc[r] up to
+    query_start_loc[r + 1]. Tensors then have as many rows as `tokens` says, and what lies behind
+    the last token is unspecified. weights: further tensors that the step reads, by name, such as
+    q_norm.0 or latent_norm.0. positions: True if rows may be at other positions than lengths - 1;
+    then you write the tensor `positions` too. check: raise errors.TooLarge if a length exceeds the
+    capacity of the cache; otherwise such a row is idle. The check waits for lengths that are on
+    a GPU.
 
     This class is for captured loops and holds the tensors that a capture reads. Under torch.compile
     use the operators instead. `lengths` is the tensor, int32 [rows], that each step reads: write
@@ -98,7 +107,7 @@ class DecodeStep(Unique):
     def __init__(
         self,
         model: Model,
-        caches: Sequence[Cache],
+        caches: Sequence[AnyCache],
         *,
         rows: int,
         weights: Mapping[str, Tensor] = {},
@@ -114,7 +123,7 @@ class DecodeStep(Unique):
         self.rows, self.check = integer("rows", rows), check
         caches = taken(caches, self.rows, layout, kv_dtype)
         form = form_of(caches, layout)
-        first = caches[0].k
+        first = tensor_of(caches[0])
         self.cap = form["kv_limit"]
         self.device = first.device
         kind = HOST if self.device.type == "cpu" else CUDA
@@ -123,6 +132,7 @@ class DecodeStep(Unique):
         for name in form.keys() & changes.keys():
             raise TypeError(f"{name} is what caches, rows and layout say, it cannot be given")
         wanted = _model_of(model, len(caches), {**changes, **form})
+        _check_kind(wanted, caches[0])
         reads = ("lengths", *(["positions"] if positions else []),
                  *(["query_starts"] if wanted.query_limit > 0 else []))
         traits = Traits.named("host" if kind == HOST else "h200")
@@ -184,7 +194,7 @@ class DecodeStep(Unique):
 
     # ---- Tensors that a step reads ---------------------------------------------------------------
 
-    def _name(self, caches: Sequence[Cache], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _name(self, caches: Sequence[AnyCache], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns the tensors that never move, by their names in the recording."""
         kept = {"lengths": self._lengths, **weights}
         if self._positions is not None:
@@ -248,11 +258,11 @@ class DecodeStep(Unique):
 
     def act(self, layer: int, gate_up: Tensor, out: Optional[Tensor] = None) -> Tensor:
         """Returns the layer's gated activation of gate_up, [rows, 2 * ffn_width]. Each token has
-        spec.ffn_rows rows."""
+        spec.ffn_rows rows, but one in the first spec.dense_layers layers."""
         if out is None:
             out = gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
         self._start(f"act.{layer}", {f"gate_up.{layer}": gate_up, f"act.{layer}": out},
-                    self.tokens * self.spec.ffn_rows)
+                    self.tokens * (1 if layer < self.spec.dense_layers else self.spec.ffn_rows))
         return out
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor,
@@ -260,14 +270,33 @@ class DecodeStep(Unique):
         """Does the layer's RoPE, append and attention. q, k and v, [rows, heads, head_dim], may be
         views of one tensor. The call may overwrite q and k with their rotated values, so do not use
         them afterwards."""
-        if self._planned == 0:
-            refuse(abi.FIG_ORDER, f"the loop called attend({layer}) before plan()")
+        if self.spec.latent_dim > 0:
+            refuse(abi.FIG_INVALID, f"the loop called attend({layer}), but the step's caches are "
+                   "latent: call attend_latent")
         if out is None:
             out = q.new_empty(q.shape)
-        given = {"q": q, "k": k, "v": v, "out": out}
+        self._attend("attend", layer, {"q": q, "k": k, "v": v, "out": out})
+        return out
+
+    def attend_latent(self, layer: int, q: Tensor, latent: Tensor,
+                      out: Optional[Tensor] = None) -> Tensor:
+        """Does the layer's norm, RoPE, append and attention over a latent cache (MLA): q, [rows,
+        heads, 576], and the new tokens, latent [rows, 576], are as in latent_decode, and so is the
+        result, [rows, heads, 512]. The weight of the norm is latent_norm.N of `weights`. The call
+        overwrites q with its rotated values, so do not use it afterwards."""
+        if self.spec.latent_dim == 0:
+            refuse(abi.FIG_INVALID, f"the loop called attend_latent({layer}), but the step's caches"
+                   " hold K and V of each head: call attend")
+        if out is None:
+            out = q.new_empty(*q.shape[:-1], LATENT_DIM)
+        self._attend("attend_latent", layer, {"q": q, "latent": latent, "out": out})
+        return out
+
+    def _attend(self, name: str, layer: int, given: Mapping[str, Tensor]) -> None:
+        if self._planned == 0:
+            refuse(abi.FIG_ORDER, f"the loop called {name}({layer}) before plan()")
         self._start(f"attn.{layer}", {f"{name}.{layer}": x for name, x in given.items()},
                     self.tokens)
-        return out
 
     def advance(self) -> None:
         """Adds the number of its new tokens to the length of each row that is not idle, and to its
@@ -310,8 +339,8 @@ class DecodeStep(Unique):
                    "lengths before plan()")
 
     def capture(self, loop: Callable[[], object]) -> None:
-        """Sets the loop of a step. The loop must call plan(), and then attend() and act() for each
-        layer. capture() first runs the loop with idle rows. On a GPU it then captures the loop; on
+        """Sets the loop of a step. The loop must call plan(), and then attend() (attend_latent()
+        over latent caches) and act() for each layer. capture() first runs the loop with idle rows. On a GPU it then captures the loop; on
         the CPU each step calls the loop. If the loop raises, the step has no loop."""
         self._loop, self._graph = None, None
         if self.device.type == "cpu":

@@ -5,14 +5,17 @@ Invariant: all caches of a step are of one class, and a step's part of a cache i
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional, Sequence
+from typing import Any, NoReturn, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
 
 from .. import abi, errors
-from ..operands import CACHES, Cache, at_least, dtype_name, kv_name, shaped, typed
+from ..latents import CODE_BYTES, KEY_DIM
+from ..operands import (ACTIVATIONS, CACHES, Cache, LatentCache, at_least, dtype_name, kv_name,
+                        shaped, typed)
 
+AnyCache = Union[Cache, LatentCache]
 KV_LIMIT = 1 << 20  # tokens of a sequence; a longer one is idle
 
 
@@ -39,25 +42,60 @@ def _narrowed(n: int, cache: Cache, kv_dtype: Optional[str]) -> Cache:
     return cache._replace(k=cache.k.view(kind), v=cache.v.view(kind))
 
 
+def _cut_table(table: Tensor, n: int, rows: int, page_tokens: int) -> Tensor:
+    """Returns the part of a page table that this many rows may use."""
+    typed(f"caches[{n}].page_table", table, ["int32"])
+    shaped(f"caches[{n}].page_table", table, None, None)
+    at_least(f"caches[{n}].page_table", table, rows)
+    return table[:rows, : -(-KV_LIMIT // page_tokens)]
+
+
 def _cut(cache: Cache, n: int, rows: int, layout: str) -> Cache:
     """Returns the part of a cache that this many rows may use."""
     if cache.page_table is None:
         at_least(f"caches[{n}].k", cache.k, rows)
         return cache._replace(k=cache.k[:rows], v=cache.v[:rows])
-    typed(f"caches[{n}].page_table", cache.page_table, ["int32"])
-    shaped(f"caches[{n}].page_table", cache.page_table, None, None)
-    at_least(f"caches[{n}].page_table", cache.page_table, rows)
-    pages = -(-KV_LIMIT // cache.k.shape[1 if layout == "nhd" else 2])
-    return cache._replace(page_table=cache.page_table[:rows, :pages])
+    tokens = cache.k.shape[1 if layout == "nhd" else 2]
+    return cache._replace(page_table=_cut_table(cache.page_table, n, rows, tokens))
 
 
-def taken(caches: Sequence[Cache], rows: int, layout: str, kv_dtype: Any) -> list[Cache]:
+def _cut_latents(cache: LatentCache, n: int, rows: int) -> LatentCache:
+    """Checks a latent cache, and returns the part that this many rows may use. Codes get a dtype of
+    one byte that the recording knows."""
+    name, latents = f"caches[{n}].latents", cache.latents
+    is_codes = typed(name, latents, [*ACTIVATIONS, "uint8"]) == "uint8"
+    shaped(name, latents, None, None, CODE_BYTES if is_codes else KEY_DIM)
+    if is_codes:
+        latents = latents.view(torch.float8_e4m3fn)
+    if cache.page_table is None:
+        at_least(name, latents, rows)
+        return LatentCache(latents[:rows])
+    return LatentCache(latents, _cut_table(cache.page_table, n, rows, latents.shape[1]))
+
+
+def taken(caches: Sequence[AnyCache], rows: int, layout: str, kv_dtype: Any) -> list[AnyCache]:
     """Checks the caches and returns the part of each that this many rows may use."""
-    kind = kv_name(kv_dtype)
-    return [_cut(_narrowed(n, cache, kind), n, rows, layout) for n, cache in enumerate(caches)]
+    kind, found, first = kv_name(kv_dtype), [], caches[0]
+    for n, cache in enumerate(caches):
+        if type(cache) is not type(first):
+            raise TypeError(f"caches[{n}] is a {type(cache).__name__}, but caches[0] is a "
+                            f"{type(first).__name__}")
+        if not isinstance(cache, LatentCache):
+            found.append(_cut(_narrowed(n, cache, kind), n, rows, layout))
+            continue
+        if kind is not None or layout != "nhd":
+            raise ValueError(f'{"layout" if kind is None else "kv_dtype"} is given, but a latent '
+                             "cache has none")
+        found.append(_cut_latents(cache, n, rows))
+    return found
 
 
-def form_of(caches: Sequence[Cache], layout: str) -> dict[str, Any]:
+def tensor_of(cache: AnyCache) -> Tensor:
+    """Returns the first tensor of a cache."""
+    return cache.latents if isinstance(cache, LatentCache) else cache.k
+
+
+def form_of(caches: Sequence[AnyCache], layout: str) -> dict[str, Any]:
     """Returns the fields of the spec that the caches determine: layout, dtype, page size and
     limit."""
     first = caches[0]
@@ -65,8 +103,8 @@ def form_of(caches: Sequence[Cache], layout: str) -> dict[str, Any]:
         if not _is_same(cache.page_table, first.page_table):
             refuse(abi.FIG_INVALID, f"caches[{n}].page_table is another than caches[0].page_table:"
                    " all layers of a step read one")
-    tokens = first.k.shape[1 if layout == "nhd" else 2]
-    form = dict(kv_layout=layout, kv_dtype=CACHES[dtype_name(first.k.dtype)])
+    tokens = tensor_of(first).shape[1 if layout == "nhd" else 2]
+    form = dict(kv_layout=layout, kv_dtype=CACHES[dtype_name(tensor_of(first).dtype)])
     if first.page_table is None:
         return dict(form, page_size=0, kv_limit=min(tokens, KV_LIMIT))
     return dict(form, page_size=tokens, kv_limit=min(tokens * first.page_table.shape[1], KV_LIMIT))
@@ -79,10 +117,13 @@ def _is_same(a: Optional[Tensor], b: Optional[Tensor]) -> bool:
     return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
 
 
-def named(caches: Sequence[Cache]) -> dict[str, Tensor]:
+def named(caches: Sequence[AnyCache]) -> dict[str, Tensor]:
     """Returns the tensors of the caches by their names in the recording, without page tables."""
     found = {}
     for n, cache in enumerate(caches):
+        if isinstance(cache, LatentCache):
+            found[f"k_cache.{n}"] = cache.latents
+            continue
         given = {"k_cache": cache.k, "v_cache": cache.v, "k_scale": cache.k_scale,
                  "v_scale": cache.v_scale}
         found.update({f"{name}.{n}": x for name, x in given.items() if x is not None})
