@@ -85,9 +85,9 @@ torch_python=${TORCH_PYTHON:-python3}
 if "$torch_python" -c 'import numpy, torch' > "$scratch/log" 2>&1; then
     echo "ran: python_torch.py, $("$torch_python" -c 'import torch; print(torch.__file__)')"
     for name in python_torch.py python_torch_servers.py python_torch_packed.py \
-        python_torch_latent.py python_torch_latent_step.py python_torch_prompts.py \
-        python_torch_scores.py \
-        python_torch_mistakes.py python_torch_step.py servers/python_vllm.py \
+        python_torch_prompts.py python_torch_scores.py \
+        python_torch_mistakes.py python_torch_step.py latents/python_torch_latent.py \
+        latents/python_torch_latent_step.py servers/python_vllm.py \
         servers/python_vllm_prompts.py servers/python_sglang.py; do
         check "$name" env PYTHONPATH="$installed" "$torch_python" "tests/python/$name"
     done
@@ -97,13 +97,13 @@ fi
 beside newest python_arrays.py
 beside newest python_jax.py
 beside newest python_jax_packed.py
-beside newest python_jax_latent.py
+beside newest latents/python_jax_latent.py
 beside newest python_jax_scores.py
 beside newest python_jax_step.py
 beside newest python_jax_flash.py
 beside jax-0.5.0 python_jax.py
 beside jax-0.5.0 python_jax_packed.py
-beside jax-0.5.0 python_jax_latent.py
+beside jax-0.5.0 latents/python_jax_latent.py
 beside jax-0.5.0 python_jax_scores.py
 beside jax-0.5.0 python_jax_step.py
 finish

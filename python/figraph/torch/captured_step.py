@@ -340,8 +340,9 @@ class DecodeStep(Unique):
 
     def capture(self, loop: Callable[[], object]) -> None:
         """Sets the loop of a step. The loop must call plan(), and then attend() (attend_latent()
-        over latent caches) and act() for each layer. capture() first runs the loop with idle rows. On a GPU it then captures the loop; on
-        the CPU each step calls the loop. If the loop raises, the step has no loop."""
+        over latent caches) and act() for each layer. capture() first runs the loop with idle rows.
+        On a GPU it then captures the loop; on the CPU each step calls the loop. If the loop raises,
+        the step has no loop."""
         self._loop, self._graph = None, None
         if self.device.type == "cpu":
             self._call_idle(loop)

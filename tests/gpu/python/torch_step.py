@@ -4,8 +4,8 @@ inductor.
     tests/gpu/torch_step.py
 
 It also runs all of python_torch.py, python_torch_servers.py, python_torch_packed.py,
-python_torch_latent.py, python_torch_scores.py, python_torch_mistakes.py and python_torch_step.py of
-tests/python on the GPU. Run where torch and figraph can be imported.
+python_torch_scores.py, python_torch_mistakes.py, python_torch_step.py, python_torch_latent.py and
+python_torch_latent_step.py of tests/python on the GPU. Run where torch and figraph can be imported.
 """
 
 import ctypes
@@ -14,12 +14,13 @@ import sys
 import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../../python"))
+sys.path[:0] = [os.path.join(HERE, "../../python"), os.path.join(HERE, "../../python/latents")]
 sys.argv[1:] = ["cuda"]
 import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402
 import python_torch as operators  # noqa: E402
 import python_torch_latent as latents  # noqa: E402
+import python_torch_latent_step as latent_steps  # noqa: E402
 import python_torch_mistakes as mistakes  # noqa: E402
 import python_torch_packed as unequal  # noqa: E402
 import python_torch_scores as scores  # noqa: E402
@@ -363,6 +364,7 @@ run([
     *servers.CASES,
     *unequal.CASES,
     *latents.CASES,
+    *latent_steps.CASES,
     *scores.CASES,
     *mistakes.CASES,
     *steps.CASES,

@@ -1,6 +1,6 @@
 """python_torch_latent.py: compares figraph.torch over latent caches (MLA) with float64.
 
-    tests/python/python_torch_latent.py [DEVICE]
+    tests/python/latents/python_torch_latent.py [DEVICE]
 
 Run where torch and figraph can be imported. tests/gpu/torch_step.py captures such calls.
 """
@@ -9,7 +9,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.join(HERE, ".."))
 import figraph.torch as ft  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -348,7 +348,7 @@ def numbers_and_kinds_are_told_by_name():
 
 
 def what_the_documents_show_is_what_happens():
-    with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as page:
+    with open(os.path.join(HERE, "../../../docs/python.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef attend_latents(")[1].split("```")[0]
     names = dict(ft=ft)
     exec("def attend_latents(" + shown, names)

@@ -8,7 +8,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "../support"), os.path.join(HERE, "../jax")]
+sys.path[:0] = [os.path.join(HERE, "../../support"), os.path.join(HERE, "../../jax")]
 import cases  # noqa: E402
 import figraph.jax as fj  # noqa: E402
 import jax  # noqa: E402
@@ -284,7 +284,7 @@ def what_is_wrong_is_told_by_its_name():
 
 
 def what_the_documents_show_is_what_happens():
-    with open(os.path.join(HERE, "../../docs/jax-tvm.md"), encoding="utf-8") as page:
+    with open(os.path.join(HERE, "../../../docs/jax-tvm.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef attend_latents(")[1].split("```")[0]
     names = dict(fj=fj)
     exec("def attend_latents(" + shown, names)

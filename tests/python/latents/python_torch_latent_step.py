@@ -1,7 +1,7 @@
 """python_torch_latent_step.py: compares figraph.torch.DecodeStep over latent caches (MLA) with
 latent_decode, which python_torch_latent.py compares with float64.
 
-    tests/python/python_torch_latent_step.py [DEVICE]
+    tests/python/latents/python_torch_latent_step.py [DEVICE]
 
 Run where torch and figraph can be imported.
 """
@@ -10,7 +10,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../support")]
+sys.path[:0] = [HERE, os.path.join(HERE, "..")]
 import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402
 import torch  # noqa: E402
@@ -228,7 +228,7 @@ def mistakes_are_told_by_name():
 
 
 def what_the_documents_show_is_what_happens():
-    with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as page:
+    with open(os.path.join(HERE, "../../../docs/python.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef captured_latents(")[1].split("```")[0]
     names = dict(ft=ft)
     exec("def captured_latents(" + shown, names)
