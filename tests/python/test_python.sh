@@ -98,12 +98,14 @@ beside newest python_arrays.py
 beside newest python_jax.py
 beside newest python_jax_packed.py
 beside newest latents/python_jax_latent.py
+beside newest latents/python_jax_latent_step.py
 beside newest python_jax_scores.py
 beside newest python_jax_step.py
 beside newest python_jax_flash.py
 beside jax-0.5.0 python_jax.py
 beside jax-0.5.0 python_jax_packed.py
 beside jax-0.5.0 latents/python_jax_latent.py
+beside jax-0.5.0 latents/python_jax_latent_step.py
 beside jax-0.5.0 python_jax_scores.py
 beside jax-0.5.0 python_jax_step.py
 finish

@@ -100,8 +100,9 @@ class DecodeStep:
         return self.buckets[bucket]
 
     def _check_shares(self, state: State) -> None:
-        """Checks that the ranks can share the heads or, without ranks, that no cache is sharded."""
-        if self.mesh is not None:
+        """Checks that the ranks can share the heads or, without ranks and over latent caches, that
+        no cache is sharded."""
+        if self.mesh is not None and not state.is_latent:
             ranks = self.mesh.shape[self.axis]
             heads = state.pairs[0][0].shape[2 if state.layout == "nhd" else 1]
             if heads % ranks != 0:
@@ -112,7 +113,9 @@ class DecodeStep:
             sharding = getattr(x, "sharding", None)
             if sharding is not None and not sharding.is_fully_replicated:
                 raise ValueError("the caches are spread over several devices, and XLA would gather "
-                                 "them for every call: give mesh and axis")
+                                 "them for every call: "
+                                 + ("each device must have whole latent caches" if state.is_latent
+                                    else "give mesh and axis"))
 
     def _step(self, params: Any, moving: Any, staying: State, *inputs: Any) -> Any:
         def run(params: Any, moving: Any, staying: State, *inputs: Any) -> Any:

@@ -6,34 +6,73 @@ arrays that the step only reads.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Union
 
 import jax
 import jax.numpy as jnp
 from jax import export
 from jax.sharding import PartitionSpec
 
-from ..operands import LAYOUTS, Array, Cache, Logits, Plan, Rope
+from ..latents import CODE_BYTES, KEY_DIM
+from ..operands import LAYOUTS, Array, Cache, LatentCache, Logits, Plan, Rope
+from .latent_operations import latent_decode
 from .operations import append_kv, apply_rope, attention, decode_attention, plan
+
+AnyCache = Union[Cache, LatentCache]
+
+
+def _cache_of(pair: tuple[Array, ...], rest: tuple[Any, ...]) -> AnyCache:
+    return LatentCache(*pair, *rest) if len(pair) == 1 else Cache(*pair, *rest)
+
+
+def _check_kinds(caches: Sequence[AnyCache], layout: str) -> None:
+    """Raises unless all caches are of one kind, which has the layout."""
+    if len(caches) == 0:
+        raise ValueError("caches is empty, it must have one of each layer")
+    for n, cache in enumerate(caches):
+        if type(cache) is not type(caches[0]):
+            raise TypeError(f"caches[{n}] is a {type(cache).__name__}, but caches[0] is a "
+                            f"{type(caches[0]).__name__}")
+    if isinstance(caches[0], LatentCache) and layout != "nhd":
+        raise ValueError("layout is given, but a latent cache has none")
+
+
+def _places(rows: int, tokens: int, pages: int, page_size: int) -> Any:
+    """Returns the first two dims of a cache, and its page table."""
+    if pages == 0:
+        return (rows, tokens), None
+    if tokens % page_size != 0:
+        raise ValueError(f"tokens is {tokens}, it must be a multiple of {page_size}")
+    return (pages, page_size), jnp.zeros((rows, tokens // page_size), jnp.int32)
+
+
+def _rows_of(query_start_loc: Optional[Array], row_tokens: int) -> dict[str, Any]:
+    """Returns the arguments that say how many tokens each row has; none if each has one."""
+    if query_start_loc is None and row_tokens == 0:
+        return {}
+    return dict(query_start_loc=query_start_loc, row_tokens=row_tokens)
 
 
 @jax.tree_util.register_pytree_node_class
 class State:
     """The caches of all layers, and lengths, int32 [rows]. Each length counts the token of the next
-    step; 0 is an idle row. A State is an immutable pytree: methods return a new one."""
+    step; 0 is an idle row. Caches are LatentCaches for a model with latent attention (MLA). A State
+    is an immutable pytree: methods return a new one."""
 
-    pairs: tuple[tuple[Array, Array], ...]  # keys and values of each layer; a step donates them
+    # keys and values of each layer, or its latents alone; a step donates them
+    pairs: tuple[tuple[Array, ...], ...]
     rests: tuple[tuple[Any, ...], ...]  # page table and scales of each layer; a step only reads
     lengths: Array
     layout: str
     plans: dict[Any, Plan]  # this step's plans, by the kind of attention that reads them
     counts: Optional[Array]  # the new tokens of each row in this step; None: one
 
-    def __init__(self, caches: Sequence[Cache], lengths: Array, *, layout: str = "nhd") -> None:
-        if len(caches) == 0:
-            raise ValueError("caches is empty, it must have one of each layer")
-        pairs, rests = tuple((c.k, c.v) for c in caches), tuple(tuple(c[2:]) for c in caches)
-        self._set(pairs, rests, lengths, layout, {})
+    def __init__(self, caches: Sequence[AnyCache], lengths: Array, *,
+                 layout: str = "nhd") -> None:
+        _check_kinds(caches, layout)
+        moving = 1 if isinstance(caches[0], LatentCache) else 2
+        pairs = tuple(tuple(c[:moving]) for c in caches)
+        self._set(pairs, tuple(tuple(c[moving:]) for c in caches), lengths, layout, {})
 
     def _set(self, pairs: Any, rests: Any, lengths: Any, layout: str, plans: Any,
              counts: Any = None) -> State:
@@ -45,9 +84,14 @@ class State:
         return object.__new__(State)._set(pairs, self.rests, lengths, self.layout, plans, counts)
 
     @property
-    def caches(self) -> tuple[Cache, ...]:
+    def caches(self) -> tuple[AnyCache, ...]:
         """Returns the cache of each layer."""
-        return tuple(Cache(*pair, *rest) for pair, rest in zip(self.pairs, self.rests))
+        return tuple(_cache_of(pair, rest) for pair, rest in zip(self.pairs, self.rests))
+
+    @property
+    def is_latent(self) -> bool:
+        """Returns True if the caches are LatentCaches."""
+        return len(self.pairs[0]) == 1
 
     @classmethod
     def empty(cls, layers: int, rows: int, tokens: int, *, kv_heads: int, head_dim: int, dtype: Any,
@@ -57,17 +101,23 @@ class State:
         jax.eval_shape this takes no memory."""
         if layout not in LAYOUTS:
             raise ValueError(f'layout is "{layout}", it must be {" or ".join(LAYOUTS)}')
-        places, table = (rows, tokens), None
-        if pages > 0:
-            if tokens % page_size != 0:
-                raise ValueError(f"tokens is {tokens}, it must be a multiple of {page_size}")
-            places, table = (pages, page_size), jnp.zeros((rows, tokens // page_size), jnp.int32)
+        places, table = _places(rows, tokens, pages, page_size)
         shape = (*places, kv_heads, head_dim)
         if layout == "hnd":
             shape = (places[0], kv_heads, places[1], head_dim)
         caches = [Cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), table)
                   for _ in range(layers)]
         return cls(caches, jnp.zeros(rows, jnp.int32), layout=layout)
+
+    @classmethod
+    def empty_latents(cls, layers: int, rows: int, tokens: int, *, dtype: Any, pages: int = 0,
+                      page_size: int = 64) -> State:
+        """Makes a State of latent caches of zeros, with idle rows. dtype: that of q, or uint8 for
+        codes. The other arguments are as in empty."""
+        places, table = _places(rows, tokens, pages, page_size)
+        width = CODE_BYTES if jnp.dtype(dtype) == jnp.uint8 else KEY_DIM
+        caches = [LatentCache(jnp.zeros((*places, width), dtype), table) for _ in range(layers)]
+        return cls(caches, jnp.zeros(rows, jnp.int32))
 
     def serving(self, lengths: Array, page_table: Optional[Array] = None) -> State:
         """Returns the same caches with other lengths and, if given, another page table. Both have
@@ -80,7 +130,7 @@ class State:
     @property
     def bucket(self) -> Any:
         """Returns a key that is equal for all states that one compiled function serves."""
-        (k, _), (page_table, *_) = self.pairs[0], self.rests[0]
+        k, page_table = self.pairs[0][0], self.rests[0][0]
         table = None if page_table is None else page_table.shape
         return self.lengths.shape, len(self.pairs), k.shape, k.dtype, table, self.layout
 
@@ -93,7 +143,7 @@ class State:
     def cap(self) -> int:
         """Returns the largest number of tokens of a row."""
         axis = 1 if self.layout == "nhd" else 2
-        return min(int(c.k.shape[axis]) * (1 if c.page_table is None else c.page_table.shape[1])
+        return min(int(c[0].shape[axis]) * (1 if c.page_table is None else c.page_table.shape[1])
                    for c in self.caches)
 
     def attend(self, layer: int, q: Array, k: Array, v: Array, *, rope: Optional[Rope] = Rope(),
@@ -107,15 +157,11 @@ class State:
         plan. query_start_loc and row_tokens, the same for all layers, are as in attention: q, k and
         v are then [tokens, heads, head_dim], positions [tokens], and the step makes each row as
         much longer as it has tokens."""
-        cache = Cache(*self.pairs[layer], *self.rests[layer])
-        kind = (str(q.dtype), q.shape[1], logits.window, cache.k.shape, str(cache.k.dtype))
-        given, rows = self.plans.get(kind), {}
-        if query_start_loc is not None or row_tokens != 0:
-            rows = dict(query_start_loc=query_start_loc, row_tokens=row_tokens)
-        if given is None:
-            room = dict(rows, tokens=q.shape[0]) if query_start_loc is not None else rows
-            given = plan(self.lengths, dtype=q.dtype, q_heads=q.shape[1], cache=cache,
-                         window=logits.window, layout=self.layout, **room)
+        if self.is_latent:
+            raise TypeError(f"caches[{layer}] is a LatentCache: call attend_latent")
+        cache = self.caches[layer]
+        rows = _rows_of(query_start_loc, row_tokens)
+        kind, given = self._planned(layer, q, logits.window, rows)
         options = dict(logits=logits, alibi=alibi, sinks=sinks, layout=self.layout, **rows)
         if rope is not None and positions is None:
             out, cache, given, _ = decode_attention(q, k, v, cache, self.lengths, plan=given,
@@ -125,15 +171,53 @@ class State:
                 q, k = apply_rope(q, k, positions, rope)
             cache = append_kv(k, v, cache, self.lengths, plan=given, layout=self.layout, **rows)
             out, given, _ = attention(q, cache, self.lengths, plan=given, **options)
-        pairs = (*self.pairs[:layer], (cache.k, cache.v), *self.pairs[layer + 1 :])
-        counts = None if query_start_loc is None else jnp.diff(jnp.asarray(query_start_loc))
-        return out, self._with(pairs, self.lengths, {**self.plans, kind: given}, counts)
+        return out, self._after(layer, (cache.k, cache.v), kind, given, query_start_loc)
+
+    def attend_latent(self, layer: int, q: Array, latent: Array, *, rope: Rope = Rope(),
+                      norm: Optional[Array] = None, norm_epsilon: float = 1e-6, logits: Logits,
+                      positions: Optional[Array] = None, cos_sin_cache: Optional[Array] = None,
+                      sinks: Optional[Array] = None, query_start_loc: Optional[Array] = None,
+                      row_tokens: int = 0) -> tuple[Array, State]:
+        """Does the norm, RoPE, append and attention of a layer over a latent cache (MLA). Returns
+        out, [rows, heads, 512], and the state for the next layer. q, [rows, heads, 576], latent,
+        [rows, 576], and the other arguments are as in latent_decode; query_start_loc and row_tokens
+        are as in attend."""
+        if not self.is_latent:
+            raise TypeError(f"caches[{layer}] is a Cache: call attend")
+        rows = _rows_of(query_start_loc, row_tokens)
+        kind, given = self._planned(layer, q, logits.window, rows)
+        out, cache, given, _ = latent_decode(
+            q, latent, self.caches[layer], self.lengths, plan=given, rope=rope, norm=norm,
+            norm_epsilon=norm_epsilon, logits=logits, positions=positions,
+            cos_sin_cache=cos_sin_cache, sinks=sinks, **rows)
+        return out, self._after(layer, (cache.latents,), kind, given, query_start_loc)
+
+    def _planned(self, layer: int, q: Array, window: int, rows: Any) -> tuple[Any, Plan]:
+        """Returns the key of a layer's plan, and the plan."""
+        cache = self.caches[layer]
+        kind = (str(q.dtype), q.shape[1], window, cache[0].shape, str(cache[0].dtype))
+        if kind in self.plans:
+            return kind, self.plans[kind]
+        room = dict(rows, tokens=q.shape[0]) if rows.get("query_start_loc") is not None else rows
+        return kind, plan(self.lengths, dtype=q.dtype, q_heads=q.shape[1], cache=cache,
+                          window=window, layout=self.layout, **room)
+
+    def _after(self, layer: int, pair: tuple[Array, ...], kind: Any, given: Any,
+               starts: Optional[Array]) -> State:
+        """Returns the state after a layer whose arrays are `pair` from now on."""
+        pairs = (*self.pairs[:layer], pair, *self.pairs[layer + 1 :])
+        counts = None if starts is None else jnp.diff(jnp.asarray(starts))
+        return self._with(pairs, self.lengths, {**self.plans, kind: given}, counts)
 
     def over_heads(self, axis: Optional[str]) -> State:
         """Returns the PartitionSpecs of this state for shard_map, with the heads over an axis of a
-        mesh."""
+        mesh. Each rank has whole latent caches."""
         spread = PartitionSpec(*([None, None, axis] if self.layout == "nhd" else [None, axis]))
         scale = lambda x: PartitionSpec(axis) if x.shape[0] > 1 else PartitionSpec()
+        if self.is_latent:  # all heads read the same tokens, so each rank has all of them
+            whole = [LatentCache(*(None if x is None else PartitionSpec() for x in c))
+                     for c in self.caches]
+            return State(whole, PartitionSpec())
         caches = [
             Cache(spread, spread, None if c.page_table is None else PartitionSpec(),
                   *(None if x is None else scale(x) for x in (c.k_scale, c.v_scale)))
