@@ -49,6 +49,18 @@ refused 'row_tokens is 17, limit 16'
 run plan --preset deepseek-v3 --kv 4x2048 --ranks 8 --traits h200
 ends 0
 prints '16 of 128 q heads'
+prints 'whole on each rank'
+prints '1/8 on each rank if ranks divided the requests'
+run plan --preset deepseek-v3 --kv 4x2048
+verdict "$(grep -c 'whole on each rank' "$scratch/out")" "stdout must not hold 'whole on each rank'"
+run plan --preset llama-3.1-8b --kv 4x2048 --ranks 8
+verdict "$(grep -c 'whole on each rank' "$scratch/out")" "stdout must not hold 'whole on each rank'"
+run memory --preset deepseek-v3 --ranks 4 --traits h200
+ends 0
+prints 'whole latent cache'
+run memory --preset llama-3.1-8b --ranks 4 --traits h200
+prints 'a kv head that'
+verdict "$(grep -c 'latent' "$scratch/out")" "stdout must not hold 'latent'"
 run plan --preset deepseek-v3 --kv 4x2048 --ranks 32
 refused 'q_heads is 4, it must be a multiple of 8'
 

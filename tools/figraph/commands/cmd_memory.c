@@ -17,6 +17,7 @@ typedef struct told_memory {
     const char *name; /* of the file or the model */
     int is_file;
     int32_t ranks;
+    int is_latent;        /* 1: a latent cache, which ranks do not divide */
     fig_memory_info info; /* for one rank */
 } told_memory;
 
@@ -61,7 +62,10 @@ static void print_together(const told_memory *memory) {
     print_bytes("device", ranks * device_bytes(&memory->info), "on all devices");
     print_bytes("pinned", ranks * memory->info.pinned_bytes, "on the host, or on all hosts");
     print_bytes("token", ranks * memory->info.token_bytes,
-                "in all KV caches; a kv head that several ranks hold counts for each");
+                memory->is_latent
+                    ? "in all KV caches: each rank holds the whole latent cache; if ranks "
+                      "divided the requests, one of them would hold a token"
+                    : "in all KV caches; a kv head that several ranks hold counts for each");
 }
 
 static void print_memory(const told_memory *memory) {
@@ -77,6 +81,12 @@ static void print_memory(const told_memory *memory) {
     print_bytes("pinned", info->pinned_bytes, "on the host: plans and pages in flight");
     print_bytes("token", info->token_bytes, "in the KV cache: one token in all layers");
     print_together(memory);
+}
+
+static int is_latent(const fig_graphs *graphs) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(graphs, &info);
+    return info.spec->latent_dim > 0;
 }
 
 static int load(const fig_arguments *arguments, fig_graphs **graphs) {
@@ -126,6 +136,7 @@ static int run(const fig_arguments *arguments) {
     if (code == FIG_EXIT_FINE) code = open_graphs(arguments, &memory, &graphs);
     if (code == FIG_EXIT_FINE) code = fig_source_divide(arguments, memory.ranks, &graphs);
     if (code != FIG_EXIT_FINE) return code;
+    memory.is_latent = is_latent(graphs);
     if (fig_graphs_memory(graphs, (int32_t)slots, &memory.info) != FIG_OK) {
         code = fig_report_status("memory: --slots");
     } else if (fig_arguments_text(arguments, "--json") != NULL) {

@@ -329,6 +329,10 @@ void fig_source_print_share(const fig_spec *model, const fig_spec *share, int32_
         printf(", %s of %s", fig_report_number(part, share->ffn_width),
                fig_report_count(whole, model->ffn_width, "ffn column"));
     putchar('\n');
+    if (model->latent_dim > 0)
+        printf("  cache     whole on each rank: all q heads read one vector for each token\n"
+               "            1/%d on each rank if ranks divided the requests, with all q heads\n",
+               ranks);
 }
 
 int fig_source_divide(const fig_arguments *arguments, int32_t ranks, fig_graphs **graphs) {
