@@ -108,5 +108,26 @@ printf 'arrival_s,prompt_tokens,output_tokens\n0,40,2\n' > "$scratch/short.csv"
 run serve --preset kimi-k2 --trace "$scratch/short.csv" --chunk 64 --check
 ends 0
 
+# ---- bench and tune ------------------------------------------------------------------------------
+run bench attention --preset kimi-k2 --kv 2x70 --kv 1x130,3x9 --kv 2x40:2-12 --device host --json
+ends 0
+quiet
+json 'len(j) == 4' 'j[0]["heads"] == "64/1" and j[0]["head_dim"] == 576 and j[0]["page"] == 64' \
+    'j[0]["bytes"] == 140 * 576 * 2' 'all(0 < cell["worst_ulp"] <= 2 for cell in j)' \
+    'j[2]["queries"] == 2 and 4 <= j[3]["queries"] <= 24'
+run bench attention --preset kimi-k2 --dtype f32 --page 16 --window 20 --kv 1x70 --device host \
+    --json
+ends 0
+json 'j[0]["dtype"] == j[0]["kv_dtype"] == "f32" and j[0]["window"] == 20' \
+    'j[0]["bytes"] == 20 * 576 * 4'
+run bench attention --preset kimi-k2 --kv 2x70 --kv-dtype e4m3
+refused '--kv-dtype: e4m3'
+run bench attention --preset kimi-k2 --kv 2x70 --heads 64/1
+refused '--heads: --preset kimi-k2 gives it'
+run bench attention --preset llama-3.1-8b --kv 2x70
+refused 'llama-3.1-8b has no latent attention; give --heads 32/8 --head-dim 128'
+run tune "$scratch/step.fig" --device host --quick
+refused 'a latent cache is read in one way'
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

@@ -1,7 +1,8 @@
 /* bench_attention.c: figraph bench attention, which times attention against its roofline.
  *
  * A cell's score is its roofline divided by its time. The roofline is 2 us plus the bytes of K and
- * V at the memory's speed. The time is measured in a chain, where launches depend on each other and
+ * V at the memory's speed, or over a latent cache the time of its products if that is longer. The
+ * time is measured in a chain, where launches depend on each other and
  * nothing else runs, and standalone: the time that attention adds to a chain of kernels that read
  * weights. Every cell is checked before it is timed. Invariant: all cells of a call are measured in
  * one run on one machine. */
@@ -24,6 +25,7 @@ enum { FEW_SAMPLES = 3, RANDOM_LIMIT = 256, RANDOM_LONGEST = 32768 };
 static const double LONG_BYTES = 5e9; /* a replay that reads this many bytes takes milliseconds */
 /* measured on an H200 with bulk copies */
 static const double FIXED_US = 2, FIXED_BYTES_PER_US = 4.70e6;
+static const double FLOPS_PER_US = 790e6; /* of products in 16 bits, on an H200 */
 
 static const fig_bench_column columns[] = {{"device", 0, -1},
                                            {"chip", 0, -1},
@@ -114,12 +116,50 @@ static int read_scales(const fig_arguments *arguments, fig_bench_shape *shape) {
     return fig_report_refuse("bench attention: --kv-scales: \"%s\" is none of tensor, head", text);
 }
 
+/* Takes the shape of a preset. Options may change its page and its dtypes, but no other part. */
+static int read_preset(const fig_arguments *arguments, const char *name, fig_bench_shape *shape) {
+    static const char *const fixed[] = {"--heads", "--head-dim", "--fp8", "--layout"};
+    fig_spec spec = {.size = sizeof spec};
+    const int code = fig_source_read_preset(name, &spec);
+    if (code != FIG_EXIT_FINE) return code;
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
+        if (fig_arguments_text(arguments, fixed[i]) != NULL)
+            return fig_report_refuse("bench attention: %s: --preset %s gives it", fixed[i], name);
+    if (spec.latent_dim == 0)
+        return fig_report_refuse("bench attention: --preset: %s has no latent attention; give "
+                                 "--heads %d/%d --head-dim %d",
+                                 name, spec.q_heads, spec.kv_heads, spec.head_dim);
+    *shape = (fig_bench_shape){.q_heads = spec.q_heads,
+                               .kv_heads = spec.kv_heads,
+                               .head_dim = spec.head_dim,
+                               .page = spec.page_size,
+                               .dtype = spec.dtype,
+                               .latent_dim = spec.latent_dim,
+                               .sm_scale = spec.sm_scale};
+    return FIG_EXIT_FINE;
+}
+
+static int check_latent(const fig_bench_shape *shape) {
+    if (shape->latent_dim == 0 || shape->kv_dtype == shape->dtype) return FIG_EXIT_FINE;
+    return fig_report_refuse("bench attention: --kv-dtype: %s; cells over latent caches are "
+                             "measured with the dtype of q, %s",
+                             fig_report_dtype(shape->kv_dtype), fig_report_dtype(shape->dtype));
+}
+
 /* Reads the shape except the heads, which may have several values. */
 static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
     const char *dtype = fig_arguments_text(arguments, "--dtype");
     const char *kv_dtype = fig_arguments_text(arguments, "--kv-dtype");
-    int code = read_number(arguments, "--head-dim", 256, 128, &shape->head_dim);
-    if (code == FIG_EXIT_FINE) code = read_number(arguments, "--page", 65536, 16, &shape->page);
+    const char *preset = fig_arguments_text(arguments, "--preset");
+    int code = FIG_EXIT_FINE;
+    if (preset != NULL) {
+        code = read_preset(arguments, preset, shape);
+        if (dtype == NULL) dtype = fig_report_dtype(shape->dtype);
+    } else {
+        code = read_number(arguments, "--head-dim", 256, 128, &shape->head_dim);
+    }
+    const int32_t page = preset != NULL ? shape->page : 16;
+    if (code == FIG_EXIT_FINE) code = read_number(arguments, "--page", 65536, page, &shape->page);
     if (code == FIG_EXIT_FINE)
         code = read_number(arguments, "--window", INT32_MAX, 0, &shape->window);
     if (code == FIG_EXIT_FINE && shape->page == 0)
@@ -129,6 +169,7 @@ static int read_shape(const fig_arguments *arguments, fig_bench_shape *shape) {
     shape->kv_dtype = shape->dtype;
     if (code == FIG_EXIT_FINE && kv_dtype != NULL)
         code = read_dtype("--kv-dtype", kv_dtype, &shape->kv_dtype);
+    if (code == FIG_EXIT_FINE) code = check_latent(shape);
     if (code == FIG_EXIT_FINE) code = read_scales(arguments, shape);
     return code == FIG_EXIT_FINE ? read_layout(arguments, &shape->layout) : code;
 }
@@ -186,6 +227,7 @@ static int read_cells(const fig_arguments *arguments, bench *b) {
     int code = read_shape(arguments, &shape);
     if (code == FIG_EXIT_FINE) code = read_number(arguments, "--seed", INT32_MAX, 0, &seed);
     if (code == FIG_EXIT_FINE) b->seed = 1 + (uint64_t)seed;
+    if (code == FIG_EXIT_FINE && shape.latent_dim > 0) return add_sets(arguments, b, &shape);
     if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
     while (code == FIG_EXIT_FINE) {
         if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
@@ -237,8 +279,9 @@ static void describe_bucket(bench *b, const fig_bench_chain *chain, int32_t buck
 static void note_times(bench *b, const fig_bench_pool *pool, const fig_timed *timed,
                        const fig_bench_chain *chain, double alone_us) {
     const double bytes = fig_bench_cell_bytes(chain->cell);
-    const double limit_us = FIXED_US + bytes / FIXED_BYTES_PER_US;
-    const double ceiling_us = FIXED_US + bytes / pool->ceiling * 1e6;
+    const double products_us = fig_bench_cell_flops(chain->cell) / FLOPS_PER_US;
+    const double limit_us = fmax(FIXED_US + bytes / FIXED_BYTES_PER_US, products_us);
+    const double ceiling_us = fmax(FIXED_US + bytes / pool->ceiling * 1e6, products_us);
     const double chain_us = timed->median_ns / 1e3 / chain->layers;
     fig_bench_table *table = &b->table;
     fig_bench_table_number(table, "limit_us", limit_us);
@@ -396,6 +439,10 @@ const fig_command fig_bench_attention = {
         "the roofline divided by the time. CSV and JSON also have the measured ceiling of the "
         "memory, and shares of it.\n"
         "\n"
+        "--preset takes a model with latent attention (MLA), such as deepseek-v3. A token is then "
+        "one vector for all heads, all layers of a chain read one q, and the roofline is the time "
+        "of the products, at 790 TFLOP/s, if that is longer.\n"
+        "\n"
         "Rows of drafts have a number of query tokens, up to 16, as in 32x4096:16, or a range from "
         "which each row's number is drawn, as in 32x4096:2-16. The device then reads lengths and "
         "query_start_loc and makes the plan, in one graph for every mix. Before such a cell, the "
@@ -409,6 +456,7 @@ const fig_command fig_bench_attention = {
     .run = run,
     .options =
         {
+            {"--preset", "NAME", "the heads, page and dtype of a model with latent attention"},
             {"--heads", "Q/KV,..", "query and kv heads; default 32/8"},
             {"--head-dim", "N", "numbers per head; default 128"},
             {"--page", "N", "tokens per cache page; default 16"},

@@ -222,15 +222,29 @@ void fig_bench_cells_finish(fig_bench_cells *cells) {
     *cells = (fig_bench_cells){0};
 }
 
+/* Returns the tokens that a row's last query sees. */
+static double seen_of(const fig_bench_cell *cell, int32_t row) {
+    const int32_t length = cell->lengths.values[row], window = cell->shape.window;
+    return window > 0 && length > window ? window : length;
+}
+
 double fig_bench_cell_bytes(const fig_bench_cell *cell) {
     const fig_bench_shape *shape = &cell->shape;
+    const int32_t vectors = shape->latent_dim > 0 ? 1 : 2;
     double tokens = 0;
-    for (int32_t row = 0; row < cell->lengths.count; row++) {
-        const int32_t length = cell->lengths.values[row];
-        tokens += shape->window > 0 && length > shape->window ? shape->window : length;
-    }
-    return tokens * 2 * shape->kv_heads * shape->head_dim *
+    for (int32_t row = 0; row < cell->lengths.count; row++)
+        tokens += seen_of(cell, row);
+    return tokens * vectors * shape->kv_heads * shape->head_dim *
            (double)fig_synthetic_bytes(shape->kv_dtype);
+}
+
+double fig_bench_cell_flops(const fig_bench_cell *cell) {
+    const fig_bench_shape *shape = &cell->shape;
+    double pairs = 0; /* of a query token and a token that it sees */
+    if (shape->latent_dim == 0) return 0;
+    for (int32_t row = 0; row < cell->lengths.count; row++)
+        pairs += seen_of(cell, row) * (cell->row_tokens > 0 ? cell->lengths.queries[row] : 1);
+    return 2 * pairs * shape->q_heads * (shape->head_dim + shape->latent_dim);
 }
 
 int64_t fig_bench_cell_queries(const fig_bench_cell *cell) {

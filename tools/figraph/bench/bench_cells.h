@@ -23,6 +23,9 @@ typedef struct fig_bench_shape {
     fig_dtype dtype, kv_dtype;
     int32_t kv_scales; /* as in fig_spec */
     fig_kv_layout layout;
+    int32_t
+        latent_dim; /* of a latent cache, whose tokens are one vector; 0: K and V of each head */
+    float sm_scale; /* as in fig_spec */
 } fig_bench_shape;
 
 typedef struct fig_bench_cell {
@@ -72,6 +75,9 @@ void fig_bench_cells_finish(fig_bench_cells *cells);
 
 /* Returns the bytes of K and V that the step reads. */
 double fig_bench_cell_bytes(const fig_bench_cell *cell);
+/* Returns the floating-point operations of the step's products over a latent cache, where they may
+ * take longer than reading does. */
+double fig_bench_cell_flops(const fig_bench_cell *cell);
 /* Returns the number of query tokens of the step. */
 int64_t fig_bench_cell_queries(const fig_bench_cell *cell);
 int32_t fig_bench_cell_longest(const fig_bench_cell *cell);

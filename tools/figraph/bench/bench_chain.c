@@ -79,6 +79,10 @@ int64_t fig_bench_chain_rows(const fig_bench_chain *chain) {
     return chain->spec.query_limit > 0 ? chain->spec.query_limit : chain->spec.batch_limit;
 }
 
+int32_t fig_bench_chain_out_dim(const fig_bench_chain *chain) {
+    return chain->spec.latent_dim > 0 ? chain->spec.latent_dim : chain->spec.head_dim;
+}
+
 float fig_bench_chain_scale(const fig_bench_chain *chain, int32_t kv_head) {
     return chain->spec.kv_scales ? SCALE * (float)(8 + kv_head % 8) / 8 : SCALE;
 }
@@ -104,6 +108,8 @@ static fig_spec spec_of(const fig_bench_cell *cell) {
                       .page_size = shape->page,
                       .kv_layout = shape->layout,
                       .kv_scales = shape->kv_scales,
+                      .latent_dim = shape->latent_dim,
+                      .sm_scale = shape->sm_scale,
                       .batch_limit = batch,
                       .kv_limit = kv_limit,
                       .row_tokens = cell->row_tokens,
@@ -208,6 +214,28 @@ static void record_layers(fig_bench_chain *chain, const fig_tensor x[2]) {
     }
 }
 
+/* Records layers over latent caches. They all read x[0] and write x[1], so each layer waits for the
+ * layer before. */
+static void record_latents(fig_bench_chain *chain, const fig_tensor x[2]) {
+    const fig_bench_shape *shape = &chain->cell->shape;
+    fig_bench_rig *rig = &chain->rig;
+    fig_tensor caches[COPIES_LIMIT];
+    const fig_tensor table = fig_bench_rig_table(rig, &chain->spec);
+    for (int32_t copy = 0; copy < chain->copies; copy++) {
+        const cache_name name = name_of(copy);
+        caches[copy] = fig_program_tensor(
+            rig->program,
+            FIG_OPTIONS(fig_tensor_info, .name = name.k, .role = FIG_ROLE_BOUND,
+                        .dtype = shape->kv_dtype, .rank = 3,
+                        .dims = {FIG_DIM_PAGES, chain->spec.page_size, shape->head_dim}));
+    }
+    for (int32_t layer = 0; layer < chain->layers; layer++)
+        fig_latent_attention(
+            rig->program, FIG_OPTIONS(fig_latent_attention_op, .q = x[0], .out = x[1],
+                                      .cache = caches[layer % chain->copies], .page_table = table,
+                                      .window = shape->window, .sm_scale = shape->sm_scale));
+}
+
 /* ---- Opening ------------------------------------------------------------------------------- */
 
 static fig_status bind_caches(const fig_bench_chain *chain) {
@@ -224,7 +252,9 @@ static fig_status bind_caches(const fig_bench_chain *chain) {
                                .bytes = bytes_of(chain->cell, chain->copies) - first,
                                .strides = {page * heads * head * chain->copies,
                                            hnd ? head : heads * head, hnd ? page * head : head, 1}};
+        if (spec->latent_dim > 0) binding.strides[2] = 1, binding.strides[3] = 0;
         status = fig_engine_bind(chain->rig.engine, &binding);
+        if (spec->latent_dim > 0) continue;
         binding.name = name.v;
         binding.address = chain->pool->address + chain->pool->half_bytes + first;
         if (status == FIG_OK) status = fig_engine_bind(chain->rig.engine, &binding);
@@ -326,8 +356,12 @@ int fig_bench_chain_open(fig_bench_chain *chain, const fig_bench_machine *machin
     if (chain->cell->row_tokens > 0) fig_bench_rig_read_queries(rig, spec);
     const fig_tensor x[2] = {
         fig_bench_rig_rows(rig, FIG_BENCH_X0, spec->q_heads, spec->head_dim, 1),
-        fig_bench_rig_rows(rig, FIG_BENCH_X1, spec->q_heads, spec->head_dim, 1)};
-    record_layers(chain, x);
+        fig_bench_rig_rows(rig, FIG_BENCH_X1, spec->q_heads, fig_bench_chain_out_dim(chain), 1)};
+    if (spec->latent_dim > 0) {
+        record_latents(chain, x);
+    } else {
+        record_layers(chain, x);
+    }
     rig->variant = chain->variant;
     code = fig_bench_rig_open(rig, machine, bucket_of(chain->cell, spec));
     if (code == FIG_EXIT_FINE) code = fill(chain);

@@ -1,6 +1,7 @@
 /* bench_chain.h: checks and times one cell's attention as a chain of layers over cold caches.
  *
- * The output of each layer is the q of the next. Caches are pages of the pool; the pages of
+ * The output of each layer is the q of the next; over latent caches, where out is narrower than q,
+ * all layers have one q and one out. Caches are pages of the pool; the pages of
  * different caches alternate, and the page table shuffles them. Invariant: every timed chain was
  * first compared with float64. */
 #ifndef FIG_TOOLS_BENCH_CHAIN_H
@@ -81,6 +82,8 @@ int fig_bench_chain_is_step(const fig_bench_chain *chain);
 int fig_bench_chain_is_quarter(const fig_bench_chain *chain);
 /* Returns the rows of x.0 and x.1: query tokens where the spec is packed. */
 int64_t fig_bench_chain_rows(const fig_bench_chain *chain);
+/* Returns the numbers of a head of the last layer's out. */
+int32_t fig_bench_chain_out_dim(const fig_bench_chain *chain);
 /* Heads have different scales, so the check notices a kernel that mixes up heads. */
 float fig_bench_chain_scale(const fig_bench_chain *chain, int32_t kv_head);
 /* Returns the offset of a page in the pool's half. Page p of cache `copy` is page p * copies + copy

@@ -9,6 +9,7 @@
 #include "tools/figraph/bench/bench_chain.h"
 #include "tools/figraph/step/synthetic.h"
 #include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/step/truth_latent.h"
 #include "tools/figraph/terminal/report.h"
 
 enum { SAMPLES_LIMIT = 64 /* the number of rows and heads that are compared */ };
@@ -53,22 +54,23 @@ typedef struct sample {
     uint8_t *k, *v; /* [longest][head_dim] */
 } sample;
 
-static int compare(const fig_bench_chain *chain, const sample *s, const truth_attention_result *due,
-                   double *worst_ulp) {
+/* due, magnitude: [out's dims] */
+static int compare(const fig_bench_chain *chain, const sample *s, const double *due,
+                   const double *magnitude, double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
-    const int64_t first = ((int64_t)s->query * spec->q_heads + s->head) * spec->head_dim;
-    for (int32_t i = 0; i < spec->head_dim; i++) {
+    const int32_t dim = fig_bench_chain_out_dim(chain);
+    const int64_t first = ((int64_t)s->query * spec->q_heads + s->head) * dim;
+    for (int32_t i = 0; i < dim; i++) {
         const double got = truth_load(s->out, spec->dtype, first + i);
-        const double ulp = truth_ulp(spec->dtype, due->magnitude[i]);
-        const double tolerance = spec->dtype == FIG_F32
-                                     ? fmax(SINGLE_TOLERANCE * due->magnitude[i], ulp)
-                                     : TOLERANCE_ULP * ulp;
-        const double error = fabs(got - due->out[i]);
+        const double ulp = truth_ulp(spec->dtype, magnitude[i]);
+        const double tolerance = spec->dtype == FIG_F32 ? fmax(SINGLE_TOLERANCE * magnitude[i], ulp)
+                                                        : TOLERANCE_ULP * ulp;
+        const double error = fabs(got - due[i]);
         if (!(error <= tolerance))
             return fig_report_failure(
                 "bench attention: %s: row %d of q, head %d, element %d of the "
                 "last layer is %.9g and must be %.9g, tolerance %.3g",
-                chain->cell->name, s->query, s->head, i, got, due->out[i], tolerance);
+                chain->cell->name, s->query, s->head, i, got, due[i], tolerance);
         if (error / ulp > *worst_ulp) *worst_ulp = error / ulp;
     }
     return FIG_EXIT_FINE;
@@ -184,7 +186,30 @@ static int check_sample(const fig_bench_chain *chain, const sample *s, double *w
         args.q = (truth_rows){.base = turned, .dtype = FIG_F32, .row_stride = 0, .head_stride = 0};
     }
     truth_attention(&args, &due);
-    return compare(chain, s, &due, worst_ulp);
+    return compare(chain, s, due.out, due.magnitude, worst_ulp);
+}
+
+static int check_latent_sample(const fig_bench_chain *chain, const sample *s, double *worst_ulp) {
+    const fig_spec *spec = &chain->spec;
+    truth_latent_result due;
+    const int code = gather(chain, s->row, 0, 0, s->k);
+    if (code != FIG_EXIT_FINE) return code;
+    const truth_latent_args args = {.q = {.base = s->q,
+                                          .dtype = spec->dtype,
+                                          .row_stride = (int64_t)spec->q_heads * spec->head_dim,
+                                          .head_stride = spec->head_dim},
+                                    .cache = {.base = s->k,
+                                              .dtype = spec->kv_dtype,
+                                              .token_stride = spec->head_dim,
+                                              .pages = 1,
+                                              .page_size = s->length > 0 ? s->length : 1},
+                                    .row = s->query,
+                                    .length = s->length,
+                                    .q_head = s->head,
+                                    .window = chain->cell->shape.window,
+                                    .sm_scale = (double)spec->sm_scale};
+    truth_latent(&args, &due);
+    return compare(chain, s, due.out, due.magnitude, worst_ulp);
 }
 
 /* Draws one of the row's query tokens. Returns 0 if the row has none. */
@@ -223,7 +248,9 @@ static int check_samples(const fig_bench_chain *chain, sample *s, double *worst_
         s->head = fig_synthetic_below(&synthetic, chain->spec.q_heads);
         elements += (double)lengths->values[s->row] * chain->spec.head_dim;
         if (i > 0 && elements > limit) break;
-        if (draw_query(chain, &synthetic, s)) code = check_sample(chain, s, worst_ulp);
+        if (!draw_query(chain, &synthetic, s)) continue;
+        code = chain->spec.latent_dim > 0 ? check_latent_sample(chain, s, worst_ulp)
+                                          : check_sample(chain, s, worst_ulp);
     }
     return code;
 }
@@ -259,11 +286,13 @@ static int run_step(fig_bench_chain *chain) {
 
 int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
     const fig_spec *spec = &chain->spec;
-    const size_t rows = (size_t)fig_bench_cell_queries(chain->cell) * (size_t)spec->q_heads *
-                        (size_t)spec->head_dim * fig_synthetic_bytes(spec->dtype);
+    const size_t vectors = (size_t)fig_bench_cell_queries(chain->cell) * (size_t)spec->q_heads;
+    const size_t item = fig_synthetic_bytes(spec->dtype);
+    const size_t rows = vectors * (size_t)spec->head_dim * item;
+    const size_t outs = vectors * (size_t)fig_bench_chain_out_dim(chain) * item;
     const size_t kv = (size_t)fig_bench_cell_longest(chain->cell) * (size_t)spec->head_dim *
                       fig_synthetic_bytes(spec->kv_dtype);
-    const int last = (chain->layers - 1) % 2;
+    const int last = spec->latent_dim > 0 ? 0 : (chain->layers - 1) % 2;
     uint8_t *memory = calloc(2, rows + kv);
     *worst_ulp = 0;
     if (memory == NULL) return fig_report_refuse("bench attention: no memory for a check");
@@ -274,7 +303,7 @@ int fig_bench_chain_check(fig_bench_chain *chain, double *worst_ulp) {
     for (int i = 0; code == FIG_EXIT_FINE && i < 2; i++) {
         const fig_span span = {.size = sizeof span,
                                .name = (i == 0) == (last == 0) ? FIG_BENCH_X0 : FIG_BENCH_X1,
-                               .bytes = rows};
+                               .bytes = i == 0 ? rows : outs};
         if (fig_engine_read(chain->rig.engine, &span, memory + (size_t)i * rows) != FIG_OK)
             code = fig_report_status(chain->cell->name);
     }

@@ -415,6 +415,10 @@ static int tune(const fig_arguments *arguments, tuning *t) {
     fig_graphs_read_info(t->graphs, &t->info);
     if (!subject_of(t, 0, &subject))
         return fig_report_refuse("tune: %s has no attention", arguments->operand);
+    if (t->info.spec->latent_dim > 0)
+        return fig_report_refuse("tune: %s: a latent cache is read in one way, so there are no "
+                                 "variants to measure",
+                                 arguments->operand);
     int code = take_times(arguments, t);
     if (code == FIG_EXIT_FINE) code = fit_classes(t);
     return code == FIG_EXIT_FINE ? keep(arguments, t) : code;
