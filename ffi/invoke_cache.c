@@ -28,11 +28,14 @@ fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_qu
     if (given < 0 || given > FIG_ROW_TOKENS_LIMIT)
         return fig_fail(FIG_INVALID, "row_tokens is %" PRId64 ", limits 0 to %d", given,
                         FIG_ROW_TOKENS_LIMIT);
-    if (!fig_array_is_present(lengths)) return fig_fail(FIG_INVALID, "lengths are not given");
+    const int is_given = fig_array_is_present(lengths);
+    /* Where lengths may be absent, a caller passes those of no rows as an empty array, too. */
+    const int has_rows = queries->start_loc.rank != 1 || queries->start_loc.dims[0] != 1;
+    if (!is_given && has_rows) return fig_fail(FIG_INVALID, "lengths are not given");
     FIG_TRY(fig_array_check_rank(tokens, 3));
-    FIG_TRY(fig_array_check_rank(lengths, 1));
+    if (is_given) FIG_TRY(fig_array_check_rank(lengths, 1));
     invoke->tokens = tokens->dims[0];
-    invoke->rows = lengths->dims[0];
+    invoke->rows = is_given ? lengths->dims[0] : 0;
     invoke->recipe.row_tokens = given > 0 ? (int32_t)given : FIG_NARROW_TOKENS_LIMIT;
     return fig_invoke_cache_take_starts(invoke, &queries->start_loc);
 }

@@ -106,7 +106,9 @@ fig_status fig_invoke_latent_describe_decode(fig_invoke *invoke, fig_invoke_late
     const int32_t rank = l->q.rank;
     FIG_TRY(fig_invoke_latent_describe(invoke, l));
     FIG_TRY(take_latent(invoke, rank, &l->latent));
-    if (!fig_array_is_present(&l->lengths)) return fig_fail(FIG_INVALID, "lengths are not given");
+    /* Lengths of no rows are an empty array, which counts as absent. */
+    if (!fig_array_is_present(&l->lengths) && invoke->rows > 0)
+        return fig_fail(FIG_INVALID, "lengths are not given");
     invoke->recipe.kind = FIG_RECIPE_LATENT_DECODE;
     FIG_TRY(take_norm(invoke, l));
     return take_angles(invoke, l);

@@ -397,7 +397,21 @@ def a_step_refuses_what_its_rows_cannot_have():
     assert plain.query_start_loc is None
 
 
+def a_batch_without_rows_is_no_work():
+    cache, none = paged(), int32([])
+    q, k, given = normal(0, Q, DIM), normal(0, KV, DIM), dict(query_start_loc=int32([0]))
+    was = copy_of(cache)
+    ft.append_kv(k, k, cache, none, row_tokens=2, **given)
+    for out, lse in (
+        ft.attention(q, cache, none, with_lse=True, row_tokens=2, **given),
+        ft.decode_attention(q, k, k.clone(), cache, none, with_lse=True, row_tokens=2, **given),
+    ):
+        assert out.shape == (0, Q, DIM) and lse.shape == (0, Q)
+    same_caches(cache, was)
+
+
 CASES = [
+    a_batch_without_rows_is_no_work,
     rows_of_unequal_numbers_of_tokens_are_right,
     what_rows_have_in_common_is_a_dim_of_tokens,
     rope_stands_at_each_token,

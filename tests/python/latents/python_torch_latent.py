@@ -362,6 +362,20 @@ def what_the_documents_show_is_what_happens():
     assert torch.equal(cache.latents, twin.latents)
 
 
+def a_batch_without_rows_is_no_work():
+    q, latent, none = normal(0, HEADS, 576), normal(0, 576), SEEN[:0]
+    for was in (dense(), paged()):
+        for given in ({}, dict(query_start_loc=int32([0]), row_tokens=2)):
+            cache = copy_of(was)
+            for out, lse in (
+                ft.latent_attention(q, cache, none, logits=logits(), with_lse=True, **given),
+                ft.latent_decode(q, latent, cache, none, norm=normal(512), logits=logits(),
+                                 with_lse=True, **given),
+            ):
+                assert out.shape == (0, HEADS, 512) and lse.shape == (0, HEADS)
+            assert torch.equal(cache.latents, was.latents)
+
+
 def calls_make_no_more_runners():
     cache, made = paged(torch.uint8), None
     q, latent = (normal(ROWS, *dims, 576, dtype=torch.bfloat16) for dims in ([HEADS], []))
@@ -385,6 +399,7 @@ CASES = [
     each_operator_is_what_its_schema_says,
     numbers_and_kinds_are_told_by_name,
     what_the_documents_show_is_what_happens,
+    a_batch_without_rows_is_no_work,
     calls_make_no_more_runners,
 ]
 if __name__ == "__main__":
