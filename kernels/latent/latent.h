@@ -45,8 +45,9 @@ FIG_BOTH int32_t fig_latent_width(int32_t kv_dtype) {
     return kv_dtype == FIG_E4M3 ? (int32_t)FIG_LATENT_CODES_BYTES : (int32_t)FIG_LATENT_KEY_DIM;
 }
 
-/* Returns the q heads of a group: the largest divisor of q_heads that is a multiple of the unit, or
- * of its part, and has at most FIG_LATENT_VECTORS vectors. */
+/* Returns the number of q heads of a group: the largest divisor of q_heads that is a multiple of
+ * FIG_LATENT_HEAD_UNIT and gives the group at most FIG_LATENT_VECTORS vectors. If a unit alone has
+ * more, FIG_LATENT_HEAD_PART takes its place. */
 FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
     const int32_t is_part = FIG_LATENT_HEAD_UNIT * row_tokens > FIG_LATENT_VECTORS;
     const int32_t unit = is_part ? FIG_LATENT_HEAD_PART : FIG_LATENT_HEAD_UNIT;
