@@ -47,7 +47,7 @@ FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-reco
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
 FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 # Reference kernels and the planner's loops over rows rely on the compiler to vectorise them.
-$(foreach folder,kernels planner,$(foreach variant,release clang,\
+$(foreach folder,kernels planner,$(foreach variant,release clang asan,\
     $(eval FLAGS_$(variant)_$(folder) := -O3)))
 # Every build except the user's asserts the library's invariants. In the user's build, a broken
 # invariant fails a call (planner/status.h) and never ends the process. Threads of some C libraries
@@ -87,6 +87,10 @@ SAY_IMAGES = $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS)
 FFI := $(call objects,ffi/*.c)
 LIBRARY := $(call objects,planner/*.c planner/*/*.c kernels/*/*.c graphs/*.c graphs/*/*.c \
     engine/*.c engine/*/*.c) $(IMAGES)
+# Tests share one library of the kernel images. With a copy in each, they would take 25 GB.
+TEST_IMAGES := $(IMAGES:.o=.so)
+WITH_IMAGES := -Wl,--push-state,--no-as-needed $(TEST_IMAGES) -Wl,--pop-state \
+    $(foreach up,../.. ../../.. ../../../..,-Wl,-rpath,'$$ORIGIN/$(up)/kernels')
 # The objects of libfigraph_kernels.so, and the flags that link a library beside it.
 KERNELS := $(BUILD)/kernels/table/images.o $(IMAGES)
 BESIDE = -Wl,--push-state,--no-as-needed $(OUT)/libfigraph_kernels.so -Wl,--pop-state \
@@ -153,6 +157,10 @@ $(IMAGES): kernels/table/images.S kernels/table/operations.h $(FATBINS) $(FATBIN
     Makefile
 	@mkdir -p $(@D) && rm -f $(@D)/images.*.o && echo "cc   $@"
 	@$(CC) $(if $(NVCC),-DFIG_IMAGES) -iquote . -c $< -o $@
+# The library comes before libfigraph.a in a link, so no images are taken from the archive.
+$(TEST_IMAGES): kernels/table/images.S $(IMAGES)
+	@rm -f $(@D)/images.*.so && echo "link $@" && $(CC) $(if $(NVCC),-DFIG_IMAGES) \
+	    -DFIG_IMAGES_VISIBLE -iquote . -shared -nostdlib -Wl,-soname,$(@F) $< -o $@
 $(FEW): examples/blas_few.cu Makefile
 	@mkdir -p $(@D) && echo "nvcc $@"
 	@$(NVCC) $(NVCCFLAGS) $(CHIPS.hopper) -MMD -MP -MF $(@:fatbin=d) $< -o $@
@@ -207,7 +215,8 @@ built: $(addprefix $(WHEEL)/,libfigraph.so.0 libfigraph_ffi.so.0 libfigraph_kern
 $(TESTS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: \
     $$(addprefix $(BUILD)/,$$(addsuffix .o,$$(basename $$(wildcard tests/*/$$*.c tests/*/*/$$*.c))))
 $(GPU_TESTS): %: %.o
-$(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): $(SUPPORT) $(BUILD)/libfigraph_ffi.a \
+$(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): LDFLAGS += $(WITH_IMAGES)
+$(TESTS:%=$(BUILD)/tests/%) $(GPU_TESTS): $(SUPPORT) $(TEST_IMAGES) $(BUILD)/libfigraph_ffi.a \
     $(OUT)/libfigraph.a $(DEPS)
 	@$(LINK) $(GATES:%=-Wl,--wrap=%) -lcmocka $(LIBS)
 # For some hundreds of programs, LLVM's linker takes a third of the time of GNU's.

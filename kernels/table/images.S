@@ -4,13 +4,15 @@
  * Each image is a count of bytes, padding to 16, the SHA-256 of the bytes, and the bytes: the
  * layout of fig_image_data in images.c. The Makefile writes the hashes, and defines FIG_IMAGES if
  * nvcc is present. Without nvcc every count is 0. Invariant: no symbol of this file is visible
- * outside the library. */
+ * outside the library, except in the library of images that tests share (FIG_IMAGES_VISIBLE). */
 #include "kernels/table/operations.h"
 
 .macro data file, path
     .balign 16
     .global fig_images_\file\()_\path
+#ifndef FIG_IMAGES_VISIBLE
     .hidden fig_images_\file\()_\path
+#endif
     .type fig_images_\file\()_\path, %object
 fig_images_\file\()_\path:
     .quad 2f - 1f, 0
