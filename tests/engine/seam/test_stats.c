@@ -182,7 +182,7 @@ static void a_plan_taken_back_counts_as_taken_back_and_sent_nothing(void **state
     fig_race_close(&race);
 }
 
-static void a_horizon_counts_as_so_many_steps_and_one_plan(void **state) {
+static void a_horizon_counts_as_all_of_its_steps_and_one_plan(void **state) {
     (void)state;
     fig_engine *engine = open_engine();
     static const int32_t lengths[] = {5, 6};
@@ -353,7 +353,7 @@ int main(void) {
         cmocka_unit_test(uploaded_bytes_are_those_of_the_sections_that_travel),
         cmocka_unit_test(few_pages_count_with_the_plan_and_many_ahead_of_it),
         cmocka_unit_test(a_plan_taken_back_counts_as_taken_back_and_sent_nothing),
-        cmocka_unit_test(a_horizon_counts_as_so_many_steps_and_one_plan),
+        cmocka_unit_test(a_horizon_counts_as_all_of_its_steps_and_one_plan),
         cmocka_unit_test(a_replay_of_nothing_counts_as_missed),
         cmocka_unit_test(a_refusal_for_want_of_a_slot_counts_as_busy),
         cmocka_unit_test(each_launch_has_a_time_and_each_but_the_first_a_period),
