@@ -101,7 +101,7 @@ def by_ends(query, ends, window=0, scale=None, soft_cap=0.0):
 
 
 def tokens_are_the_last_of_their_sequence():
-    """For counts that are a multiple of a row's, and others."""
+    """Tests numbers of tokens that are a multiple of the most that a row takes, and others."""
     for tokens in (2, 5, 8, 16, 19, 20):
         query = numbers.standard_normal((*BATCH, tokens, Q, DIM)).astype(np.float32)
         for lengths in (None, LENGTHS):
@@ -122,7 +122,7 @@ def tokens_are_the_last_of_their_sequence():
 
 
 def prompts_of_more_rows_than_a_call_has_are_right():
-    """1300 rows of one token, and 1100 of several."""
+    """Tests 1300 rows of one token, and 1100 of several."""
     for shape, causal in (((2, 650), False), ((11, 797), True)):
         query, key, value = (numbers.standard_normal((*shape, 1, DIM)).astype(np.float32)
                              for _ in "qkv")
@@ -171,7 +171,7 @@ class Mask:
 
 
 def tokamax_gets_its_masks():
-    """They begin at the first key, whatever the number of query tokens."""
+    """The masks begin at the first key, whatever the number of query tokens."""
     attend = jax.jit(fj.tokamax_attention, static_argnames="mask")
     tokens, every = np.arange(5), np.full((*BATCH, 5), TOKENS)
     k_end, q_end = LENGTHS[..., None, None], np.array([[5, 0, 3], [1, 2, 4]])[..., None, None]

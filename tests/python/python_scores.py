@@ -160,7 +160,7 @@ def a_captured_step_computes_the_score():
 
 
 def no_entry_point_drops_a_score():
-    """Each public function has a parameter named score, or none that would take one silently."""
+    """Each public function has a parameter named score, or refuses an argument of that name."""
     takes = {
         "capture", "capture_for", "score",
         "attention", "decode_attention",  # of torch and JAX

@@ -242,7 +242,8 @@ def prompts_whose_lengths_the_host_does_not_know_are_tritons():
 
 
 def rows_of_unlike_numbers_of_queries_are_figraphs_and_right():
-    """Drafts, and the ends of prompts, beside decode; with idle rows and padding as in a graph."""
+    """Tests drafts and ends of prompts beside rows that decode, with idle rows and padding as in a
+    graph."""
     for counts in ((5, 1, 1), (2, 3, 1), (16, 1, 7), (1, 4, 4)):
         for layout in ("nhd", "hnd"):
             for padding in (0, 2):
@@ -262,8 +263,8 @@ def rows_of_unlike_numbers_of_queries_are_figraphs_and_right():
 
 
 def a_graph_of_drafts_serves_every_batch():
-    """What a graph reads are tensors that vLLM fills before a replay. So metadata that was built
-    for equally many queries must serve every other number, whatever the host knew."""
+    """A graph reads tensors that vLLM fills before each replay. So metadata that was built for rows
+    of equal numbers of queries must also serve rows of other numbers, whatever the host knew."""
     first = batch((40, 20, 77, 31), (4, 4, 4, 4))
     setting, metadata = Setting(impl(), pool(), 16), builder().build(0, first)
     table, page = first.block_table_tensor, PAGE

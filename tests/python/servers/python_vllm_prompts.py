@@ -114,7 +114,8 @@ def no_graph_captures_prompts():
 
 
 def what_has_no_slot_is_not_stored():
-    """Neither tokens of a trial step nor those behind the batch, whose slots are old ones."""
+    """Tests tokens of a trial step, and tokens after the end of the batch, whose slots are
+    stale."""
     given = known()
     given.slot_mapping[sum(COUNTS) :] = 3
     given.num_actual_tokens += 2
@@ -184,7 +185,7 @@ def layers_that_prompts_leave_are_tritons_and_the_log_says_why():
 
 
 def on_gpus_the_fast_kernels_alone_serve_prompts():
-    """Others are correct but slower than Triton."""
+    """The other kernels are correct but slower than Triton."""
     layer = paged_decode.Layer(Q, KV, DIM, paged_decode.ft.Logits(1.0))
     odd = paged_decode.Layer(Q, KV, 80, paged_decode.ft.Logits(1.0))
     alone = paged_decode.Layer(Q, 1, DIM, paged_decode.ft.Logits(1.0))
