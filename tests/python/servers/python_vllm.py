@@ -355,8 +355,8 @@ def a_layer_that_figraph_refuses_goes_to_triton_and_the_log_says_why():
 
 
 def figraph_serves_rows_of_several_queries():
-    """Tests draft tokens, equally many in each row, with and without idle rows behind them, as in a
-    graph."""
+    """Tests the same number of draft tokens in each row, with and without idle rows after them, as
+    in a graph."""
     for tokens in (2, 5, LONGEST):
         for padding in (0, 2):
             setting = Setting(impl(), pool(), (3 + padding) * tokens)
