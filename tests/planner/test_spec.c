@@ -532,7 +532,7 @@ static void a_sound_spec_rotates_the_values_behind_the_latent(void **state) {
     assert_int_equal(fig_spec_check(&spec), FIG_OK);
 }
 
-static void a_refusal_of_a_latent_names_the_field_and_what_it_must_be(void **state) {
+static void a_refusal_of_a_latent_names_the_field_and_its_valid_values(void **state) {
     (void)state;
 #define REFUSES(field, value, status, words)                                                       \
     {                                                                                              \
@@ -592,7 +592,7 @@ int main(void) {
         cmocka_unit_test(a_spec_that_passes_has_tile_counts_that_fit_i32),
         cmocka_unit_test(a_dense_sequence_is_one_page),
         cmocka_unit_test(a_sound_spec_rotates_the_values_behind_the_latent),
-        cmocka_unit_test(a_refusal_of_a_latent_names_the_field_and_what_it_must_be),
+        cmocka_unit_test(a_refusal_of_a_latent_names_the_field_and_its_valid_values),
         cmocka_unit_test(dense_layers_have_their_own_width_and_one_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -312,7 +312,7 @@ static void the_examination_goes_on_if_hwloc_cannot_describe_the_machine(void **
 
 /* ---- Faults -------------------------------------------------------------------------------- */
 
-static void a_caller_who_gives_no_function_is_refused(void **state) {
+static void a_caller_without_a_function_is_refused(void **state) {
     (void)state;
     assert_int_equal(fig_examine(0, NULL, NULL), FIG_INVALID);
     assert_string_equal(fig_message(), "examine: find is NULL");
@@ -397,7 +397,7 @@ int main(void) {
         TEST(a_thread_far_from_the_gpu_is_reported),
         TEST(a_system_that_places_no_memory_is_reported),
         TEST(the_examination_goes_on_if_hwloc_cannot_describe_the_machine),
-        TEST(a_caller_who_gives_no_function_is_refused),
+        TEST(a_caller_without_a_function_is_refused),
         TEST(each_call_to_the_driver_may_fail),
         TEST(each_allocation_may_fail),
         TEST(a_ping_of_the_host_measures_its_steps),

@@ -220,7 +220,7 @@ static void a_replay_of_nothing_counts_as_missed(void **state) {
 }
 
 /* The callback of the first step is held up, so no plan but the first can have left the ring. */
-static void a_refusal_for_want_of_a_slot_counts_as_busy(void **state) {
+static void a_refusal_for_lack_of_a_slot_counts_as_busy(void **state) {
     (void)state;
     fig_gate g;
     fig_engine_options options = fig_gate_options();
@@ -355,7 +355,7 @@ int main(void) {
         cmocka_unit_test(a_plan_taken_back_counts_as_taken_back_and_sent_nothing),
         cmocka_unit_test(a_horizon_counts_as_all_of_its_steps_and_one_plan),
         cmocka_unit_test(a_replay_of_nothing_counts_as_missed),
-        cmocka_unit_test(a_refusal_for_want_of_a_slot_counts_as_busy),
+        cmocka_unit_test(a_refusal_for_lack_of_a_slot_counts_as_busy),
         cmocka_unit_test(each_launch_has_a_time_and_each_but_the_first_a_period),
         cmocka_unit_test(another_thread_reads_whole_numbers_while_steps_are_made),
     };
