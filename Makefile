@@ -37,9 +37,9 @@ FLAGS_release := -O2 -g
 # compiles faster.
 FLAGS_clang := -O2 -g1
 FLAGS_debug := -O0 -g -DFIG_CHECK_THREADS
-# With a sanitizer's checks, gcc warns that variables may be unset which are always set. A sanitizer
-# does not intercept the checked functions that some systems use by default (__read_chk). So
-# sanitizer variants turn off this warning and these functions.
+# With a sanitizer's checks, gcc warns about some variables as if they could be unset, although they
+# are always set. A sanitizer does not intercept the checked functions that some systems use by
+# default (__read_chk). So sanitizer variants turn off this warning and these functions.
 FLAGS_sanitized := -O2 -g1 -fno-omit-frame-pointer -U_FORTIFY_SOURCE \
     $(if $(IS_CLANG),,-Wno-maybe-uninitialized) \
     -DFIG_CHECK_THREADS

@@ -1,9 +1,10 @@
 /* blas_cuda.c: allocates GPU memory with the CUDA runtime and multiplies matrices with cuBLASLt.
  *
- * Where blas_few.c is faster, it multiplies instead of cuBLASLt. The libraries are opened when the
- * program runs, so that one program runs with and without a GPU. A program that always has a GPU
- * can include cublasLt.h and link with -lcublasLt -lcudart. It then calls cudaMalloc where this
- * file says cuda.Malloc, and cublasLtMatmul where this file says cublas.Matmul. */
+ * For shapes that blas_few.c multiplies faster, blas_few.c replaces cuBLASLt. The libraries are
+ * opened when the program runs, so that one program runs with and without a GPU. A program that
+ * always has a GPU can include cublasLt.h and link with -lcublasLt -lcudart. It then calls
+ * cudaMalloc where this file says cuda.Malloc, and cublasLtMatmul where this file says
+ * cublas.Matmul. */
 #include "examples/blas.h"
 
 #include "examples/blas_few.h"

@@ -829,7 +829,7 @@ typedef struct fig_lower_options {
     /* 1: other rows of the step do not affect the bits of a row's result. Only the row's own data
      * and length do. */
     int32_t deterministic;
-    /* The number of sizes in query_limits. */
+    /* The number of limits in query_limits. */
     int32_t query_limit_count;
     /* [query_limit_count] For a packed program: limits on the query tokens of a step. Let M be the
      * most query tokens that a step of one size can have. Each size in `buckets` is lowered for M,
@@ -1064,8 +1064,8 @@ typedef struct fig_plan_report {
     int32_t groups;
     /* Input: the number of elements that row_tiles has room for. */
     int32_t row_capacity;
-    /* [row_capacity] Input: the caller's array, which receives the tiles of each row in one head
-     * group, up to its capacity: those that a window and the mask of a score leave. May be NULL. */
+    /* [row_capacity] Input: an array of the caller, or NULL. It receives each row's number of tiles
+     * in one head group. Tiles that a window or a mask hides do not count. */
     int32_t *row_tiles;
 } fig_plan_report;
 /* Plans a step as an engine would, and reports the result. No engine is needed and nothing runs.
@@ -1416,7 +1416,7 @@ typedef struct fig_progress {
 /* Reports progress without waiting. */
 FIG_API fig_status fig_engine_poll(fig_engine *engine, fig_progress *progress);
 
-/* ---- What it costs --------------------------------------------------------------------------- */
+/* ---- Counters and times ---------------------------------------------------------------------- */
 enum { FIG_HISTOGRAM_BINS = 256 };
 /* Times in nanoseconds. Each bin is an eighth of an octave wide. All fields 0: the histogram is
  * empty. Closed. */
@@ -1493,10 +1493,10 @@ typedef struct fig_engine_stats {
 /* Reads the counters. Any thread may call this at any time; while a step is being staged, some
  * counters may be ahead of others. */
 FIG_API fig_status fig_engine_read_stats(const fig_engine *engine, fig_engine_stats *stats);
-/* Returns the reason why rows of this engine's steps cannot share pages, such as that the caller
- * owns the page table, so the engine does not know its entries. The text is static. NULL: rows
- * share pages wherever this saves time, and fig_engine_stats counts these pages. Only the engine's
- * thread may call this. */
+/* Returns the reason why rows of this engine's steps cannot share pages. One reason is that the
+ * caller owns the page table: then the engine does not know its entries. The text is static. NULL:
+ * rows share pages wherever this saves time, and fig_engine_stats counts these pages. Only the
+ * engine's thread may call this. */
 FIG_API const char *fig_engine_sharing(const fig_engine *engine);
 
 #ifdef __cplusplus

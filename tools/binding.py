@@ -60,10 +60,10 @@ class Headers:
     def __init__(self):
         self.constants = {}  # name: value
         self.aliases = {}  # "fig_status": "uint32_t"
-        self.opaque = []  # structs that are only named so far; some are declared later
+        self.opaque = []  # structs without a declaration so far
         self.structs = {}  # name: [(field, type, array length or None)]
         self.callbacks = {}  # name: (result, [argument])
-        self.functions = {}  # likewise
+        self.functions = {}  # name: (result, [argument])
 
     def value(self, text):
         return self.constants[text] if text in self.constants else int(text, 0)

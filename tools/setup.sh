@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh: installs the missing ones of the packages that building and testing need.
+# setup.sh: installs missing packages that building and testing need.
 #
 # The script looks for commands, headers and libraries rather than packages, so it passes on any
 # system that has them. It can install on Debian and Ubuntu. A bundle is a set of static libraries
@@ -38,7 +38,7 @@ have_library() {
 need() { missing="$missing${missing:+ }$1"; }
 
 # Sets $missing to the names of the Debian packages that this machine lacks.
-find_missing() { # what was asked
+find_missing() { # OPTION: --test also looks for what tests need
     missing=
     have_command gcc || need gcc
     have_command g++ || need g++

@@ -45,7 +45,7 @@ MODELS = {
 
 
 def numbers(kind, layer, token, count):
-    """Multiples of 2^-23 from -1 to 1."""
+    """Returns multiples of 2^-23 from -1 to 1."""
     index = torch.arange(count, dtype=torch.int64)
     mask = 0xFFFFFFFF
     mixed = ((kind * 0x9E3779B1) & mask) ^ ((layer * 0x85EBCA6B) & mask) \
@@ -57,7 +57,7 @@ def numbers(kind, layer, token, count):
 
 
 class Given(torch.nn.Module):
-    """Returns what it was made with, whatever it is asked."""
+    """A module that returns a given value, whatever its input is."""
 
     def __init__(self, value):
         super().__init__()

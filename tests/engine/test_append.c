@@ -47,7 +47,7 @@ static fig_engine *open_engine(fig_decode *decode, const fig_decode_options *opt
     return engine;
 }
 
-/* ---- What they compute --------------------------------------------------------------------- */
+/* ---- Results ------------------------------------------------------------------------------- */
 
 typedef enum way { STEP, WHOLE, SEGMENTS } way;
 

@@ -166,7 +166,7 @@ static void expect(caller *c, int32_t rows, float *want) {
     memset(out, 0, sizeof out);
 }
 
-/* ---- What is captured ---------------------------------------------------------------------- */
+/* ---- Captured nodes ------------------------------------------------------------------------ */
 
 static void a_callers_graph_runs_the_step_that_was_staged(void **state) {
     (void)state;
@@ -201,7 +201,7 @@ static void a_callers_graph_runs_the_step_that_was_staged(void **state) {
     close_caller(&c);
 }
 
-static void work_of_the_callers_lies_between_segments(void **state) {
+static void the_callers_work_lies_between_segments(void **state) {
     (void)state;
     caller c;
     open_caller(&c, 0);
@@ -233,7 +233,7 @@ static void check_row(fig_cu_graph graph, size_t node_count) {
 }
 
 /* Without "a", "b" is the node after the fetch. */
-static void segments_follow_each_other_as_in_a_launch_of_ours(void **state) {
+static void segments_follow_each_other_as_in_the_engines_launch(void **state) {
     (void)state;
     caller c;
     open_caller(&c, 0);
@@ -330,7 +330,7 @@ static void a_fetch_counts_in_its_own_capture_alone(void **state) {
     close_caller(&c);
 }
 
-static void a_stream_must_be_the_gpus_and_its_capture_whole(void **state) {
+static void a_stream_of_another_context_or_with_a_broken_capture_is_refused(void **state) {
     (void)state;
     caller c;
     open_caller(&c, 0);
@@ -350,7 +350,7 @@ static void a_stream_must_be_the_gpus_and_its_capture_whole(void **state) {
 
 /* ---- Work that runs at once, on a caller's stream ------------------------------------------ */
 
-static void at_once_nothing_is_held(void **state) {
+static void work_that_runs_at_once_holds_no_reference(void **state) {
     (void)state;
     caller c;
     float want[ROWS * WIDTH / 2];
@@ -377,7 +377,7 @@ static void at_once_nothing_is_held(void **state) {
     close_caller(&c);
 }
 
-/* ---- What a living graph forbids ----------------------------------------------------------- */
+/* ---- Refusals while a graph exists --------------------------------------------------------- */
 
 static void tensors_of_a_living_graph_are_not_bound_again(void **state) {
     (void)state;
@@ -556,7 +556,7 @@ static void each_call_to_the_driver_fails_once(void **state) {
     }
 }
 
-static void want_of_memory_is_a_status_and_a_sentence(void **state) {
+static void a_lack_of_memory_gives_a_status_and_a_message(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         caller c;
@@ -580,20 +580,20 @@ static void want_of_memory_is_a_status_and_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(a_callers_graph_runs_the_step_that_was_staged),
-        FIG_CUDA_BENCH_TEST(work_of_the_callers_lies_between_segments),
-        FIG_CUDA_BENCH_TEST(segments_follow_each_other_as_in_a_launch_of_ours),
+        FIG_CUDA_BENCH_TEST(the_callers_work_lies_between_segments),
+        FIG_CUDA_BENCH_TEST(segments_follow_each_other_as_in_the_engines_launch),
         FIG_CUDA_BENCH_TEST(an_engine_may_be_prepared_inside_a_capture),
         FIG_CUDA_BENCH_TEST(on_the_engines_own_stream_nothing_waits_while_it_captures),
         FIG_CUDA_BENCH_TEST(a_fetch_counts_in_its_own_capture_alone),
-        FIG_CUDA_BENCH_TEST(a_stream_must_be_the_gpus_and_its_capture_whole),
-        FIG_CUDA_BENCH_TEST(at_once_nothing_is_held),
+        FIG_CUDA_BENCH_TEST(a_stream_of_another_context_or_with_a_broken_capture_is_refused),
+        FIG_CUDA_BENCH_TEST(work_that_runs_at_once_holds_no_reference),
         FIG_CUDA_BENCH_TEST(tensors_of_a_living_graph_are_not_bound_again),
         FIG_CUDA_BENCH_TEST(a_step_staged_for_a_graph_that_ran_does_not_hold_up_a_bind),
         FIG_CUDA_BENCH_TEST(a_plan_that_a_callers_graph_took_is_not_taken_back),
         FIG_CUDA_BENCH_TEST(a_graph_that_outlives_its_engine_runs_no_rows),
         FIG_CUDA_BENCH_TEST(each_call_of_the_seam_fails_when_asked),
         FIG_CUDA_BENCH_TEST(each_call_to_the_driver_fails_once),
-        FIG_CUDA_BENCH_TEST(want_of_memory_is_a_status_and_a_sentence),
+        FIG_CUDA_BENCH_TEST(a_lack_of_memory_gives_a_status_and_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

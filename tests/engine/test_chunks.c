@@ -179,7 +179,7 @@ static void a_chunk_of_4096_tokens_is_right(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* ---- Beside ---------------------------------------------------------------------------------- */
+/* ---- Rows beside other rows ------------------------------------------------------------------ */
 
 /* Copies the results of a row of the step. */
 static uint8_t *take_row(const fig_chunk_step *step, int32_t row, size_t *bytes) {

@@ -90,7 +90,7 @@ static void options_out_of_range_are_refused_by_name(void **state) {
 
 /* ---- Bindings ------------------------------------------------------------------------------ */
 
-static void a_tensor_bound_again_is_the_next_steps(void **state) {
+static void a_tensor_bound_again_is_used_from_the_next_step_on(void **state) {
     (void)state;
     fig_gate g;
     static _Alignas(16) fig_gate_act other_act;
@@ -405,7 +405,7 @@ static void a_stage_waits_for_a_slot_as_long_as_it_may(void **state) {
     fig_gate_close(&g);
 }
 
-static void a_wait_has_its_bound_and_a_poll_none(void **state) {
+static void a_wait_ends_at_its_bound_and_a_poll_at_once(void **state) {
     (void)state;
     fig_gate g;
     fig_gate_open(&g, NULL);
@@ -572,7 +572,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_is_the_host_where_there_is_no_gpu_at_all),
         cmocka_unit_test(options_out_of_range_are_refused_by_name),
-        cmocka_unit_test(a_tensor_bound_again_is_the_next_steps),
+        cmocka_unit_test(a_tensor_bound_again_is_used_from_the_next_step_on),
         cmocka_unit_test(a_step_in_flight_keeps_the_addresses_it_was_launched_with),
         cmocka_unit_test(memory_of_steps_in_flight_is_given_back_after_a_wait),
         cmocka_unit_test(a_staged_step_is_launched_before_its_tensors_may_move),
@@ -584,7 +584,7 @@ int main(void) {
         cmocka_unit_test(a_launch_of_nothing_is_refused),
         cmocka_unit_test(a_full_ring_refuses_a_step),
         cmocka_unit_test(a_stage_waits_for_a_slot_as_long_as_it_may),
-        cmocka_unit_test(a_wait_has_its_bound_and_a_poll_none),
+        cmocka_unit_test(a_wait_ends_at_its_bound_and_a_poll_at_once),
         cmocka_unit_test(closing_waits_for_steps_in_flight),
         cmocka_unit_test(a_replay_that_finds_no_plan_does_nothing_and_is_reported),
         cmocka_unit_test(lengths_beyond_their_bucket_run_no_rows_and_are_reported),

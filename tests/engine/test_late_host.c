@@ -67,7 +67,7 @@ static void check_not_run(void) {
         assert_true(lse[row] == -1);
 }
 
-/* ---- Late ---------------------------------------------------------------------------------- */
+/* ---- Late launches ------------------------------------------------------------------------- */
 
 static void a_launch_long_after_its_stage_is_right(void **state) {
     (void)state;
@@ -214,7 +214,7 @@ static void a_plan_that_is_being_fetched_is_not_taken_back(void **state) {
     fig_gate_close(&g);
 }
 
-/* ---- Gone ---------------------------------------------------------------------------------- */
+/* ---- Steps that are left at close ---------------------------------------------------------- */
 
 static void steps_in_flight_at_close_end_first(void **state) {
     (void)state;

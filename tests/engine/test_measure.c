@@ -146,7 +146,7 @@ static void figures_are_sane_and_the_engine_is_usable_on_both_devices(void **sta
 }
 
 /* Tries rings from the least depth to one that is deeper than the host device's queue. */
-static void any_ring_serves(void **state) {
+static void a_ring_of_any_size_serves(void **state) {
     (void)state;
     static bench b;
     open_bench(&b, FIG_DEVICE_HOST, 1);
@@ -262,7 +262,7 @@ static void every_allocation_may_fail(void **state) {
     close_bench(&b);
 }
 
-/* ---- What runs ----------------------------------------------------------------------------- */
+/* ---- Steps of a measurement ---------------------------------------------------------------- */
 
 /* What a callback saw of the steps. The callback runs on the device's thread, so it only counts and
  * does not assert. */
@@ -577,7 +577,7 @@ static void no_mark_is_set_in_a_capture(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_sane_and_the_engine_is_usable_on_both_devices),
-        cmocka_unit_test(any_ring_serves),
+        cmocka_unit_test(a_ring_of_any_size_serves),
         cmocka_unit_test(every_device_call_may_fail),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
         cmocka_unit_test(every_allocation_may_fail),

@@ -251,7 +251,7 @@ static void a_program_may_run_alone(void **state) {
     fig_graphs_destroy(one);
 }
 
-/* ---- Ranks that are apart */
+/* ---- Ranks at different places */
 
 static void a_rank_in_another_bucket_is_an_error_that_names_both(void **state) {
     (void)state;

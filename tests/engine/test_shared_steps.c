@@ -212,7 +212,7 @@ static int64_t run_world(const fig_chunk_form *form, uint64_t seed, int32_t step
     return stats.shared_steps / 2;
 }
 
-static void every_form_is_right(void **state) {
+static void every_form_of_attention_is_right(void **state) {
     (void)state;
     static const int32_t dims[] = {64, 96, 128, 256}, groups[] = {1, 4, 8, 3, 16};
     int64_t shared = 0;
@@ -276,7 +276,7 @@ static void one_more(fig_chunk_step *step) {
         w.ends[row] = ++step->lengths[row];
 }
 
-static void a_group_that_breaks_is_none_in_the_next_step(void **state) {
+static void a_group_that_breaks_is_gone_in_the_next_step(void **state) {
     (void)state;
     const fig_chunk_form form = form_of(4, 1, 64);
     open_world(&form, 21);
@@ -308,10 +308,10 @@ static void a_group_that_breaks_is_none_in_the_next_step(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_is_right),
+        cmocka_unit_test(every_form_of_attention_is_right),
         cmocka_unit_test(many_steps_are_right),
         cmocka_unit_test(forms_that_cannot_share_are_right),
-        cmocka_unit_test(a_group_that_breaks_is_none_in_the_next_step),
+        cmocka_unit_test(a_group_that_breaks_is_gone_in_the_next_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

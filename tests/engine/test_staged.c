@@ -60,7 +60,7 @@ static void launches_left_of_a_horizon_are_steps_that_wait(void **state) {
     fig_gate_close(&g);
 }
 
-/* ---- What it keeps */
+/* ---- Memory and callbacks of a staged step */
 
 /* As the comment of fig_engine_bind() in figraph.h says, a wait between bind and launch makes no
  * difference. */
@@ -129,11 +129,11 @@ static void memory_of_a_step_that_was_taken_back_is_free(void **state) {
     fig_gate_close(&g);
 }
 
-/* ---- Faults of our own */
+/* ---- Broken invariants */
 
 /* Breaks an invariant on purpose, as a bug in the library would: a plan has lost its exec. All
  * builds report this, release builds too, since the device interface is a boundary. */
-static void a_launch_of_no_exec_is_a_status_and_the_engine_can_be_closed(void **state) {
+static void a_launch_without_an_exec_gives_a_status_and_the_engine_can_be_closed(void **state) {
     (void)state;
     fig_gate g;
     fig_gate_open(&g, NULL);
@@ -156,7 +156,7 @@ static void a_launch_of_no_exec_is_a_status_and_the_engine_can_be_closed(void **
 
 /* Passes launches to the device with an unknown operation, with params that are too short, and with
  * an unknown family. */
-static void a_device_looks_nothing_up_by_what_it_was_not_made_for(void **state) {
+static void a_device_refuses_unknown_operations_and_families_and_short_params(void **state) {
     (void)state;
     fig_gate g;
     fig_dev_graph *graph;
@@ -185,8 +185,8 @@ int main(void) {
         cmocka_unit_test(a_staged_step_keeps_the_memory_that_a_bind_replaced),
         cmocka_unit_test(a_staged_step_keeps_the_callback_that_another_replaced),
         cmocka_unit_test(memory_of_a_step_that_was_taken_back_is_free),
-        cmocka_unit_test(a_launch_of_no_exec_is_a_status_and_the_engine_can_be_closed),
-        cmocka_unit_test(a_device_looks_nothing_up_by_what_it_was_not_made_for),
+        cmocka_unit_test(a_launch_without_an_exec_gives_a_status_and_the_engine_can_be_closed),
+        cmocka_unit_test(a_device_refuses_unknown_operations_and_families_and_short_params),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

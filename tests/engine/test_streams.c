@@ -191,7 +191,7 @@ static void a_stream_is_told_apart_by_its_context(void **state) {
 }
 
 /* The default stream, 0, belongs to the caller; it is not the engine's own. */
-static void the_default_stream_is_ordered_as_any(void **state) {
+static void the_default_stream_is_ordered_like_any_other(void **state) {
     (void)state;
     caller c;
     open_caller(&c, 0);
@@ -262,7 +262,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(each_call_of_an_append_elsewhere_may_fail),
         FIG_CUDA_BENCH_TEST(two_calls_order_a_callers_graph_on_another_stream),
         FIG_CUDA_BENCH_TEST(a_stream_is_told_apart_by_its_context),
-        FIG_CUDA_BENCH_TEST(the_default_stream_is_ordered_as_any),
+        FIG_CUDA_BENCH_TEST(the_default_stream_is_ordered_like_any_other),
         FIG_CUDA_BENCH_TEST(on_the_engines_own_stream_there_is_nothing_to_order),
         FIG_CUDA_BENCH_TEST(on_the_host_the_stream_is_the_calling_thread),
     };

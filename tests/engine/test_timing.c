@@ -122,7 +122,7 @@ static int32_t launches_of(bench *b, int32_t replays) {
     return launched;
 }
 
-static void a_sample_has_as_many_replays_as_it_is_given(void **state) {
+static void a_sample_has_as_many_replays_as_the_caller_asks(void **state) {
     (void)state;
     static bench b;
     open_bench(&b);
@@ -272,7 +272,7 @@ static void a_spacer_stands_before_each_node_and_reads_what_comes_next(void **st
     close_bench(&b);
 }
 
-static void so_many_nodes_are_spaced_and_spacers_alone_are_as_many(void **state) {
+static void as_many_nodes_are_spaced_as_the_spacer_asks(void **state) {
     (void)state;
     static bench b;
     fig_spacer spacer = spacer_of_weights();
@@ -407,11 +407,11 @@ static void an_address_is_where_a_tensor_lies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_and_a_tensor_are_timed_and_the_engine_is_usable),
-        cmocka_unit_test(a_sample_has_as_many_replays_as_it_is_given),
+        cmocka_unit_test(a_sample_has_as_many_replays_as_the_caller_asks),
         cmocka_unit_test(a_copy_makes_the_second_half_the_first_and_leaves_all_else),
         cmocka_unit_test(launches_are_one_after_another_where_serial_is_asked_for),
         cmocka_unit_test(a_spacer_stands_before_each_node_and_reads_what_comes_next),
-        cmocka_unit_test(so_many_nodes_are_spaced_and_spacers_alone_are_as_many),
+        cmocka_unit_test(as_many_nodes_are_spaced_as_the_spacer_asks),
         cmocka_unit_test(wrong_values_are_refused),
         cmocka_unit_test(every_device_call_may_fail),
         cmocka_unit_test(an_address_is_where_a_tensor_lies),

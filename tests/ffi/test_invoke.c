@@ -158,7 +158,7 @@ static void a_refusal_leaves_the_capture_whole(void **state) {
     fig_fake_cuda_stream_destroy(stream);
 }
 
-static void a_driver_that_fails_is_an_error_of_xlas(void **state) {
+static void a_driver_that_fails_becomes_an_xla_error(void **state) {
     (void)state;
     fig_xla_host host;
     fig_cu_stream stream = open_stream();
@@ -330,7 +330,7 @@ int main(void) {
         cmocka_unit_test(initialized_calls_are_captured_as_launches_alone),
         cmocka_unit_test(a_first_call_may_be_captured),
         cmocka_unit_test(a_refusal_leaves_the_capture_whole),
-        cmocka_unit_test(a_driver_that_fails_is_an_error_of_xlas),
+        cmocka_unit_test(a_driver_that_fails_becomes_an_xla_error),
         cmocka_unit_test(kernels_that_cannot_be_loaded_are_asked_for_again),
         cmocka_unit_test(without_an_ordinal_the_current_gpu_is_meant),
         cmocka_unit_test(a_hit_allocates_nothing),

@@ -204,7 +204,7 @@ static void expect_attended(fig_status status, const float right[ROWS * Q_HEADS 
 
 /* ---- One array of both ----------------------------------------------------------------------- */
 
-static void caches_that_lie_between_one_another_are_as_good_as_two(void **state) {
+static void interleaved_caches_give_the_same_as_separate_ones(void **state) {
     (void)state;
     static float attended[sizeof out / sizeof *out], decoded[sizeof out / sizeof *out];
     for (int form = 0; form < 4; form++) {
@@ -437,7 +437,7 @@ static void a_plan_with_gaps_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(caches_that_lie_between_one_another_are_as_good_as_two),
+        cmocka_unit_test(interleaved_caches_give_the_same_as_separate_ones),
         cmocka_unit_test(xla_hands_both_caches_over_as_one_buffer),
         cmocka_unit_test(rows_of_a_table_may_lie_apart),
         cmocka_unit_test(a_table_may_be_wider_than_any_sequence_is_long),

@@ -171,7 +171,7 @@ static void expect_appended(const fig_latent_world *w, const fig_latent_way *of)
 
 /* ---- Tests */
 
-static void attention_is_float64(void **state) {
+static void attention_equals_float64(void **state) {
     (void)state;
     for (int n = 0; n < 8 * FIG_LATENT_KINDS; n++) {
         const fig_latent_way of = {"cpu", (fig_latent_rows)(n / 8), .codes = n & 1,
@@ -184,7 +184,7 @@ static void attention_is_float64(void **state) {
     }
 }
 
-static void decode_appends_and_is_float64(void **state) {
+static void decode_appends_and_equals_float64(void **state) {
     (void)state;
     for (int n = 0; n < 32 * FIG_LATENT_KINDS; n++) {
         const fig_latent_way of = {.platform = "cpu",
@@ -336,7 +336,7 @@ static void mistakes_in_decode_are_reported_by_field_name(void **state) {
         equal, 2);
 }
 
-static void numbers_that_cannot_be_are_refused(void **state) {
+static void impossible_numbers_are_refused(void **state) {
     (void)state;
     fig_latent_way of = {.platform = "cpu", .decode = 1, .norm = 1};
     fig_latent_world *w = fig_latent_call_make(&of);
@@ -376,7 +376,7 @@ static void numbers_that_cannot_be_are_refused(void **state) {
 }
 
 /* Codes beside a float32 q are refused, because they would lose most of q's precision. */
-static void codes_are_for_narrow_queries(void **state) {
+static void codes_beside_an_f32_query_are_refused(void **state) {
     (void)state;
     const fig_latent_way of = {.platform = "cpu", .codes = 1};
     fig_latent_world *w = fig_latent_call_make(&of);
@@ -581,14 +581,14 @@ static void a_scale_that_is_0_as_a_float_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_is_float64),
-        cmocka_unit_test(decode_appends_and_is_float64),
+        cmocka_unit_test(attention_equals_float64),
+        cmocka_unit_test(decode_appends_and_equals_float64),
         cmocka_unit_test(on_a_gpu_a_call_is_a_few_launches),
         cmocka_unit_test(without_lengths_each_row_has_all_tokens_of_its_cache),
         cmocka_unit_test(mistakes_in_attention_are_reported_by_field_name),
         cmocka_unit_test(mistakes_in_decode_are_reported_by_field_name),
-        cmocka_unit_test(numbers_that_cannot_be_are_refused),
-        cmocka_unit_test(codes_are_for_narrow_queries),
+        cmocka_unit_test(impossible_numbers_are_refused),
+        cmocka_unit_test(codes_beside_an_f32_query_are_refused),
         cmocka_unit_test(tvm_functions_leave_the_same_bits),
         cmocka_unit_test(tokens_may_lie_apart),
         cmocka_unit_test(values_of_a_token_must_lie_side_by_side),

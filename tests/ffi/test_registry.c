@@ -46,7 +46,7 @@ static void equal_recipes_share_a_runner(void **state) {
     assert_int_equal(missed(), before + 2);
 }
 
-static void a_recipe_that_cannot_be_is_refused_each_time(void **state) {
+static void an_impossible_recipe_is_refused_each_time(void **state) {
     (void)state;
     fig_recipe recipe = gated_of(8);
     const fig_runner *runner;
@@ -142,7 +142,7 @@ static void more_operations_than_any_table_holds_are_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_recipes_share_a_runner),
-        cmocka_unit_test(a_recipe_that_cannot_be_is_refused_each_time),
+        cmocka_unit_test(an_impossible_recipe_is_refused_each_time),
         cmocka_unit_test(calls_that_lacked_memory_may_be_repeated),
         cmocka_unit_test(threads_that_ask_at_once_get_the_same),
         cmocka_unit_test(a_file_is_kept_once),

@@ -66,7 +66,7 @@ static void tokens_of_a_row_take_memory_and_an_append_takes_little(void **state)
     assert_true(read_scratch(&of).best_bytes >= 100000 * sizeof(int32_t));
 }
 
-static void a_shape_that_cannot_be_is_refused(void **state) {
+static void an_impossible_shape_is_refused(void **state) {
     (void)state;
     fig_ffi_scratch scratch = {.size = sizeof scratch, .best_bytes = 7};
     fig_ffi_attention wrong = shape;
@@ -165,7 +165,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scratch_suffices_on_every_chip),
         cmocka_unit_test(tokens_of_a_row_take_memory_and_an_append_takes_little),
-        cmocka_unit_test(a_shape_that_cannot_be_is_refused),
+        cmocka_unit_test(an_impossible_shape_is_refused),
         cmocka_unit_test(a_latent_cache_has_its_own_sizes),
         cmocka_unit_test(a_file_is_named_by_what_is_in_it),
         cmocka_unit_test(rope_is_looked_at_before_it_is_used),

@@ -243,7 +243,7 @@ static void an_option_may_be_none_or_empty(void **state) {
     assert_true(fig_array_is_present(&c));
 }
 
-static void numbers_stand_for_each_other(void **state) {
+static void integers_and_booleans_are_accepted_for_each_other(void **state) {
     (void)state;
     const fig_tvm_value values[] = {{.kind = FIG_TVM_INT, .as.integer = 3},
                                     {.kind = FIG_TVM_BOOL, .as.integer = 1},
@@ -288,7 +288,7 @@ static void a_wrong_kind_is_a_type_error(void **state) {
     expect_raised(&call, "TypeError", "scale: n is no tensor and no number, it must be a number");
 }
 
-static void the_count_of_arguments_is_held_to(void **state) {
+static void a_wrong_count_of_arguments_is_refused(void **state) {
     (void)state;
     fig_array array;
     fig_tvm_call call = begin(NULL, 0, "out, input");
@@ -403,9 +403,9 @@ int main(void) {
         cmocka_unit_test(broken_tensors_are_refused),
         cmocka_unit_test(a_tensor_of_more_bytes_than_can_be_counted_is_refused),
         cmocka_unit_test(an_option_may_be_none_or_empty),
-        cmocka_unit_test(numbers_stand_for_each_other),
+        cmocka_unit_test(integers_and_booleans_are_accepted_for_each_other),
         cmocka_unit_test(a_wrong_kind_is_a_type_error),
-        cmocka_unit_test(the_count_of_arguments_is_held_to),
+        cmocka_unit_test(a_wrong_count_of_arguments_is_refused),
         cmocka_unit_test(arguments_behind_the_bracket_may_be_left_out),
         cmocka_unit_test(the_first_fault_is_the_one_that_is_reported),
         cmocka_unit_test(other_faults_are_value_and_runtime_errors),

@@ -278,7 +278,7 @@ static void segments_in_any_number_share_what_was_made_once(void **state) {
     assert_int_equal(after.missed, before.missed);
 }
 
-static void llama31_is_the_same_packed_and_not(void **state) {
+static void llama31_rope_is_the_same_in_both_packed_forms(void **state) {
     (void)state;
     packed p = {.count = 0}, at = {.count = 0};
     packed *const both[] = {&p, &at};
@@ -338,7 +338,7 @@ static void a_batch_and_its_twin_are_the_same(void **state) {
         assert_true(a[0][i] == 0); /* this row has 21 tokens, but the cache holds 20 */
 }
 
-/* ---- What XLA's targets are, by name --------------------------------------------------------- */
+/* ---- Functions that match XLA's targets ------------------------------------------------------ */
 
 static void rope_is_that_of_its_positions(void **state) {
     (void)state;
@@ -424,7 +424,7 @@ static void attend(const float *of, float *out, float *sums, int64_t window_left
     run("attention", &p);
 }
 
-static void attention_under_a_plan_is_a_batchs(void **state) {
+static void attention_under_a_plan_equals_batch_decode(void **state) {
     (void)state;
     packed p = {.count = 0};
     make_plan(3);
@@ -464,7 +464,7 @@ static void decode_in_parts(float *turned_q, float *turned_k, float *out) {
     attend(turned_q, out, lse[0], -1);
 }
 
-static void decode_attention_is_its_parts(void **state) {
+static void decode_attention_equals_its_parts(void **state) {
     (void)state;
     static float was[2][ROWS * WIDTH * PAGE * KV_HEADS * DIM], grown[2][sizeof was[0] / 4];
     packed p = {.count = 0};
@@ -560,16 +560,16 @@ int main(void) {
         cmocka_unit_test(activations_run),
         cmocka_unit_test(rope_is_the_same_in_every_order),
         cmocka_unit_test(segments_in_any_number_share_what_was_made_once),
-        cmocka_unit_test(llama31_is_the_same_packed_and_not),
+        cmocka_unit_test(llama31_rope_is_the_same_in_both_packed_forms),
         cmocka_unit_test(angles_of_a_cache_are_used),
         cmocka_unit_test(run_and_its_twin_are_the_same),
         cmocka_unit_test(a_batch_and_its_twin_are_the_same),
         cmocka_unit_test(rope_is_that_of_its_positions),
         cmocka_unit_test(rms_norm_is_of_the_sum_where_there_is_a_residual),
         cmocka_unit_test(rms_norm_refuses_what_does_not_fit),
-        cmocka_unit_test(attention_under_a_plan_is_a_batchs),
+        cmocka_unit_test(attention_under_a_plan_equals_batch_decode),
         cmocka_unit_test(a_window_that_no_sequence_fills_hides_nothing),
-        cmocka_unit_test(decode_attention_is_its_parts),
+        cmocka_unit_test(decode_attention_equals_its_parts),
         cmocka_unit_test(rows_of_heads_may_lie_apart),
         cmocka_unit_test(a_call_by_name_runs_on_its_stream),
         cmocka_unit_test(wrong_values_are_refused_by_name),

@@ -252,7 +252,7 @@ static void activations_take_rows_of_any_rank(void **state) {
     }
 }
 
-static void no_rows_are_no_work(void **state) {
+static void a_call_without_rows_does_nothing(void **state) {
     (void)state;
     fig_xla_host host;
     fig_xla_host_init(&host, fig_xla_host_find("figraph.silu_and_mul", "cpu"));
@@ -366,7 +366,7 @@ static void arguments_of_only_one_target_are_checked(void **state) {
     free_step(s);
 }
 
-static void a_length_that_cannot_be_is_an_idle_row(void **state) {
+static void an_impossible_length_makes_a_row_idle(void **state) {
     (void)state;
     static const int32_t lengths[] = {CAP + 1, 0, INT32_MAX};
     step *s = make_step(3);
@@ -459,7 +459,7 @@ static void wrong_shapes_and_types_are_refused_by_name(void **state) {
     free_step(s);
 }
 
-static void a_program_that_cannot_be_is_refused_in_its_words(void **state) {
+static void the_recorders_refusal_is_passed_on_unchanged(void **state) {
     (void)state;
     step *s = make_step(7);
     fig_xla_host host;
@@ -532,16 +532,16 @@ int main(void) {
         cmocka_unit_test(every_target_has_a_handler_for_both_platforms),
         cmocka_unit_test(four_threads_call_at_once), /* runs first, while no runner exists */
         cmocka_unit_test(activations_take_rows_of_any_rank),
-        cmocka_unit_test(no_rows_are_no_work),
+        cmocka_unit_test(a_call_without_rows_does_nothing),
         cmocka_unit_test(attention_sees_what_was_appended),
         cmocka_unit_test(a_shared_plan_gives_the_same_bits),
         cmocka_unit_test(one_call_gives_the_results_of_separate_calls),
         cmocka_unit_test(arguments_of_only_one_target_are_checked),
-        cmocka_unit_test(a_length_that_cannot_be_is_an_idle_row),
+        cmocka_unit_test(an_impossible_length_makes_a_row_idle),
         cmocka_unit_test(a_cache_that_is_not_aliased_is_refused),
         cmocka_unit_test(scratch_and_plans_that_are_too_small_are_refused),
         cmocka_unit_test(wrong_shapes_and_types_are_refused_by_name),
-        cmocka_unit_test(a_program_that_cannot_be_is_refused_in_its_words),
+        cmocka_unit_test(the_recorders_refusal_is_passed_on_unchanged),
         cmocka_unit_test(initialize_makes_the_runner_and_runs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

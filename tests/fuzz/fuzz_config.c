@@ -14,7 +14,7 @@ int fig_fuzz_config(const uint8_t *bytes, size_t count) {
     fig_graphs *graphs;
     const char *path = fig_fuzz_place_bytes(bytes, count);
     fig_status status = fig_spec_read_config(&spec, path);
-    if (status == FIG_INVALID) /* perhaps it lacks only a dtype */
+    if (status == FIG_INVALID) /* a file without a dtype is refused, so give one */
         status = fig_spec_read_config_with(&spec, path,
                                            FIG_OPTIONS(fig_config_options, .dtype = FIG_F16));
     if (status == FIG_OK && (spec.kv_limit == 0 || spec.kv_limit > KV_LIMIT))

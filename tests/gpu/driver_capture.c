@@ -146,7 +146,7 @@ static void segments_that_read_lengths_on_the_device_are_the_truth(void **state)
 
 /* ---- At once ------------------------------------------------------------------------------- */
 
-static void at_once_on_the_callers_stream_they_are_the_truth(void **state) {
+static void segments_that_run_at_once_on_the_callers_stream_are_the_truth(void **state) {
     (void)state;
     static traffic t;
     open_traffic(&t, &plain);
@@ -159,7 +159,7 @@ static void at_once_on_the_callers_stream_they_are_the_truth(void **state) {
     close_traffic(&t);
 }
 
-/* ---- What is refused while a graph exists -------------------------------------------------- */
+/* ---- Refusals while a graph exists --------------------------------------------------------- */
 
 /* Retries the bind, since the driver releases the graph on a thread of its own, some time later. */
 static fig_status bind_in_the_end(fig_engine *engine, const fig_binding *binding) {
@@ -195,7 +195,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_in_a_graph_are_the_truth_in_every_mode),
         cmocka_unit_test(segments_that_read_lengths_on_the_device_are_the_truth),
-        cmocka_unit_test(at_once_on_the_callers_stream_they_are_the_truth),
+        cmocka_unit_test(segments_that_run_at_once_on_the_callers_stream_are_the_truth),
         cmocka_unit_test(a_tensor_is_bound_again_only_once_its_graph_is_gone),
     };
     if (fig_place_device() != FIG_DEVICE_CUDA) {

@@ -36,7 +36,7 @@ enum { GRAPH_LIMIT = 1024, NODE_LIMIT = 512, EDGE_LIMIT = 2048, PARAMS_BYTES = 4
 static const char *const ways[WAYS] = {"prepare", "adds", "clone", "capture"};
 static const double share_limit = 1.25;
 
-/* ---- What the library passed to the driver --------------------------------------------------- */
+/* ---- Recorded calls to the driver ------------------------------------------------------------ */
 
 typedef struct node {
     fig_cu_kernel_params of;

@@ -110,7 +110,7 @@ static void a_gpu_without_kernels_refuses(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void costs_that_are_not_used_and_age_are_warnings(void **state) {
+static void unused_costs_and_an_older_maker_give_warnings(void **state) {
     (void)state;
     fig_graphs *tuned = fig_capture_tuned(), *golden;
     const fig_traits host = machine("host"), h200 = machine("h200");
@@ -153,7 +153,7 @@ static void impossible_traits_are_refused(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void a_failed_allocation_is_said(void **state) {
+static void a_failed_allocation_is_reported(void **state) {
     (void)state;
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "host");
     const fig_traits h200 = machine("h200");
@@ -177,10 +177,10 @@ int main(void) {
         cmocka_unit_test(a_machine_of_other_costs_is_a_warning),
         cmocka_unit_test(a_machine_with_other_sms_needs_its_own_capture),
         cmocka_unit_test(a_gpu_without_kernels_refuses),
-        cmocka_unit_test(costs_that_are_not_used_and_age_are_warnings),
+        cmocka_unit_test(unused_costs_and_an_older_maker_give_warnings),
         cmocka_unit_test(kernels_other_than_the_maker_s_give_a_warning),
         cmocka_unit_test(impossible_traits_are_refused),
-        cmocka_unit_test(a_failed_allocation_is_said),
+        cmocka_unit_test(a_failed_allocation_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static void buckets_and_traits_are_the_callers(void **state) {
 }
 
 /* Each bucket has one variant, and the file states that the graphs are deterministic. */
-static void deterministic_graphs_are_lowered_once_and_loaded_so(void **state) {
+static void deterministic_graphs_have_one_variant_and_load_as_deterministic(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_graphs *made = fig_sample_lower(&spec, FIG_OPTIONS(fig_lower_options, .deterministic = 1));
@@ -165,7 +165,7 @@ static void unsound_options_are_refused(void **state) {
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, NULL, NULL), FIG_INVALID, "program: NULL");
 }
 
-static void a_program_that_failed_or_goes_on_is_not_lowered(void **state) {
+static void a_program_that_failed_or_is_unfinished_is_not_lowered(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_program(&spec);
@@ -567,9 +567,9 @@ int main(void) {
         cmocka_unit_test(buckets_that_need_the_same_launches_share_an_exec),
         cmocka_unit_test(by_default_the_ladder_is_lowered_for_the_host),
         cmocka_unit_test(buckets_and_traits_are_the_callers),
-        cmocka_unit_test(deterministic_graphs_are_lowered_once_and_loaded_so),
+        cmocka_unit_test(deterministic_graphs_have_one_variant_and_load_as_deterministic),
         cmocka_unit_test(unsound_options_are_refused),
-        cmocka_unit_test(a_program_that_failed_or_goes_on_is_not_lowered),
+        cmocka_unit_test(a_program_that_failed_or_is_unfinished_is_not_lowered),
         cmocka_unit_test(buckets_of_a_file_are_checked),
         cmocka_unit_test(launches_of_all_buckets_have_a_limit),
         cmocka_unit_test(launches_unlike_the_makers_are_counted),

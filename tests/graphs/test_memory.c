@@ -21,7 +21,7 @@ static fig_memory_info memory_of(const fig_graphs *graphs, int32_t slots) {
 
 /* Pinned memory holds 64 bytes of words, the slots, and 256 KiB for pages. The device holds the
  * plan, 64 bytes for its progress, and a slot for the prefetched plan. */
-static void an_engine_takes_what_was_said(void **state) {
+static void an_engine_takes_the_reported_memory(void **state) {
     (void)state;
     static const int32_t slots[] = {0, 2, 7, 64};
     fig_graphs *graphs[] = {fig_capture_mixed(), fig_capture_breadth(),
@@ -125,7 +125,7 @@ static void slots_and_memory_have_limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_engine_takes_what_was_said),
+        cmocka_unit_test(an_engine_takes_the_reported_memory),
         cmocka_unit_test(a_token_is_counted_once_in_each_cache),
         cmocka_unit_test(the_state_s_size_is_known_before_anything_is_bound),
         cmocka_unit_test(execs_are_estimated_from_their_launches),

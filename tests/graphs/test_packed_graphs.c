@@ -81,7 +81,7 @@ static void each_size_is_lowered_for_each_number_of_query_tokens(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void a_file_keeps_them(void **state) {
+static void a_file_keeps_the_limits_of_query_tokens(void **state) {
     (void)state;
     fig_graphs *graphs = lower(), *loaded, *again;
     fig_graphs_info made = {.size = sizeof made}, read = {.size = sizeof read};
@@ -252,7 +252,7 @@ static void a_report_tells_chunks_apart(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_size_is_lowered_for_each_number_of_query_tokens),
-        cmocka_unit_test(a_file_keeps_them),
+        cmocka_unit_test(a_file_keeps_the_limits_of_query_tokens),
         cmocka_unit_test(a_step_takes_the_fewest_query_tokens_that_hold_it),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(the_ladder_of_chunks_has_steps_of_query_tokens),

@@ -63,7 +63,7 @@ static void a_sound_step_is_handed_on(void **state) {
     assert_int_equal(STEP(.rows = 6, .kv_lengths = lengths), FIG_OK);
 }
 
-static void no_rows_are_a_step(void **state) {
+static void a_step_may_have_no_rows(void **state) {
     (void)state;
     assert_int_equal(STEP(.rows = 0), FIG_OK);
     assert_int_equal(check(NULL), FIG_OK);
@@ -422,7 +422,7 @@ static void a_step_does_not_give_values_that_the_device_reads(void **state) {
 
 /* Steps name the same sequences repeatedly. After the stamp numbers wrap around, no old stamp may
  * count as the current step's. */
-static void stamps_last_over_their_wrap(void **state) {
+static void stamps_are_right_after_they_wrap_around(void **state) {
     (void)state;
     static const int32_t ones[] = {1, 1, 1}, sequences[] = {4, 5, 6}, twice[] = {4, 5, 4};
     memset(stamp_words, 0, sizeof stamp_words);
@@ -445,7 +445,7 @@ static void stamps_last_over_their_wrap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sound_step_is_handed_on),
-        cmocka_unit_test(no_rows_are_a_step),
+        cmocka_unit_test(a_step_may_have_no_rows),
         cmocka_unit_test(unsound_steps_are_refused),
         cmocka_unit_test(idle_rows_may_share_a_sequence_but_not_leave_the_limits),
         cmocka_unit_test(rows_without_a_sequence_of_their_own_are_idle),
@@ -460,7 +460,7 @@ int main(void) {
         cmocka_unit_test(lengths_on_the_device_leave_rows_sequences_and_a_token_limit),
         cmocka_unit_test(a_step_does_not_give_values_that_the_device_reads),
         cmocka_unit_test(sequences_that_stay_are_still_checked_where_rows_wake_up),
-        cmocka_unit_test(stamps_last_over_their_wrap),
+        cmocka_unit_test(stamps_are_right_after_they_wrap_around),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

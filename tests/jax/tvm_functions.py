@@ -143,7 +143,7 @@ def one_row_may_have_any_strides():
     close(k, expected[1], 1e-5)
 
 
-def rope_refuses_what_it_cannot_turn():
+def rope_refuses_arrays_that_it_cannot_rotate():
     q, k = normal(3, 4, 64), normal(3, 4, 64)
     index = np.array([0, 3], np.int32), np.array([0], np.int32)
     outs = np.empty_like(q), np.empty_like(q)
@@ -218,7 +218,7 @@ def variants_are_chosen_by_the_call():
                 close(lse, expected[1], 1e-5)
 
 
-def no_tokens_are_zeros():
+def a_row_without_tokens_gets_zeros():
     k, v = (np.empty((0, 4, 64), np.float32) for _ in "kv")
     out, lse = run(normal(8, 64), k, v)
     assert (out == 0).all() and np.isneginf(lse).all()
@@ -380,11 +380,11 @@ CASES = [
     angles_may_come_from_a_cache,
     rope_takes_strides_and_its_own_memory,
     one_row_may_have_any_strides,
-    rope_refuses_what_it_cannot_turn,
+    rope_refuses_arrays_that_it_cannot_rotate,
     one_request_sees_its_cache,
     both_layouts_are_the_same,
     variants_are_chosen_by_the_call,
-    no_tokens_are_zeros,
+    a_row_without_tokens_gets_zeros,
     the_twin_of_run_takes_empty_arrays_for_none,
     run_refuses_too_little_scratch,
     a_batch_reads_its_pages,

@@ -118,7 +118,7 @@ def attention_reads_pages():
         close(out[r], cases.attention(q[r], *rows, soft_cap=2)[0], 1e-5)
 
 
-def attention_takes_what_is_optional():
+def attention_takes_optional_arguments():
     q, k, v = normal(1, 8, 64), normal(1, 30, 4, 64), normal(1, 30, 4, 64)
     none, alibi = np.zeros(0, np.float32), normal(8)
     rest = np.array([30], np.int32), NONE, none, none, alibi
@@ -218,7 +218,7 @@ def without_donation_the_argument_keeps_its_numbers():
     assert np.array_equal(cache, before)
 
 
-def refusals_name_what_and_where():
+def refusals_name_argument_and_target():
     x, q, k = normal(2, 8), normal(2, 8, 64), normal(2, 30, 4, 64)
     lengths = np.array([3, 4], np.int32)
     block = lambda out: jax.block_until_ready(out)
@@ -262,7 +262,7 @@ def a_machine_without_a_gpu_lowers_for_one():
         assert target in text, target
 
 
-def what_is_exported_runs_again():
+def an_exported_program_runs_again():
     """Exports one program for CPUs and GPUs, and runs it on the CPU."""
     from jax import export
 
@@ -274,7 +274,7 @@ def what_is_exported_runs_again():
     close(loaded.call(x), cases.silu_and_mul(x), 1e-6)
 
 
-def a_segment_takes_what_its_tensors_are():
+def a_segment_takes_the_shapes_of_its_tensors():
     x, act = normal(3, 128, dtype=np.float16), jax.ShapeDtypeStruct((3, 64), jnp.float16)
     segment = lambda x, number: jax.block_until_ready(
         call("program", act, x, content=FILE.number, segment=number))
@@ -306,15 +306,15 @@ CASES = [
     a_number_may_be_an_int_or_a_float,
     attention_reads_dense_caches_as_long_as_lengths_say,
     attention_reads_pages,
-    attention_takes_what_is_optional,
+    attention_takes_optional_arguments,
     layers_in_one_call_each_share_a_plan,
     one_compiled_function_serves_every_length,
     threads_and_devices_do_not_disturb_each_other,
     without_donation_the_argument_keeps_its_numbers,
-    refusals_name_what_and_where,
+    refusals_name_argument_and_target,
     a_machine_without_a_gpu_lowers_for_one,
-    what_is_exported_runs_again,
-    a_segment_takes_what_its_tensors_are,
+    an_exported_program_runs_again,
+    a_segment_takes_the_shapes_of_its_tensors,
     layers_may_come_as_one_array,
 ]
 cases.run(CASES)

@@ -229,7 +229,7 @@ case $("$tidy" "$tree" 2> /dev/null) in
 *) complain 'nobody minded rooms that include each other' ;;
 esac
 
-# ---- What tidy accepts ---------------------------------------------------------------------------
+# ---- Accepted trees ------------------------------------------------------------------------------
 green graphs/thing.c << 'END'
 /* thing.c: what looks wrong and is not: exit(1) in a comment, printf("x") in a
  * longer one that abort() ends, and a public name. */

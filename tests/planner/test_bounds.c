@@ -130,7 +130,7 @@ static void a_windowed_row_reads_no_more_however_long_it_is(void **state) {
     assert_int_equal(fig_bounds_tiles(&mistral, 4096, 4096), 64);
 }
 
-static void nothing_needs_no_tiles(void **state) {
+static void a_step_without_rows_needs_no_tiles(void **state) {
     (void)state;
     const fig_split_shape none = shape_of(0, 4, 0, 1), ten = shape_of(10, 4, 0, 1);
     const fig_split_shape drafts = shape_of(10, 4, 0, 3);
@@ -241,7 +241,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_step_of_a_small_shape_has_more_tiles_and_one_has_as_many),
         cmocka_unit_test(a_windowed_row_reads_no_more_however_long_it_is),
-        cmocka_unit_test(nothing_needs_no_tiles),
+        cmocka_unit_test(a_step_without_rows_needs_no_tiles),
         cmocka_unit_test(the_largest_bucket_does_not_overflow),
         cmocka_unit_test(random_steps_stay_within_the_tiles_of_their_bucket),
         cmocka_unit_test(a_class_needs_what_its_partials_and_segments_need),

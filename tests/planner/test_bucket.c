@@ -63,7 +63,7 @@ static void buckets_are_sorted_and_repeats_dropped(void **state) {
     assert_memory_equal(buckets, expected, sizeof expected);
 }
 
-static void a_ladder_is_normal_already(void **state) {
+static void a_ladder_is_in_normal_form_already(void **state) {
     (void)state;
     fig_bucket ladder[LADDER_CAPACITY], normal[LADDER_CAPACITY];
     int32_t count = fig_bucket_ladder(200, 100000, ladder, LADDER_CAPACITY), kept = count;
@@ -576,7 +576,7 @@ int main(void) {
         cmocka_unit_test(the_ladder_is_powers_of_two_and_the_limits),
         cmocka_unit_test(a_ladder_counts_past_the_capacity_and_writes_within_it),
         cmocka_unit_test(buckets_are_sorted_and_repeats_dropped),
-        cmocka_unit_test(a_ladder_is_normal_already),
+        cmocka_unit_test(a_ladder_is_in_normal_form_already),
         cmocka_unit_test(a_bucket_past_the_limits_is_refused_by_index_and_field),
         cmocka_unit_test(the_first_bucket_that_holds_rows_and_tokens_serves),
         cmocka_unit_test(a_step_larger_than_every_bucket_is_refused_by_name),

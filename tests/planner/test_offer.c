@@ -39,7 +39,7 @@ static fig_bucket_shape shape_of(fig_bucket caps, int32_t heads, int32_t start_n
     return shape;
 }
 
-static void the_range_is_what_no_bucket_before_holds(void **state) {
+static void a_buckets_range_has_the_steps_that_no_earlier_bucket_holds(void **state) {
     (void)state;
     static const fig_bucket ladder[] = {{1, 128}, {1, 256}, {2, 128}, {2, 256}, {4, 128}, {4, 256}};
     static const struct {
@@ -58,7 +58,7 @@ static void the_range_is_what_no_bucket_before_holds(void **state) {
     }
 }
 
-static void one_that_is_the_cheapest_everywhere_is_offered_alone(void **state) {
+static void a_variant_that_is_the_cheapest_everywhere_is_offered_alone(void **state) {
     (void)state;
     const fig_bucket caps = {8, 1024};
     const fig_offer_range range = {.kv_limit = KV_LIMIT};
@@ -86,7 +86,7 @@ static void two_variants_are_offered_if_neither_serves_all_steps(void **state) {
 }
 
 /* The reference tries all variants, over random costs and buckets. */
-static void no_step_that_is_even_costs_much_over_the_best(void **state) {
+static void no_step_of_even_rows_costs_much_more_than_the_best(void **state) {
     (void)state;
     fig_random random = fig_random_seed(5);
     int32_t lengths[256];
@@ -122,7 +122,7 @@ static void no_step_that_is_even_costs_much_over_the_best(void **state) {
 
 /* For 4 rows of 256 tokens, each with workers of its own, one head at a time is as fast as any
  * variant, unless one row has nearly all tokens of the step. */
-static void short_rows_offer_another_for_one_that_is_long(void **state) {
+static void short_rows_have_a_second_variant_for_steps_with_one_long_row(void **state) {
     (void)state;
     const fig_lower_target h200 = fig_sample_target("h200");
     fig_spec spec = {.size = sizeof spec};
@@ -203,11 +203,11 @@ static void no_preset_needs_many_execs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_range_is_what_no_bucket_before_holds),
-        cmocka_unit_test(one_that_is_the_cheapest_everywhere_is_offered_alone),
+        cmocka_unit_test(a_buckets_range_has_the_steps_that_no_earlier_bucket_holds),
+        cmocka_unit_test(a_variant_that_is_the_cheapest_everywhere_is_offered_alone),
         cmocka_unit_test(two_variants_are_offered_if_neither_serves_all_steps),
-        cmocka_unit_test(no_step_that_is_even_costs_much_over_the_best),
-        cmocka_unit_test(short_rows_offer_another_for_one_that_is_long),
+        cmocka_unit_test(no_step_of_even_rows_costs_much_more_than_the_best),
+        cmocka_unit_test(short_rows_have_a_second_variant_for_steps_with_one_long_row),
         cmocka_unit_test(short_rows_of_codes_are_read_by_clusters),
         cmocka_unit_test(no_preset_needs_many_execs),
     };

@@ -89,7 +89,7 @@ static void presets_of_other_families_are_the_models_they_name(void **state) {
     }
 }
 
-static void windows_are_every_layers_in_mistral_and_every_second_ones_in_gemma(void **state) {
+static void all_layers_of_mistral_and_every_second_of_gemma_have_a_window(void **state) {
     (void)state;
     fig_spec spec = {.size = sizeof spec}, resolved;
     assert_int_equal(fig_spec_preset(&spec, "mistral-7b"), FIG_OK);
@@ -150,7 +150,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_preset_is_the_model_it_names),
         cmocka_unit_test(presets_of_other_families_are_the_models_they_name),
-        cmocka_unit_test(windows_are_every_layers_in_mistral_and_every_second_ones_in_gemma),
+        cmocka_unit_test(all_layers_of_mistral_and_every_second_of_gemma_have_a_window),
         cmocka_unit_test(a_preset_fills_no_more_than_the_caller_has),
         cmocka_unit_test(every_preset_passes_and_an_unknown_one_lists_them),
     };

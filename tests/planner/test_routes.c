@@ -75,7 +75,7 @@ static void every_message_goes_the_way_that_was_measured_to_be_the_quickest(void
 
 /* With more ranks, more bytes are sent at once, so two shots begin at the same size or a smaller
  * one. */
-static void more_ranks_go_in_two_shots_no_later(void **state) {
+static void more_ranks_begin_two_shots_at_no_larger_size(void **state) {
     (void)state;
     for (uint64_t bytes = 16; bytes <= 1 << 20; bytes *= 2)
         for (int32_t ranks = 2; ranks < 8; ranks++)
@@ -106,7 +106,7 @@ int main(void) {
         cmocka_unit_test(unknown_routes_go_in_one_shot),
         cmocka_unit_test(larger_messages_go_from_one_shot_to_two_to_nccl),
         cmocka_unit_test(every_message_goes_the_way_that_was_measured_to_be_the_quickest),
-        cmocka_unit_test(more_ranks_go_in_two_shots_no_later),
+        cmocka_unit_test(more_ranks_begin_two_shots_at_no_larger_size),
         cmocka_unit_test(a_way_that_is_not_allowed_is_never_taken),
         cmocka_unit_test(nothing_is_gathered_in_two_shots),
     };

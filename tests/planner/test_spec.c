@@ -320,7 +320,7 @@ static void a_row_holds_no_more_queries_than_a_sequence_tokens(void **state) {
     assert_string_equal(fig_message(), "spec: row_tokens is 4, limits 0 to 3");
 }
 
-static void window_layers_name_layers_that_there_are(void **state) {
+static void window_layers_name_existing_layers(void **state) {
     (void)state;
     fig_spec spec = sound;
     spec.window_layers[0] = 2;
@@ -397,7 +397,7 @@ static void a_layer_has_the_window_or_sees_all(void **state) {
     assert_int_equal(fig_spec_layer_window(&out, 63), 0);
 }
 
-static void silence_means_the_documented_defaults(void **state) {
+static void fields_left_out_have_the_documented_defaults(void **state) {
     (void)state;
     fig_spec spec = sound, out;
     spec.kv_dtype = 0;
@@ -505,10 +505,10 @@ int main(void) {
         cmocka_unit_test(without_a_llama3_factor_its_fields_are_zero),
         cmocka_unit_test(each_pair_of_dtypes_is_taken_or_refused_by_name),
         cmocka_unit_test(a_row_holds_no_more_queries_than_a_sequence_tokens),
-        cmocka_unit_test(window_layers_name_layers_that_there_are),
+        cmocka_unit_test(window_layers_name_existing_layers),
         cmocka_unit_test(a_plain_layer_is_there_and_has_no_norm),
         cmocka_unit_test(a_layer_has_the_window_or_sees_all),
-        cmocka_unit_test(silence_means_the_documented_defaults),
+        cmocka_unit_test(fields_left_out_have_the_documented_defaults),
         cmocka_unit_test(the_size_field_is_checked),
         cmocka_unit_test(a_spec_that_passes_has_tile_counts_that_fit_i32),
         cmocka_unit_test(a_dense_sequence_is_one_page),

@@ -191,7 +191,7 @@ static fig_strips_shape draw_shape(void) {
                               .workers = draw(1, 140)};
 }
 
-/* Vectors and counters of slots are apart from each other and from those of pieces. */
+/* Checks that each slot has vectors and counters that no other slot and no piece uses. */
 static void check_slots(const fig_strips_shape *shape, const fig_strips_sizes *sizes) {
     static uint8_t vectors[1 << 17], counters[1 << 17];
     const fig_strips_head *head = (const fig_strips_head *)(const void *)plan;

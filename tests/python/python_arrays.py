@@ -180,7 +180,7 @@ def memory_of_a_gpu_is_told_from_the_host_s():
         77, 78, 79, 5, 0]
 
 
-def what_does_not_fit_is_refused_in_words():
+def arrays_that_do_not_fit_are_refused_with_a_message():
     engine = figraph.Engine(graphs(kv_layout="hnd"), device="host")
 
     def due(words, name, array, kind=errors.Invalid):
@@ -203,7 +203,7 @@ def what_does_not_fit_is_refused_in_words():
     engine.bind("act.0", more)
 
 
-def integers_are_of_any_type_and_nothing_else_is_one():
+def integers_of_any_type_are_accepted_and_nothing_else():
     made = graphs()
     engine = opened(made, zeros())
     wide = 1 << 32
@@ -243,7 +243,7 @@ def elements_are_numbers():
 
 
 CASES = [
-    integers_are_of_any_type_and_nothing_else_is_one,
+    integers_of_any_type_are_accepted_and_nothing_else,
     elements_are_numbers,
     numpy_s_arrays_are_read_and_written_as_they_lie,
     a_cache_may_have_its_heads_first,
@@ -251,7 +251,7 @@ CASES = [
     dtypes_that_numpy_lacks_are_raw_elements,
     jax_s_arrays_come_by_dlpack,
     memory_of_a_gpu_is_told_from_the_host_s,
-    what_does_not_fit_is_refused_in_words,
+    arrays_that_do_not_fit_are_refused_with_a_message,
 ]
 assert jax.devices()[0].platform == "cpu"
 run(CASES)

@@ -38,7 +38,7 @@ def no_integer(field, call):
         refused(f"{field} is {wrong!r}, it must be an integer", lambda: call(wrong), (TypeError,))
 
 
-def each_of_a_list_is_checked():
+def each_number_of_a_list_is_checked():
     for field, call in (
         ("kv_lengths[0]", lambda n: TUTORIAL.plan([n])),
         ("kv_lengths[1]", lambda n: figraph.plan("tutorial", [1, n], traits="host")),
@@ -165,7 +165,7 @@ def a_spec_s_numbers_are_checked():
             (ValueError,))
 
 
-def what_operations_and_runs_ask_is_checked():
+def numbers_of_operations_and_runs_are_checked():
     too_wide("rows", lambda n: ffi.scratch_of("f16", "f16", 8, 8, 64, n, 64))
     too_wide("window", lambda n: ffi.scratch_of("f16", "f16", 8, 8, 64, 1, 64, 0, n))
     too_wide("rotary_dim", lambda n: ffi.check_rope(64, rotary_dim=n))
@@ -210,13 +210,13 @@ def an_array_that_makes_no_sense_is_refused():
 
 
 run([
-    each_of_a_list_is_checked,
+    each_number_of_a_list_is_checked,
     a_step_s_numbers_are_checked,
     numbers_that_are_no_integers_are_checked,
     words_of_a_command_may_be_numbers,
     pages_and_places_are_checked,
     buckets_and_options_are_checked,
     a_spec_s_numbers_are_checked,
-    what_operations_and_runs_ask_is_checked,
+    numbers_of_operations_and_runs_are_checked,
     an_array_that_makes_no_sense_is_refused,
 ])

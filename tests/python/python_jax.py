@@ -88,7 +88,7 @@ def attention_is_right_over_dense_caches_and_pages():
                 close(got.lse[row], lse, 1e-5)
 
 
-def logits_and_what_is_per_head_are_as_asked():
+def options_of_logits_and_heads_are_followed():
     q, cache, alibi = normal(ROWS, Q, DIM), dense(), normal(Q)
     logits = fj.Logits(scale=0.5, window=10)
     out = fj.attention(q, cache, LENGTHS, logits=logits, alibi=alibi).out
@@ -215,7 +215,7 @@ def maps_are_right_or_refused_by_name():
                 call, (NotImplementedError,))
 
 
-def what_is_wrong_is_refused_while_jax_traces():
+def mistakes_are_refused_while_jax_traces():
     q, cache, x, scale = normal(ROWS, Q, DIM), dense(), normal(2, 7), normal(KV)
     trace = jax.eval_shape
     refused("its last dim must be 2 * width", lambda: trace(fj.silu_and_mul, x), (ValueError,))
@@ -276,7 +276,7 @@ def exported(function, *arguments):
     return make(*arguments)
 
 
-def what_is_exported_runs_where_figraph_is_imported():
+def exported_programs_run_where_figraph_is_imported():
     q, cache = normal(ROWS, Q, DIM), dense()
     step = lambda q, k, v, lengths: fj.attention(q, fj.Cache(k, v), lengths).out
     loaded = export.deserialize(exported(step, q, cache.k, cache.v, LENGTHS).serialize())
@@ -284,7 +284,7 @@ def what_is_exported_runs_where_figraph_is_imported():
     close(loaded.call(q, cache.k, cache.v, LENGTHS), fj.attention(q, cache, LENGTHS).out, 0)
 
 
-def recorded_programs_run_by_what_is_in_them():
+def recorded_programs_are_identified_by_their_content():
     """Runs one layer of the tutorial: its activation, and RoPE, append and attention over pages."""
     file = fj.load(FILE)
     assert file == fj.load(FILE) and file.segments == ["act.0", "attn.0"]
@@ -353,7 +353,7 @@ def help_is_a_tutorial_whose_every_line_is_run():
         assert inspect.getdoc(getattr(fj, name)), name
 
 
-def what_the_documents_show_is_what_happens():
+def the_documented_output_is_the_real_one():
     with open(os.path.join(HERE, "../../docs/jax-tvm.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\nimport figraph.jax as fj\n")[1].split("```")[0]
     names = dict(fj=fj, functools=functools, jax=jax)
@@ -437,16 +437,16 @@ run([
     a_table_may_have_more_rows_and_scales_no_dim,
     activations_and_rope_are_right_and_mapped,
     attention_is_right_over_dense_caches_and_pages,
-    logits_and_what_is_per_head_are_as_asked,
+    options_of_logits_and_heads_are_followed,
     caches_may_be_of_8_bits_with_scales,
     layers_share_a_plan_and_grow_their_caches,
     one_compiled_function_serves_every_length_in_place,
     attributes_are_numbers_of_one_type,
     maps_are_right_or_refused_by_name,
-    what_is_wrong_is_refused_while_jax_traces,
-    what_is_exported_runs_where_figraph_is_imported,
-    recorded_programs_run_by_what_is_in_them,
+    mistakes_are_refused_while_jax_traces,
+    exported_programs_run_where_figraph_is_imported,
+    recorded_programs_are_identified_by_their_content,
     an_exported_program_says_which_file_is_missing,
     help_is_a_tutorial_whose_every_line_is_run,
-    what_the_documents_show_is_what_happens,
+    the_documented_output_is_the_real_one,
 ])

@@ -65,7 +65,7 @@ def every_mask_does_what_it_says():
         close(out, expected(seen_by(mask, LENGTHS, 5)), 1e-5)
 
 
-def windows_segments_and_causal_do_too():
+def windows_segments_and_causal_masks_do_too():
     for options in (dict(), dict(lengths=LENGTHS), dict(window=6), dict(lengths=LENGTHS, window=3)):
         for ids, causal in ((None, True), (IDS, False)):
             out = fj.flash_attention(QUERY, KEY, VALUE, segment_ids=ids, causal=causal, **options)
@@ -101,7 +101,7 @@ def by_ends(query, ends, window=0, scale=None, soft_cap=0.0):
 
 
 def tokens_are_the_last_of_their_sequence():
-    """For counts that are a multiple of a row's, and others."""
+    """Tests numbers of tokens that are a multiple of the most that a row takes, and others."""
     for tokens in (2, 5, 8, 16, 19, 20):
         query = numbers.standard_normal((*BATCH, tokens, Q, DIM)).astype(np.float32)
         for lengths in (None, LENGTHS):
@@ -122,7 +122,7 @@ def tokens_are_the_last_of_their_sequence():
 
 
 def prompts_of_more_rows_than_a_call_has_are_right():
-    """1300 rows of one token, and 1100 of several."""
+    """Tests 1300 rows of one token, and 1100 of several."""
     for shape, causal in (((2, 650), False), ((11, 797), True)):
         query, key, value = (numbers.standard_normal((*shape, 1, DIM)).astype(np.float32)
                              for _ in "qkv")
@@ -171,7 +171,7 @@ class Mask:
 
 
 def tokamax_gets_its_masks():
-    """They begin at the first key, whatever the number of query tokens."""
+    """The masks begin at the first key, whatever the number of query tokens."""
     attend = jax.jit(fj.tokamax_attention, static_argnames="mask")
     tokens, every = np.arange(5), np.full((*BATCH, 5), TOKENS)
     k_end, q_end = LENGTHS[..., None, None], np.array([[5, 0, 3], [1, 2, 4]])[..., None, None]
@@ -198,7 +198,7 @@ def tokamax_gets_its_masks():
     close(mine, np.asarray(theirs, np.float64), 1e-4)
 
 
-def what_tokamax_must_do_itself_is_told_by_name():
+def arguments_that_tokamax_must_handle_are_named():
     attend = fj.tokamax_attention
     for words, options in (
         ("mask.bool_mask is given", dict(mask=Mask(bool_mask=MASK))),
@@ -224,7 +224,7 @@ def what_tokamax_must_do_itself_is_told_by_name():
             (NotImplementedError,))
 
 
-def what_it_cannot_do_is_refused():
+def unsupported_arguments_are_refused():
     flash = fj.flash_attention
     refused("has no dropout", lambda: flash(QUERY, KEY, VALUE, dropout_rate=0.1),
             (NotImplementedError,))
@@ -252,13 +252,13 @@ def what_it_cannot_do_is_refused():
 
 run([
     every_mask_does_what_it_says,
-    windows_segments_and_causal_do_too,
+    windows_segments_and_causal_masks_do_too,
     batches_may_have_any_dims_and_be_mapped,
     types_and_scale_are_as_asked,
     tokens_are_the_last_of_their_sequence,
     prompts_of_more_rows_than_a_call_has_are_right,
     gradients_are_those_of_plain_attention,
     tokamax_gets_its_masks,
-    what_tokamax_must_do_itself_is_told_by_name,
-    what_it_cannot_do_is_refused,
+    arguments_that_tokamax_must_handle_are_named,
+    unsupported_arguments_are_refused,
 ])

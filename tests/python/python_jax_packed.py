@@ -109,7 +109,7 @@ def rows_of_unequal_numbers_of_tokens_are_right():
                         close(mine, theirs, 0)
 
 
-def rope_stands_at_each_token():
+def rope_uses_the_position_of_each_token():
     q, k, v = heads()
     was, rope = paged(), fj.Rope(theta=5e5)
     places = int32([max(seen - 1, 0) for _, _, seen in each_token()] + EXTRA * [0])
@@ -154,7 +154,7 @@ def one_compiled_function_serves_every_mix():
     assert len(traces) == 2
 
 
-def more_tokens_than_q_has_are_no_step():
+def a_step_with_more_tokens_than_q_is_not_run():
     was, (q, k, v) = dense(), heads(5)
     for lent in (None, plan_of(was, q)):
         cache = fj.append_kv(k, v, was, SEEN, plan=lent, **GIVEN)
@@ -200,7 +200,7 @@ def a_step_makes_rows_longer_by_their_tokens():
     assert model.traces == 1
 
 
-def what_is_wrong_is_told_while_jax_traces():
+def mistakes_are_refused_while_jax_traces():
     q, k, v = heads()
     cache = paged()
     by_row = normal(ROWS, 2, Q, DIM)
@@ -238,11 +238,11 @@ def what_is_wrong_is_told_while_jax_traces():
 
 CASES = [
     rows_of_unequal_numbers_of_tokens_are_right,
-    rope_stands_at_each_token,
+    rope_uses_the_position_of_each_token,
     one_compiled_function_serves_every_mix,
-    more_tokens_than_q_has_are_no_step,
+    a_step_with_more_tokens_than_q_is_not_run,
     a_step_makes_rows_longer_by_their_tokens,
-    what_is_wrong_is_told_while_jax_traces,
+    mistakes_are_refused_while_jax_traces,
 ]
 if __name__ == "__main__":
     run(CASES)

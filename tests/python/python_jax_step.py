@@ -185,7 +185,7 @@ def heads_are_shared_by_the_ranks_of_a_mesh():
     refused("mesh and axis: one is given", lambda: fj.DecodeStep(Model(), mesh=mesh))
 
 
-def what_xla_does_is_explained():
+def explain_says_how_xla_launches():
     step, state = fj.DecodeStep(Model()), jax.tree_util.tree_map(jnp.asarray, begun())
     told = step.explain(PARAMS, state, INPUTS[0])
     assert (told.how, told.calls, told.eager, told.captured) == ("eager", 3, 3, 0), told
@@ -223,7 +223,7 @@ def why_a_gpu_captures_nothing_is_read_from_flags():
         assert words in told, (flags, told)
 
 
-def models_that_give_something_else_are_told():
+def models_that_return_something_else_are_refused():
     lost = fj.DecodeStep(lambda params, state, x: (x, state.caches))
     refused("the model gave tuple", lambda: lost(PARAMS, begun(), INPUTS[0]), (TypeError,))
     refused('layout is "dhn"', lambda: begun(layout="dhn"), (ValueError,))
@@ -242,7 +242,7 @@ run([
     a_step_may_be_part_of_a_larger_jit,
     a_step_is_exported_with_its_state,
     heads_are_shared_by_the_ranks_of_a_mesh,
-    what_xla_does_is_explained,
+    explain_says_how_xla_launches,
     why_a_gpu_captures_nothing_is_read_from_flags,
-    models_that_give_something_else_are_told,
+    models_that_return_something_else_are_refused,
 ])

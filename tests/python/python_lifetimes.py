@@ -71,7 +71,7 @@ def an_array_lives_until_the_steps_staged_before_its_successor_have_ended():
     assert not lives(second)  # no step was staged while it was bound
 
 
-def an_array_is_let_go_where_the_step_was_taken_back():
+def an_array_is_released_after_its_step_was_taken_back():
     engine = opened()
     first = bound(engine)
     engine.stage([1], horizon=3)
@@ -168,7 +168,7 @@ def a_cycle_may_use_its_engine_and_graphs_to_the_end():
     assert told == 3 * closed, told
 
 
-def an_engine_may_be_used_by_what_ends_after_it():
+def an_engine_may_be_used_by_objects_that_outlive_it():
     """When the interpreter exits, it closes all engines before it destroys a module's objects."""
     text = """
 import figraph
@@ -191,7 +191,7 @@ last.me = last
     assert done.stdout in ("", "the engine is closed\n"), done.stdout
 
 
-def what_has_one_owner_is_not_copied():
+def objects_with_one_owner_are_not_copied():
     engine = opened()
     runner = runs.Runner(TUTORIAL, "host")
     for one in (TUTORIAL, engine, runner, runs.Run(runner, 1)):
@@ -202,9 +202,9 @@ def what_has_one_owner_is_not_copied():
 
 run([
     an_array_lives_until_the_steps_staged_before_its_successor_have_ended,
-    an_array_is_let_go_where_the_step_was_taken_back,
+    an_array_is_released_after_its_step_was_taken_back,
     a_callback_lives_until_the_steps_staged_before_its_successor_have_ended,
     a_cycle_may_use_its_engine_and_graphs_to_the_end,
-    an_engine_may_be_used_by_what_ends_after_it,
-    what_has_one_owner_is_not_copied,
+    an_engine_may_be_used_by_objects_that_outlive_it,
+    objects_with_one_owner_are_not_copied,
 ])

@@ -84,7 +84,7 @@ def each_status_is_a_class_that_is_named_after_it():
     assert len(errors.CLASSES) == 16
 
 
-def what_is_refused_carries_the_library_s_sentence():
+def an_exception_has_the_library_s_message():
     refused("none.fig", lambda: figraph.load("none.fig"), errors.Io)
     with open("short.fig", "wb") as file:
         file.write(b"no graphs")
@@ -114,7 +114,7 @@ def what_is_refused_carries_the_library_s_sentence():
     refused("gate_up.0", lambda: bare.step([1]), errors.Unbound)
 
 
-def lengths_may_lie_where_the_host_does_not_look():
+def lengths_may_be_known_to_the_device_alone():
     plain = opened()
     graphs = figraph.capture("tutorial", traits="host", reads=("lengths", "positions"))
     engine = figraph.Engine(graphs, device="host")
@@ -195,7 +195,7 @@ def the_package_and_the_program_make_the_same_file():
               figraph.capture("model", deterministic=True, traits="a100"))
 
 
-def what_waits_lets_other_threads_run():
+def waiting_calls_let_other_threads_run():
     """Waits for steps and for a slot. Each step takes the engine's thread some hundred
     milliseconds."""
     graphs = figraph.capture("llama-3.1-8b", layers=1, batch_limit=16, kv_limit=8192,
@@ -248,7 +248,7 @@ def a_fork_reads_the_pages_of_its_source():
     refused("source and target are both 1", lambda: engine.fork(1, 1, 16), errors.Invalid)
 
 
-def what_few_steps_have_is_forgotten_by_the_next():
+def optional_fields_of_a_step_are_forgotten_by_the_next():
     engine = opened()
     engine.set_pages(3, [2])
     engine.stage([1], sequences=[3], positions=[7], row_tokens=[1])
@@ -373,7 +373,7 @@ engine.step(8 * [4096])
     assert done.returncode == 0 and not done.stderr, done
 
 
-def a_keyword_that_is_not_known_is_named_beside_what_is_meant():
+def an_unknown_keyword_is_named_with_the_likely_one():
     engine = opened()
     for words, call in (
         ("a step has no horison: did you mean horizon?", lambda: engine.step([1], horison=2)),
@@ -438,7 +438,7 @@ def a_model_may_be_a_configuration_in_memory():
     refused("it must be the name of a preset", lambda: figraph.spec(7), (TypeError,))
 
 
-def what_looks_like_a_path_is_one():
+def text_that_looks_like_a_path_is_one():
     for path in ("nofile.json", "no/such/folder", pathlib.Path("nofile"), b"no\xff.json"):
         refused("no", lambda: figraph.plan(path, [1]), errors.Io)
     refused("preset nofile is unknown", lambda: figraph.plan("nofile", [1]), errors.Invalid)
@@ -502,22 +502,22 @@ CASES = [
     each_example_of_the_documentation_holds,
     help_is_a_tutorial_and_leaves_nothing_out,
     each_status_is_a_class_that_is_named_after_it,
-    what_is_refused_carries_the_library_s_sentence,
-    lengths_may_lie_where_the_host_does_not_look,
+    an_exception_has_the_library_s_message,
+    lengths_may_be_known_to_the_device_alone,
     dataclasses_have_the_fields_that_the_headers_have,
     a_spec_goes_to_the_library_and_back,
     the_package_and_the_program_make_the_same_file,
-    what_waits_lets_other_threads_run,
+    waiting_calls_let_other_threads_run,
     lengths_come_in_any_form,
     a_fork_reads_the_pages_of_its_source,
-    what_few_steps_have_is_forgotten_by_the_next,
+    optional_fields_of_a_step_are_forgotten_by_the_next,
     packed_rows_have_queries_of_their_own,
     segments_are_appended_in_place_of_a_launch,
     a_callback_does_a_call_s_work_and_its_exception_is_the_cause,
     a_process_may_end_with_steps_in_flight,
-    a_keyword_that_is_not_known_is_named_beside_what_is_meant,
+    an_unknown_keyword_is_named_with_the_likely_one,
     a_model_may_be_a_configuration_in_memory,
-    what_looks_like_a_path_is_one,
+    text_that_looks_like_a_path_is_one,
     a_dtype_goes_by_the_names_that_others_have,
     text_of_any_bytes_is_told_and_taken,
     the_program_answers_in_python_s_own_words,

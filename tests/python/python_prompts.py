@@ -136,7 +136,7 @@ def rows_share_prefixes():
                                                        prefixes=[(0, 2, 2)]), (errors.Invalid,))
 
 
-def what_is_wrong_is_named():
+def wrong_arguments_are_named():
     prompts = opened()
     held = arrays(prompts)
 
@@ -162,4 +162,4 @@ def what_is_wrong_is_named():
     refused("length of row 0", lambda: prompts.plan([0, 2], [1], page_columns=1), (errors.Invalid,))
 
 
-run([prompts_attend_in_either_layout, rows_share_prefixes, what_is_wrong_is_named])
+run([prompts_attend_in_either_layout, rows_share_prefixes, wrong_arguments_are_named])

@@ -61,7 +61,7 @@ def shared_parts_stay_short():
     assert len(str(figraph.score(power))) < 2000
 
 
-def what_a_function_cannot_say_is_refused():
+def functions_that_no_score_can_express_are_refused():
     nan = math.nan
     cases = [
         (TypeError, "scores.select", lambda score, kv: score if kv < 4 else 0.0),
@@ -160,7 +160,7 @@ def a_captured_step_computes_the_score():
 
 
 def no_entry_point_drops_a_score():
-    """Each public function has a parameter named score, or none that would take one silently."""
+    """Each public function has a parameter named score, or refuses an argument of that name."""
     takes = {
         "capture", "capture_for", "score",
         "attention", "decode_attention",  # of torch and JAX
@@ -234,7 +234,7 @@ def an_array_that_no_score_can_have_is_refused():
 
 
 run([a_function_and_a_text_make_the_same_score, shared_parts_stay_short,
-     what_a_function_cannot_say_is_refused, a_function_and_a_text_make_the_same_mask,
+     functions_that_no_score_can_express_are_refused, a_function_and_a_text_make_the_same_mask,
      a_mask_is_joined_with_a_score, a_captured_step_computes_the_score,
      no_entry_point_drops_a_score, what_python_says_of_a_part_helps,
      an_array_that_no_score_can_have_is_refused])

@@ -41,7 +41,7 @@ static fig_dev_stream *stream;
 static place_block *used, *kept[FIG_MEMORY_PINNED + 1][CLASS_COUNT];
 static int host_holds;
 
-/* ---- What the environment says ------------------------------------------------------------- */
+/* ---- Options from the environment ---------------------------------------------------------- */
 
 static int says(const char *name, const char *value) {
     const char *said = getenv(name);

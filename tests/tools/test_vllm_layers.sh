@@ -40,9 +40,9 @@ layers = [dict(kind="decode", rows=rows, calls=8, largest_difference=0.01, large
           for rows in (range(1, 129) if is_eager else ())]
 tokens, margins = [[1, 2, 3], [4, 5, 6]], [[0.5, 0.25, 0.125], [0.5, 0.25, 0.125]]
 if is_figraph:
-    tokens[0][2] = 9  # parts from the others where the margin is 0.125
+    tokens[0][2] = 9  # differs from the other engines where the margin is 0.125
 if name == "triton":
-    tokens[1][1] = 9  # parts where it is 0.25
+    tokens[1][1] = 9  # differs where the margin is 0.25
 result = dict(variant=name, backend="X", cache="auto", errors=[], seconds={}, cells=cells,
               layers=layers, tokens=tokens, margins=margins,
               versions=dict(vllm="0", figraph="0", device="h200", driver="1"))
@@ -63,7 +63,7 @@ layers() { # CHANGE OPTION...
     CHANGE=$CHANGE tools/bench/vllm_layers.py --script "$scratch/engine.py" --group bf16 "$@" \
         "$scratch/out" > "$scratch/said" 2>&1
 }
-refuses() { # CHANGE: the run must find what is changed
+refuses() { # CHANGE: the run must fail because of the change
     if layers "$1"; then return 1; fi
 }
 says() { # WORDS
@@ -83,7 +83,7 @@ check 'a table with a line for each cell' test "$(wc -l < "$scratch/out/vllm_lay
 check 'the report lists kernels' grep -q 'fig_kernel_a' "$scratch/out/report.txt"
 check 'the report can be made again' tools/bench/vllm_layers.py --report "$scratch/out"
 
-# Each rule fails on its own.
+# Each of these changes breaks one rule.
 check 'a slow cell' refuses '{"figraph": {"cells": {"attention_us": 61.0}}}'
 says 'NOT MET figraph / flash, 1 rows: 0.610 <= 0.6'
 check 'a slow step' refuses '{"figraph": {"cells": {"all_us": 1001.0}}}'
@@ -100,7 +100,7 @@ says 'largest 0.5000'
 check 'an error' refuses '{"triton": {"errors": ["out of memory"]}}'
 says 'out of memory'
 
-# Engines that fail leave the others their turns.
+# If an engine fails, the others still get their turns.
 check 'an engine that dies' refuses '{"flash": "dies"}'
 says 'no memory'
 says 'NOT MET flash ran to its end'

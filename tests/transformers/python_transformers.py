@@ -115,7 +115,7 @@ def generate_batch_makes_the_tokens_of_hf():
         assert called.call_count > 8, family
 
 
-def generate_batch_makes_them_by_block_tables():
+def generate_batch_makes_the_tokens_by_block_tables():
     """transformers uses block tables only for rows of one token and only on a GPU; the test removes
     the second condition."""
     room = "transformers.generation.continuous_batching.initialization"
@@ -376,7 +376,7 @@ CASES = [
     hf_s_model_makes_its_tokens_by_figraph_over_a_growing_cache,
     hf_s_model_makes_its_tokens_by_figraph_over_pages,
     generate_batch_makes_the_tokens_of_hf,
-    generate_batch_makes_them_by_block_tables,
+    generate_batch_makes_the_tokens_by_block_tables,
     in_bf16_logits_are_nearer_to_float32_than_hf_s,
     any_mask_is_taken_as_it_is,
     a_mask_of_numbers_goes_to_torch,

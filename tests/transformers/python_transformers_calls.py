@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 # ---- Wrong use -----------------------------------------------------------------------------------
 
 
-def a_decoder_refuses_what_it_would_get_wrong():
+def a_decoder_refuses_models_that_it_would_get_wrong():
     model = tiny.model_of("llama")
 
     def make(**changes):
@@ -110,7 +110,7 @@ def a_decoder_refuses_wrong_prompts():
         refused(f"{name} is", lambda: fit.Sampler(**wrong), ValueError)
 
 
-def a_paged_cache_refuses_what_it_would_get_wrong():
+def a_paged_cache_refuses_calls_that_it_would_get_wrong():
     model = tiny.model_of("llama")
     refused('model has attn_implementation="sdpa", a PagedCache needs "figraph"',
             lambda: fit.PagedCache(model, rows=2, max_tokens=12), ValueError)
@@ -260,10 +260,10 @@ def the_kernel_folder_is_named_once():
 if __name__ == "__main__":
     with torch.no_grad():
         run([
-            a_decoder_refuses_what_it_would_get_wrong,
+            a_decoder_refuses_models_that_it_would_get_wrong,
             experts_that_wait_are_refused_on_a_gpu,
             a_decoder_refuses_wrong_prompts,
-            a_paged_cache_refuses_what_it_would_get_wrong,
+            a_paged_cache_refuses_calls_that_it_would_get_wrong,
             flash_attn_with_kvcache_appends_and_attends,
             flash_attn_varlen_func_takes_rows_of_any_length,
             flash_attention_s_functions_refuse_by_name,

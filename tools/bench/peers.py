@@ -30,7 +30,7 @@ PEERS = {
     "flex": ["peer_torch.py", "flex"],
     "jax": ["peer_jax.py"],
 }
-DENSE = ("sdpa", "flex", "jax")  # which have no pages to look up
+DENSE = ("sdpa", "flex", "jax")  # these peers have no pages to look up
 CELLS = (
     "1x512,1x4096,1x32768,8x512,8x2048,8x8192,32x1024,32x4096,64x2048,128x128,128x4096,256x512,"
     "256x8192,1x32768+39x512,2x32768+62x1024"

@@ -1,4 +1,5 @@
-"""transformers_layers.py: figraph.integrations.transformers on a GPU, against transformers' best.
+"""transformers_layers.py: compares figraph.integrations.transformers on a GPU with the fastest way
+of transformers itself.
 
     tools/bench/transformers_layers.py [--attention] [--csv FILE] [--budget SECONDS]
 
@@ -25,7 +26,7 @@ import torch  # noqa: E402
 import transformers  # noqa: E402
 
 CELLS = [(8, 2048), (32, 2048), (1, 512), (8, 512), (32, 512), (1, 2048)]
-BARS = {(8, 2048): 1.9}  # all others: 1
+BARS = {(8, 2048): 1.9}  # all other cells: 1
 WARM, TIMED, TIMES = 8, 30, 3
 ROOM = 128  # tokens that a cache has beyond the prompt
 LLAMA = dict(vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_attention_heads=32,

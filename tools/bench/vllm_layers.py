@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""vllm_layers.py: figraph in a real vLLM on a GPU, beside vLLM's own attention backends.
+"""vllm_layers.py: compares figraph in a real vLLM on a GPU with vLLM's own backends.
 
     tools/bench/vllm_layers.py [--group NAME] [--load SECONDS] [--turn SECONDS] FOLDER
     tools/bench/vllm_layers.py --report FOLDER        only writes the report of an earlier run
@@ -29,16 +29,17 @@ GROUPS = {
     "drafts": ("figraph_small", "figraph_drafts", "figraph_drafts_eager", "flash_drafts"),
 }
 GROUPS["all"] = sum(GROUPS.values(), ())
-# Time of figraph's kernels of attention and append over that of FlashAttention 3's, by rows.
+# The time of figraph's kernels of attention and append may be at most this multiple of the time of
+# FlashAttention 3's kernels, by rows.
 BARS = {
     ("figraph", "flash"): {1: 0.60, 32: 0.84, 128: 0.90},
     ("figraph_fp8", "flash_fp8"): {1: 0.45, 32: 0.58, 128: 0.60},
 }
 SAME = (("figraph", "figraph_eager"), ("figraph_fp8", "figraph_fp8_eager"))
-# Backends whose greedy tokens may part: figraph's and FlashAttention 3's, no sooner than two of
-# vLLM's own.
+# Greedy tokens of figraph may differ from those of FlashAttention 3, but no sooner than the tokens
+# of two of vLLM's own backends differ from each other.
 PARTING = (("figraph", "flash", "triton"), ("figraph_fp8", "flash_fp8", "triton_fp8"))
-UNITS = 1.0  # of bf16, inside a layer
+UNITS = 1.0  # the largest difference inside a layer, in units of bf16
 CELL = ("rows", "context", "steps", "tokens", "full", "piecewise", "eager", "replays", "forwards",
         "layer_calls", "attention_us", "append_us", "all_us", "busy_us", "step_ms")
 
@@ -125,7 +126,7 @@ def run(words, names):
 
 
 class Report:
-    """Collects lines, and what failed."""
+    """Collects the lines of the report, and the rules that are not met."""
 
     def __init__(self):
         self.lines, self.failed = [], []
@@ -301,7 +302,7 @@ def write_csv(folder, results):
 
 
 def write(folder, names):
-    """Writes the report of a folder and returns what failed."""
+    """Writes the report of a folder, and returns the rules that are not met."""
     results, report = read(folder), Report()
     report_runs(report, results, names or list(results))
     report_layers(report, results)

@@ -1,7 +1,7 @@
-"""tutorial.py: three operations of a decode step in JAX, by libfigraph, against plain JAX.
+"""tutorial.py: compares three operations of a decode step by libfigraph with plain JAX.
 
-    python tools/jax/tutorial.py                        the CPU, every way there is
-    python tools/jax/tutorial.py --platform gpu --way wrapped
+    python tools/jax/tutorial.py                        on the CPU, in every way python
+    tools/jax/tutorial.py --platform gpu --way wrapped
 
 It needs the Python package figraph, which contains the library.
 

@@ -16,8 +16,8 @@ typedef struct fig_launch_keep {
     int pipe; /* closed on exec */
 } fig_launch_keep;
 
-/* Starts the keeper. Call this before starting any rank, and before opening any descriptor whose
- * closing a reader waits for. Returns 0 or an error number. */
+/* Starts the keeper. Call this before starting any rank, and before opening any pipe whose reader
+ * waits for its end: the keeper would keep it open. Returns 0 or an error number. */
 int fig_launch_keep_open(fig_launch_keep *keep);
 /* Adds the group of the calling process. A rank's process calls this before it becomes the rank's
  * program. */

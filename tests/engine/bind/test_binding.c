@@ -56,7 +56,7 @@ static void refuse(fig_engine *engine, const fig_binding *binding, const char *s
     check_message(sentence);
 }
 
-static void a_wrong_binding_leaves_the_one_before_in_force(void **state) {
+static void a_wrong_binding_leaves_the_previous_one_in_force(void **state) {
     (void)state;
     fig_decode decode;
     fig_engine *engine;
@@ -130,7 +130,7 @@ static void a_dense_cache_needs_a_page_for_each_sequence(void **state) {
     fig_decode_close(&decode);
 }
 
-static void a_temp_is_nobodys_to_bind_or_read(void **state) {
+static void a_temp_can_be_neither_bound_nor_read(void **state) {
     (void)state;
     fig_gate g;
     float buffer[8];
@@ -235,7 +235,7 @@ static void rows_are_counted_with_all_their_queries(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void a_layout_is_the_order_of_strides_where_none_are_given(void **state) {
+static void without_strides_the_layout_decides_their_order(void **state) {
     (void)state;
     fig_graphs *graphs;
     fig_engine *engine = open_form(&graphs);
@@ -448,7 +448,7 @@ static void pages_are_checked_whole_before_any_is_written(void **state) {
     fig_decode_close(&decode);
 }
 
-static void pages_of_a_strided_table_of_the_callers_go_to_their_row(void **state) {
+static void pages_of_a_callers_strided_table_go_to_their_row(void **state) {
     (void)state;
     fig_decode decode;
     fig_engine *engine;
@@ -532,19 +532,19 @@ static int close_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unbound_tensor_is_named_before_anything_is_staged),
-        cmocka_unit_test(a_wrong_binding_leaves_the_one_before_in_force),
+        cmocka_unit_test(a_wrong_binding_leaves_the_previous_one_in_force),
         cmocka_unit_test(a_dense_cache_needs_a_page_for_each_sequence),
-        cmocka_unit_test(a_temp_is_nobodys_to_bind_or_read),
+        cmocka_unit_test(a_temp_can_be_neither_bound_nor_read),
         cmocka_unit_test(an_output_that_lies_on_another_tensor_is_refused),
         cmocka_unit_test(rows_are_counted_with_all_their_queries),
-        cmocka_unit_test(a_layout_is_the_order_of_strides_where_none_are_given),
+        cmocka_unit_test(without_strides_the_layout_decides_their_order),
         cmocka_unit_test(pages_are_counted_whatever_the_strides),
         cmocka_unit_test(views_of_one_pool_may_interleave_but_not_meet),
         cmocka_unit_test(the_engine_s_memory_is_zeroed_and_counted),
         cmocka_unit_test(a_tensor_that_no_node_names_moves_no_launch),
         cmocka_unit_test(a_span_outside_its_tensor_is_refused),
         cmocka_unit_test(pages_are_checked_whole_before_any_is_written),
-        cmocka_unit_test(pages_of_a_strided_table_of_the_callers_go_to_their_row),
+        cmocka_unit_test(pages_of_a_callers_strided_table_go_to_their_row),
         cmocka_unit_test(pages_go_to_the_named_table_or_to_all),
         cmocka_unit_test(a_program_without_a_page_table_has_no_pages),
     };

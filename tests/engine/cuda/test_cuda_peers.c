@@ -154,7 +154,7 @@ static const fig_peers *block_of(const fig_cuda_peers *peers) {
     return (const fig_peers *)(uintptr_t)peers->block; /* memory of the fake GPU is host memory */
 }
 
-static void a_rank_alone_has_its_own_inbox_and_meets_nobody(void **state) {
+static void a_single_rank_has_its_own_inbox_and_meets_nobody(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -187,7 +187,7 @@ static void ranks_reach_each_other_in_one_process_and_in_several(void **state) {
     }
 }
 
-static void a_group_that_cannot_reach_itself_is_refused(void **state) {
+static void a_group_whose_ranks_cannot_reach_each_other_is_refused(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -290,7 +290,7 @@ static void nccl_carries_all_between_gpus_that_do_not_reach_each_other(void **st
     close_far(&gpu);
 }
 
-static void nccl_is_begun_only_where_it_carries_something(void **state) {
+static void nccl_is_started_only_where_it_carries_something(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -364,7 +364,7 @@ static fig_status capture_one(const fig_cuda_nccl_job *job, fig_cuda_work *work,
     return capture_collective(job, work, (fig_dev_after){&last, before > 0});
 }
 
-static void a_collective_of_nccls_is_one_node_of_a_graph(void **state) {
+static void an_nccl_collective_is_one_node_of_a_graph(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -413,7 +413,7 @@ static int count_aborted(const fig_fake_nccl *nccl) {
     return __atomic_load_n(&nccl->aborted, __ATOMIC_RELAXED);
 }
 
-static void a_collective_of_nccls_that_does_not_end_is_aborted_in_time(void **state) {
+static void an_nccl_collective_that_hangs_is_aborted_in_time(void **state) {
     (void)state;
     const struct timespec moment = {0, 1000000};
     const struct timespec longer = {0, 130000000};
@@ -455,7 +455,7 @@ static void a_collective_of_nccls_that_does_not_end_is_aborted_in_time(void **st
     close_far(&gpu);
 }
 
-static void a_communicator_that_does_not_end_is_left_in_the_groups_time(void **state) {
+static void a_communicator_that_hangs_is_abandoned_at_the_groups_timeout(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -476,7 +476,7 @@ static void a_communicator_that_does_not_end_is_left_in_the_groups_time(void **s
     close_far(&gpu);
 }
 
-/* ---- What a kernel left */
+/* ---- Errors that a kernel has reported */
 
 /* Opens peers whose kernel has reported that the other rank is at another place. */
 static void open_apart(fig_cuda_peers *peers, fig_cuda_gpu *gpu, const fig_peers_place *theirs) {
@@ -488,7 +488,7 @@ static void open_apart(fig_cuda_peers *peers, fig_cuda_gpu *gpu, const fig_peers
     peers->words->verdict = FIG_PEERS_APART;
 }
 
-static void ranks_that_are_apart_are_both_named(void **state) {
+static void ranks_at_different_places_are_both_named(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -503,7 +503,7 @@ static void ranks_that_are_apart_are_both_named(void **state) {
 }
 
 /* An aborted collective leaves stale contents in its buffers. */
-static void words_that_a_stopped_nccl_left_are_no_place(void **state) {
+static void stale_words_of_an_aborted_nccl_are_not_reported_as_a_place(void **state) {
     (void)state;
     fig_cuda_gpu gpu;
     fig_cuda_peers peers;
@@ -538,18 +538,18 @@ static void a_rank_that_is_late_or_gone_is_named(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FIG_CUDA_BENCH_TEST(a_rank_alone_has_its_own_inbox_and_meets_nobody),
+        FIG_CUDA_BENCH_TEST(a_single_rank_has_its_own_inbox_and_meets_nobody),
         FIG_CUDA_BENCH_TEST(ranks_reach_each_other_in_one_process_and_in_several),
-        FIG_CUDA_BENCH_TEST(a_group_that_cannot_reach_itself_is_refused),
+        FIG_CUDA_BENCH_TEST(a_group_whose_ranks_cannot_reach_each_other_is_refused),
         FIG_CUDA_BENCH_TEST(each_driver_call_that_fails_is_reported),
         FIG_CUDA_BENCH_TEST(nccl_carries_all_between_gpus_that_do_not_reach_each_other),
-        FIG_CUDA_BENCH_TEST(nccl_is_begun_only_where_it_carries_something),
+        FIG_CUDA_BENCH_TEST(nccl_is_started_only_where_it_carries_something),
         FIG_CUDA_BENCH_TEST(refusals_and_hangs_of_nccl_are_reported),
-        FIG_CUDA_BENCH_TEST(a_collective_of_nccls_is_one_node_of_a_graph),
-        FIG_CUDA_BENCH_TEST(a_collective_of_nccls_that_does_not_end_is_aborted_in_time),
-        FIG_CUDA_BENCH_TEST(a_communicator_that_does_not_end_is_left_in_the_groups_time),
-        FIG_CUDA_BENCH_TEST(ranks_that_are_apart_are_both_named),
-        FIG_CUDA_BENCH_TEST(words_that_a_stopped_nccl_left_are_no_place),
+        FIG_CUDA_BENCH_TEST(an_nccl_collective_is_one_node_of_a_graph),
+        FIG_CUDA_BENCH_TEST(an_nccl_collective_that_hangs_is_aborted_in_time),
+        FIG_CUDA_BENCH_TEST(a_communicator_that_hangs_is_abandoned_at_the_groups_timeout),
+        FIG_CUDA_BENCH_TEST(ranks_at_different_places_are_both_named),
+        FIG_CUDA_BENCH_TEST(stale_words_of_an_aborted_nccl_are_not_reported_as_a_place),
         FIG_CUDA_BENCH_TEST(a_rank_that_is_late_or_gone_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

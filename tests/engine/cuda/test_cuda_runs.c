@@ -189,7 +189,7 @@ static void a_kernel_that_open_did_not_load_is_a_status(void **state) {
     end(w);
 }
 
-static void the_same_run_again_makes_nothing_anew(void **state) {
+static void a_repeated_run_prepares_nothing(void **state) {
     (void)state;
     work *w = begin();
     uint16_t first[ROWS * HEADS * DIM], other[ROWS * HEADS * DIM];
@@ -213,7 +213,7 @@ static void the_same_run_again_makes_nothing_anew(void **state) {
 }
 
 /* Callers set the fields of a struct, but not its padding. */
-static void padding_of_bindings_is_nobodys(void **state) {
+static void padding_in_bindings_is_ignored(void **state) {
     (void)state;
     work *w = begin();
     fig_binding dirty[8];
@@ -275,7 +275,7 @@ static void no_block_waits_for_another_where_runs_at_once_could_fill_the_gpu(voi
 }
 
 /* After a failed launch, the next run does not use the memo and makes all launches again. */
-static void a_run_that_failed_is_not_known(void **state) {
+static void a_run_that_failed_is_not_remembered(void **state) {
     (void)state;
     work *w = begin();
     open_runner(w);
@@ -415,7 +415,7 @@ static uint32_t flags_of_last(work *w) {
 
 /* Attention may not be early if the launch that made the plan is directly in front of it, as in a
  * segment without the append. */
-static void attention_is_early_where_a_launch_is_between_it_and_its_plan(void **state) {
+static void attention_starts_early_if_a_launch_separates_it_from_its_plan(void **state) {
     (void)state;
     work *w = begin();
     static _Alignas(16) uint8_t plan[4096];
@@ -449,16 +449,16 @@ int main(void) {
         cmocka_unit_test(a_run_is_its_launches_between_a_push_and_a_pop),
         cmocka_unit_test(short_rows_have_a_kernel_that_open_has_loaded),
         cmocka_unit_test(a_kernel_that_open_did_not_load_is_a_status),
-        cmocka_unit_test(the_same_run_again_makes_nothing_anew),
-        cmocka_unit_test(padding_of_bindings_is_nobodys),
+        cmocka_unit_test(a_repeated_run_prepares_nothing),
+        cmocka_unit_test(padding_in_bindings_is_ignored),
         cmocka_unit_test(no_block_waits_for_another_where_runs_at_once_could_fill_the_gpu),
-        cmocka_unit_test(a_run_that_failed_is_not_known),
+        cmocka_unit_test(a_run_that_failed_is_not_remembered),
         cmocka_unit_test(the_first_run_of_all_may_be_captured_and_replayed),
         cmocka_unit_test(a_runner_is_opened_while_the_caller_captures),
         cmocka_unit_test(kernels_are_loaded_once_for_all_runners),
         cmocka_unit_test(a_driver_that_refuses_a_call_leaves_nothing_behind),
         cmocka_unit_test(a_run_allocates_nothing),
-        cmocka_unit_test(attention_is_early_where_a_launch_is_between_it_and_its_plan),
+        cmocka_unit_test(attention_starts_early_if_a_launch_separates_it_from_its_plan),
         cmocka_unit_test(plain_edges_are_plain_launches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,7 +50,7 @@ static void blocks_come_zeroed(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-static void want_of_memory_names_what_was_asked_and_what_there_is(void **state) {
+static void a_lack_of_memory_names_the_requested_and_the_free_bytes(void **state) {
     (void)state;
     fig_cuda_bench b;
     fig_block block;
@@ -91,7 +91,7 @@ static void a_push_arrives_and_does_not_wait(void **state) {
 
 /* ---- Streams ------------------------------------------------------------------------------- */
 
-static void a_callers_stream_is_used_and_left(void **state) {
+static void a_callers_stream_is_used_and_not_destroyed(void **state) {
     (void)state;
     fig_cuda_bench b;
     fig_dev *dev;
@@ -126,7 +126,7 @@ static void a_callers_stream_is_used_and_left(void **state) {
 
 /* 0 is a valid stream; torch uses it, for example. It means the default stream of the current
  * context, so the GPU's own context must be current at every call, launches included. */
-static void the_default_stream_is_a_stream_of_the_callers(void **state) {
+static void the_default_stream_counts_as_a_callers_stream(void **state) {
     (void)state;
     for (uintptr_t handle = 0; handle <= FIG_CU_STREAM_OF_CONTEXT; handle++) {
         fig_cuda_bench b;
@@ -152,7 +152,7 @@ static void the_default_stream_is_a_stream_of_the_callers(void **state) {
     }
 }
 
-static void the_default_stream_of_a_thread_is_none_for_an_engine(void **state) {
+static void an_engine_refuses_the_default_stream_of_a_thread(void **state) {
     (void)state;
     fig_dev *dev;
     fig_dev_stream *stream;
@@ -216,7 +216,7 @@ static void a_wait_ends_when_the_stream_does_or_at_its_bound(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-static void a_launch_is_one_call_and_a_query_one_between_modes(void **state) {
+static void a_launch_is_one_call_and_a_query_one_between_two_mode_changes(void **state) {
     (void)state;
     fig_cuda_bench b;
     int64_t pending;
@@ -238,9 +238,9 @@ static void a_launch_is_one_call_and_a_query_one_between_modes(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-/* ---- Loss ---------------------------------------------------------------------------------- */
+/* ---- Lost GPUs ----------------------------------------------------------------------------- */
 
-static void a_lost_gpu_says_why_and_is_called_no_more(void **state) {
+static void a_lost_gpu_says_why_and_is_not_called_again(void **state) {
     (void)state;
     static const char *const sentence = "cuda device: cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS "
                                         "(700), an illegal memory access was encountered";
@@ -293,7 +293,7 @@ static void a_lost_gpu_says_why_and_is_called_no_more(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-static void each_wait_finds_a_loss(void **state) {
+static void each_wait_notices_a_lost_gpu(void **state) {
     (void)state;
     for (int way = 0; way < 4; way++) {
         fig_cuda_bench b;
@@ -314,9 +314,9 @@ static void each_wait_finds_a_loss(void **state) {
     }
 }
 
-/* ---- An engine on it ----------------------------------------------------------------------- */
+/* ---- An engine on the device --------------------------------------------------------------- */
 
-/* The gate's call, as a CUDA callback does it: it enqueues work. */
+/* Replaces the gate's callback by one for CUDA, which enqueues work instead of computing. */
 typedef struct gemm {
     const float *x;
     float *up;
@@ -338,7 +338,7 @@ static int32_t enqueue_gemm(void *user, const fig_call_args *args) {
     return 0;
 }
 
-static void an_engine_steps_and_rebinds_on_it(void **state) {
+static void an_engine_steps_and_rebinds_on_the_cuda_device(void **state) {
     (void)state;
     static _Alignas(16) fig_gate_x x;
     static _Alignas(16) fig_gate_act act, other;
@@ -372,17 +372,17 @@ static void an_engine_steps_and_rebinds_on_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(blocks_come_zeroed),
-        FIG_CUDA_BENCH_TEST(want_of_memory_names_what_was_asked_and_what_there_is),
+        FIG_CUDA_BENCH_TEST(a_lack_of_memory_names_the_requested_and_the_free_bytes),
         FIG_CUDA_BENCH_TEST(a_push_arrives_and_does_not_wait),
-        FIG_CUDA_BENCH_TEST(the_default_stream_is_a_stream_of_the_callers),
-        FIG_CUDA_BENCH_TEST(the_default_stream_of_a_thread_is_none_for_an_engine),
+        FIG_CUDA_BENCH_TEST(the_default_stream_counts_as_a_callers_stream),
+        FIG_CUDA_BENCH_TEST(an_engine_refuses_the_default_stream_of_a_thread),
         FIG_CUDA_BENCH_TEST(a_push_into_a_capture_is_refused),
-        FIG_CUDA_BENCH_TEST(a_callers_stream_is_used_and_left),
+        FIG_CUDA_BENCH_TEST(a_callers_stream_is_used_and_not_destroyed),
         FIG_CUDA_BENCH_TEST(a_wait_ends_when_the_stream_does_or_at_its_bound),
-        FIG_CUDA_BENCH_TEST(a_launch_is_one_call_and_a_query_one_between_modes),
-        FIG_CUDA_BENCH_TEST(a_lost_gpu_says_why_and_is_called_no_more),
-        FIG_CUDA_BENCH_TEST(each_wait_finds_a_loss),
-        FIG_CUDA_BENCH_TEST(an_engine_steps_and_rebinds_on_it),
+        FIG_CUDA_BENCH_TEST(a_launch_is_one_call_and_a_query_one_between_two_mode_changes),
+        FIG_CUDA_BENCH_TEST(a_lost_gpu_says_why_and_is_not_called_again),
+        FIG_CUDA_BENCH_TEST(each_wait_notices_a_lost_gpu),
+        FIG_CUDA_BENCH_TEST(an_engine_steps_and_rebinds_on_the_cuda_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

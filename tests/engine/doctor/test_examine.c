@@ -99,7 +99,7 @@ static int is_told(const findings *all, const char *subject) {
 
 /* ---- Sound machines ------------------------------------------------------------------------ */
 
-static void of_a_sound_gpu_all_is_fine_and_all_is_told(void **state) {
+static void a_sound_gpu_passes_and_is_described_completely(void **state) {
     (void)state;
     static const char *const subjects[] = {"library",  "driver", "gpu 0",     "gpu 1",  "peers",
                                            "topology", "nccl",   "placement", "pinned", "edges",
@@ -120,7 +120,7 @@ static void of_a_sound_gpu_all_is_fine_and_all_is_told(void **state) {
     assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
 }
 
-static void whether_gpus_reach_each_other_is_told(void **state) {
+static void a_finding_says_whether_gpus_reach_each_other(void **state) {
     (void)state;
     fake->device_count = 3;
     findings all = examine(0);
@@ -195,7 +195,7 @@ static void a_gpu_that_was_asked_for_and_cannot_be_used_is_a_fault(void **state)
 
 /* ---- Drivers ------------------------------------------------------------------------------- */
 
-static void the_known_fault_of_edges_is_found_and_is_no_fault_here(void **state) {
+static void the_drivers_known_fault_of_edges_is_found_and_does_no_harm(void **state) {
     (void)state;
     findings all = examine(0);
     has(&all, FIG_VERDICT_FINE, "edges",
@@ -247,7 +247,7 @@ static fig_cu_result lose_v(fig_cu_address to, fig_cu_address from, size_t bytes
     return sound.MemcpyAsync(to, from, bytes, stream);
 }
 
-static void steps_that_compute_otherwise_are_a_fault(void **state) {
+static void steps_with_wrong_results_are_a_fault(void **state) {
     (void)state;
     sound = *fig_cuda_api_table();
     fig_cuda_api_table()->MemcpyAsync = lose_v;
@@ -259,7 +259,7 @@ static void steps_that_compute_otherwise_are_a_fault(void **state) {
 
 #define TWO_NODES "numa:2 pu:1(indexes=%d,%d)"
 
-static void where_the_gpu_is_and_this_thread_may_run_is_told(void **state) {
+static void the_nodes_of_the_gpu_and_of_this_thread_are_reported(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_cores_pretend(&cores, "numa:1 pu:2(indexes=%d,%d)");
     findings all = examine(0);
@@ -280,7 +280,7 @@ static void where_the_gpu_is_and_this_thread_may_run_is_told(void **state) {
     assert_int_equal(count_of(&all, FIG_VERDICT_FAULT), 0);
 }
 
-static void a_thread_away_from_the_gpu_is_told(void **state) {
+static void a_thread_far_from_the_gpu_is_reported(void **state) {
     const fig_cores cores = fig_cores_of(state);
     const fig_cores strangers = {cores.first, 900};
     fig_cores_pretend(&strangers, TWO_NODES);
@@ -290,7 +290,7 @@ static void a_thread_away_from_the_gpu_is_told(void **state) {
         "threads 900, and this thread may run on none of them");
 }
 
-static void a_system_that_places_no_memory_is_told(void **state) {
+static void a_system_that_places_no_memory_is_reported(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_cores_pretend(&cores, "numa:2(indexes=0,900) pu:1(indexes=%d,%d)");
     fake->node = 900;
@@ -299,7 +299,7 @@ static void a_system_that_places_no_memory_is_told(void **state) {
     has(&all, FIG_VERDICT_ADVICE, "placement", "the system does not place memory on node 900: ");
 }
 
-static void a_machine_that_hwloc_cannot_describe_is_a_fault_and_no_end(void **state) {
+static void the_examination_goes_on_if_hwloc_cannot_describe_the_machine(void **state) {
     (void)state;
     findings all = {.count = 0};
     fig_fault_arm(1); /* the topology is the first thing that the library allocates */
@@ -312,7 +312,7 @@ static void a_machine_that_hwloc_cannot_describe_is_a_fault_and_no_end(void **st
 
 /* ---- Faults -------------------------------------------------------------------------------- */
 
-static void a_caller_who_gives_no_function_is_refused(void **state) {
+static void a_caller_without_a_function_is_refused(void **state) {
     (void)state;
     assert_int_equal(fig_examine(0, NULL, NULL), FIG_INVALID);
     assert_string_equal(fig_message(), "examine: find is NULL");
@@ -384,20 +384,20 @@ static void a_ping_of_the_host_measures_its_steps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(of_a_sound_gpu_all_is_fine_and_all_is_told),
-        TEST(whether_gpus_reach_each_other_is_told),
+        TEST(a_sound_gpu_passes_and_is_described_completely),
+        TEST(a_finding_says_whether_gpus_reach_each_other),
         TEST(without_a_gpu_the_host_takes_the_steps),
         TEST(a_library_without_kernels_runs_on_the_host_and_says_so),
         TEST(a_gpu_that_was_asked_for_and_cannot_be_used_is_a_fault),
-        TEST(the_known_fault_of_edges_is_found_and_is_no_fault_here),
+        TEST(the_drivers_known_fault_of_edges_is_found_and_does_no_harm),
         TEST(a_chip_without_programmatic_edges_is_not_asked_for_any),
         TEST(the_driver_s_answer_to_an_exec_in_a_capture_is_reported),
-        TEST(steps_that_compute_otherwise_are_a_fault),
-        TEST(where_the_gpu_is_and_this_thread_may_run_is_told),
-        TEST(a_thread_away_from_the_gpu_is_told),
-        TEST(a_system_that_places_no_memory_is_told),
-        TEST(a_machine_that_hwloc_cannot_describe_is_a_fault_and_no_end),
-        TEST(a_caller_who_gives_no_function_is_refused),
+        TEST(steps_with_wrong_results_are_a_fault),
+        TEST(the_nodes_of_the_gpu_and_of_this_thread_are_reported),
+        TEST(a_thread_far_from_the_gpu_is_reported),
+        TEST(a_system_that_places_no_memory_is_reported),
+        TEST(the_examination_goes_on_if_hwloc_cannot_describe_the_machine),
+        TEST(a_caller_without_a_function_is_refused),
         TEST(each_call_to_the_driver_may_fail),
         TEST(each_allocation_may_fail),
         TEST(a_ping_of_the_host_measures_its_steps),

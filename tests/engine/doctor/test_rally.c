@@ -58,7 +58,7 @@ static void gpus_that_cannot_meet_are_a_fault(void **state) {
     assert_true(strlen(all.text) > 0);
 }
 
-static void want_of_memory_or_threads_is_a_status_and_nobody_waits(void **state) {
+static void a_lack_of_memory_or_threads_gives_a_status_and_nobody_waits(void **state) {
     (void)state;
     for (int64_t n = 1;; n += FIG_FAULT_STRIDE) {
         fig_rally rally;
@@ -86,7 +86,7 @@ int main(void) {
         cmocka_unit_test(ranks_of_the_host_add_up_and_are_timed),
         cmocka_unit_test(the_times_of_all_reduces_are_reported),
         cmocka_unit_test(gpus_that_cannot_meet_are_a_fault),
-        cmocka_unit_test(want_of_memory_or_threads_is_a_status_and_nobody_waits),
+        cmocka_unit_test(a_lack_of_memory_or_threads_gives_a_status_and_nobody_waits),
         cmocka_unit_test(wrong_counts_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

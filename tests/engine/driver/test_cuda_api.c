@@ -189,7 +189,7 @@ static void signatures_are_those_of_the_toolkit(void **state) {
 
 /* ---- Finding the driver -------------------------------------------------------------------- */
 
-static void a_machine_without_a_driver_says_what_it_lacks(void **state) {
+static void the_message_on_a_machine_without_a_driver_says_so(void **state) {
     (void)state;
     if (has_driver()) {
         assert_int_equal(fig_cuda_api_open(), FIG_OK);
@@ -257,7 +257,7 @@ static void a_driver_that_lacks_an_entry_names_it(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signatures_are_those_of_the_toolkit),
-        cmocka_unit_test(a_machine_without_a_driver_says_what_it_lacks),
+        cmocka_unit_test(the_message_on_a_machine_without_a_driver_says_so),
         cmocka_unit_test(a_library_that_is_not_a_driver_is_refused),
         cmocka_unit_test(a_driver_that_is_too_old_names_both_versions),
         cmocka_unit_test(every_entry_is_asked_for_in_its_own_version),

@@ -150,7 +150,7 @@ static void auto_never_leaves_a_gpu_that_it_cannot_use_for_the_host(void **state
     assert_int_equal(device_of(FIG_DEVICE_AUTO), FIG_DEVICE_HOST);
 }
 
-static void auto_never_becomes_the_host_for_who_named_a_gpu(void **state) {
+static void auto_never_becomes_the_host_if_the_caller_named_a_gpu(void **state) {
     (void)state;
     fig_graphs *graphs = fig_gate_graphs();
     fig_engine *engine;
@@ -169,7 +169,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(an_engine_tells_the_traits_of_its_gpu),
         FIG_CUDA_BENCH_TEST(auto_is_the_host_where_there_is_no_driver_or_no_gpu),
         FIG_CUDA_BENCH_TEST(auto_never_leaves_a_gpu_that_it_cannot_use_for_the_host),
-        FIG_CUDA_BENCH_TEST(auto_never_becomes_the_host_for_who_named_a_gpu),
+        FIG_CUDA_BENCH_TEST(auto_never_becomes_the_host_if_the_caller_named_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

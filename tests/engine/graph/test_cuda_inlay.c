@@ -117,7 +117,7 @@ static void nothing_to_do(void *user) {
     (void)user;
 }
 
-/* ---- Inside -------------------------------------------------------------------------------- */
+/* ---- Edges within a graph ------------------------------------------------------------------ */
 
 /* Makes a graph: node 0 is the fetch; nodes 1 to 4 follow it, more than there are lanes; node 5
  * follows 1 and 3. */
@@ -157,7 +157,7 @@ static void nodes_and_edges_are_those_of_the_engines_own_graph(void **state) {
     }
 }
 
-static void all_ends_are_waited_for_and_nothing_else(void **state) {
+static void the_caller_waits_for_all_ends_and_for_nothing_else(void **state) {
     (void)state;
     scene s;
     open_scene(&s, NULL);
@@ -184,9 +184,9 @@ static void all_ends_are_waited_for_and_nothing_else(void **state) {
     close_scene(&s);
 }
 
-/* ---- Behind what the caller has captured --------------------------------------------------- */
+/* ---- Edges from the caller's nodes --------------------------------------------------------- */
 
-static void behind_a_kernel_of_ours_a_kernel_may_be_early(void **state) {
+static void a_kernel_behind_an_engines_kernel_may_be_early(void **state) {
     (void)state;
     scene s;
     open_scene(&s, NULL);
@@ -211,7 +211,7 @@ static void behind_a_kernel_of_ours_a_kernel_may_be_early(void **state) {
 
 /* In the engine's own graph this kernel comes directly after the kernel that makes the plan. In the
  * caller's graph another kernel comes between them. */
-static void a_kernel_that_is_late_in_the_own_graph_is_early_behind_a_later_one(void **state) {
+static void a_kernel_that_is_late_in_the_engines_graph_may_be_early_in_a_callers(void **state) {
     (void)state;
     scene s;
     open_scene(&s, NULL);
@@ -238,7 +238,7 @@ static void a_kernel_that_is_late_in_the_own_graph_is_early_behind_a_later_one(v
 
 /* The caller's kernel may write memory that our kernel reads, and may trigger our kernel before it
  * has written. */
-static void behind_a_callers_kernel_a_kernel_waits_first(void **state) {
+static void a_kernel_behind_a_callers_kernel_waits_first(void **state) {
     (void)state;
     scene s;
     open_scene(&s, NULL);
@@ -253,7 +253,7 @@ static void behind_a_callers_kernel_a_kernel_waits_first(void **state) {
     close_scene(&s);
 }
 
-static void behind_a_callers_copy_a_kernel_has_a_full_edge(void **state) {
+static void a_kernel_behind_a_callers_copy_has_a_full_edge(void **state) {
     (void)state;
     scene s;
     open_scene(&s, NULL);
@@ -270,7 +270,7 @@ static void behind_a_callers_copy_a_kernel_has_a_full_edge(void **state) {
 }
 
 /* The two nodes are unordered, as after the caller's stream has waited for another stream. */
-static void of_several_nodes_before_each_has_its_own_edge(void **state) {
+static void each_of_several_preceding_nodes_has_its_own_edge(void **state) {
     (void)state;
     scene s;
     fig_cu_node both[2];
@@ -313,7 +313,7 @@ static void a_kernel_of_another_engine_counts_as_the_callers(void **state) {
     close_scene(&s);
 }
 
-/* ---- What the driver does not take --------------------------------------------------------- */
+/* ---- Refusals of the driver ---------------------------------------------------------------- */
 
 static void a_driver_that_takes_no_kernel_node_gets_a_child(void **state) {
     (void)state;
@@ -385,7 +385,7 @@ static void a_graph_that_holds_a_call_stays_a_child(void **state) {
     close_scene(&s);
 }
 
-static void want_of_memory_is_a_status_and_a_sentence(void **state) {
+static void a_lack_of_memory_gives_a_status_and_a_message(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         scene s;
@@ -410,18 +410,18 @@ static void want_of_memory_is_a_status_and_a_sentence(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(nodes_and_edges_are_those_of_the_engines_own_graph),
-        FIG_CUDA_BENCH_TEST(all_ends_are_waited_for_and_nothing_else),
-        FIG_CUDA_BENCH_TEST(behind_a_kernel_of_ours_a_kernel_may_be_early),
-        FIG_CUDA_BENCH_TEST(a_kernel_that_is_late_in_the_own_graph_is_early_behind_a_later_one),
-        FIG_CUDA_BENCH_TEST(behind_a_callers_kernel_a_kernel_waits_first),
-        FIG_CUDA_BENCH_TEST(behind_a_callers_copy_a_kernel_has_a_full_edge),
-        FIG_CUDA_BENCH_TEST(of_several_nodes_before_each_has_its_own_edge),
+        FIG_CUDA_BENCH_TEST(the_caller_waits_for_all_ends_and_for_nothing_else),
+        FIG_CUDA_BENCH_TEST(a_kernel_behind_an_engines_kernel_may_be_early),
+        FIG_CUDA_BENCH_TEST(a_kernel_that_is_late_in_the_engines_graph_may_be_early_in_a_callers),
+        FIG_CUDA_BENCH_TEST(a_kernel_behind_a_callers_kernel_waits_first),
+        FIG_CUDA_BENCH_TEST(a_kernel_behind_a_callers_copy_has_a_full_edge),
+        FIG_CUDA_BENCH_TEST(each_of_several_preceding_nodes_has_its_own_edge),
         FIG_CUDA_BENCH_TEST(a_kernel_of_another_engine_counts_as_the_callers),
         FIG_CUDA_BENCH_TEST(a_driver_that_takes_no_kernel_node_gets_a_child),
         FIG_CUDA_BENCH_TEST(a_driver_that_takes_no_edge_from_a_callers_kernel_gets_a_full_one),
         FIG_CUDA_BENCH_TEST(a_driver_that_refuses_a_later_call_fails_the_append),
         FIG_CUDA_BENCH_TEST(a_graph_that_holds_a_call_stays_a_child),
-        FIG_CUDA_BENCH_TEST(want_of_memory_is_a_status_and_a_sentence),
+        FIG_CUDA_BENCH_TEST(a_lack_of_memory_gives_a_status_and_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,7 +76,7 @@ static void add_random(fig_random *random) {
     }
 }
 
-static void each_node_comes_after_all_that_it_was_asked_to(void **state) {
+static void each_node_follows_all_nodes_that_it_must_follow(void **state) {
     (void)state;
     fig_random random = fig_random_seed(1);
     for (int dag = 0; dag < DAGS; dag++) {
@@ -139,7 +139,7 @@ static int some_lane_is_free(uint32_t node, const uint8_t *marks) {
     return 0;
 }
 
-static void a_node_waits_for_no_other_where_it_need_not(void **state) {
+static void a_node_waits_for_no_other_node_without_need(void **state) {
     (void)state;
     fig_random random = fig_random_seed(4);
     uint8_t marks[NODES];
@@ -205,7 +205,7 @@ static void a_chain_stays_a_chain(void **state) {
     }
 }
 
-static void nodes_that_need_nobody_take_lanes_of_their_own(void **state) {
+static void nodes_that_follow_no_node_take_lanes_of_their_own(void **state) {
     (void)state;
     begin();
     for (uint32_t node = 0; node < 2 * LANES; node++) {
@@ -217,7 +217,7 @@ static void nodes_that_need_nobody_take_lanes_of_their_own(void **state) {
 
 /* The shallower of the two nodes thus stays at the end of its lane, where a later node that follows
  * only this one can still go behind it. */
-static void a_node_goes_behind_the_deepest_of_those_that_it_comes_after(void **state) {
+static void a_node_joins_the_lane_of_its_deepest_predecessor(void **state) {
     (void)state;
     begin();
     const uint32_t shallow = add();
@@ -281,14 +281,14 @@ static void keys_need_not_wait_for_the_attention_of_the_layer_before(void **stat
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_node_comes_after_all_that_it_was_asked_to),
+        cmocka_unit_test(each_node_follows_all_nodes_that_it_must_follow),
         cmocka_unit_test(no_edge_is_implied_by_the_others),
         cmocka_unit_test(no_more_nodes_than_lanes_are_ever_unordered),
-        cmocka_unit_test(a_node_waits_for_no_other_where_it_need_not),
+        cmocka_unit_test(a_node_waits_for_no_other_node_without_need),
         cmocka_unit_test(a_node_begins_as_early_as_a_lane_lets_it),
         cmocka_unit_test(a_chain_stays_a_chain),
-        cmocka_unit_test(nodes_that_need_nobody_take_lanes_of_their_own),
-        cmocka_unit_test(a_node_goes_behind_the_deepest_of_those_that_it_comes_after),
+        cmocka_unit_test(nodes_that_follow_no_node_take_lanes_of_their_own),
+        cmocka_unit_test(a_node_joins_the_lane_of_its_deepest_predecessor),
         cmocka_unit_test(keys_need_not_wait_for_the_attention_of_the_layer_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,7 +104,7 @@ static fig_status add_four(fig_cuda_bench *b) {
     return fig_cuda_bench_kernel(b, (fig_dev_after){nodes + 2, 2});
 }
 
-static void edges_between_kernels_alone_are_programmatic(void **state) {
+static void only_edges_between_kernels_are_programmatic(void **state) {
     (void)state;
     fig_cuda_bench b;
     fig_cuda_bench_open(&b, NULL);
@@ -157,7 +157,7 @@ static void the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic(void 
 
 /* The call may let the next node begin at once, and that node may read the plan before it waits. So
  * the edge must be plain if only calls stand between that node and the fetch. */
-static void behind_a_call_that_meets_the_fetch_no_edge_is_programmatic(void **state) {
+static void no_edge_behind_a_call_that_follows_the_fetch_is_programmatic(void **state) {
     (void)state;
     static const uint32_t nodes[] = {0, 1, 2, 3};
     fig_cuda_bench b;
@@ -267,7 +267,7 @@ static void a_graph_gets_the_edges_that_its_lanes_ask_for(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-static void nobody_waits_for_a_leaf(void **state) {
+static void no_node_waits_for_a_leaf(void **state) {
     (void)state;
     enum { LAST = 20 };
     fig_cuda_bench b;
@@ -295,7 +295,7 @@ static void nobody_waits_for_a_leaf(void **state) {
     fig_cuda_bench_close(&b);
 }
 
-static void a_driver_that_loses_programmatic_edges_is_found_out(void **state) {
+static void a_driver_that_loses_programmatic_edges_is_detected(void **state) {
     (void)state;
     fig_cuda_bench b;
     fake->loses_edges = 1;
@@ -552,7 +552,7 @@ static void every_call_to_the_driver_may_fail(void **state) {
     }
 }
 
-static void want_of_memory_on_the_host_is_a_status_and_a_sentence(void **state) {
+static void a_lack_of_host_memory_gives_a_status_and_a_message(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         fig_cuda_scene s;
@@ -577,14 +577,14 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_kernel_with_other_params_is_refused),
         FIG_CUDA_BENCH_TEST(a_kernel_without_an_image_is_refused_by_name),
         FIG_CUDA_BENCH_TEST(shared_memory_is_asked_for_once_and_within_the_chip),
-        FIG_CUDA_BENCH_TEST(edges_between_kernels_alone_are_programmatic),
+        FIG_CUDA_BENCH_TEST(only_edges_between_kernels_are_programmatic),
         FIG_CUDA_BENCH_TEST(the_edge_behind_a_call_that_ends_with_a_kernel_is_programmatic),
-        FIG_CUDA_BENCH_TEST(behind_a_call_that_meets_the_fetch_no_edge_is_programmatic),
+        FIG_CUDA_BENCH_TEST(no_edge_behind_a_call_that_follows_the_fetch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_held_context_is_entered_again_only_for_foreign_code),
         FIG_CUDA_BENCH_TEST(no_edge_to_a_plain_launch_is_programmatic),
         FIG_CUDA_BENCH_TEST(a_graph_gets_the_edges_that_its_lanes_ask_for),
-        FIG_CUDA_BENCH_TEST(nobody_waits_for_a_leaf),
-        FIG_CUDA_BENCH_TEST(a_driver_that_loses_programmatic_edges_is_found_out),
+        FIG_CUDA_BENCH_TEST(no_node_waits_for_a_leaf),
+        FIG_CUDA_BENCH_TEST(a_driver_that_loses_programmatic_edges_is_detected),
         FIG_CUDA_BENCH_TEST(a_kernel_that_fails_leaves_the_graph_as_it_was),
         FIG_CUDA_BENCH_TEST(a_call_is_captured_once_and_runs_in_every_step),
         FIG_CUDA_BENCH_TEST(a_call_that_enqueues_nothing_still_orders),
@@ -593,7 +593,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(an_exec_outlives_its_graph_and_takes_patches),
         FIG_CUDA_BENCH_TEST(each_call_fails_when_asked_and_says_so),
         FIG_CUDA_BENCH_TEST(every_call_to_the_driver_may_fail),
-        FIG_CUDA_BENCH_TEST(want_of_memory_on_the_host_is_a_status_and_a_sentence),
+        FIG_CUDA_BENCH_TEST(a_lack_of_host_memory_gives_a_status_and_a_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,7 +78,7 @@ static void *leave_after_a_while(void *user) {
     return NULL;
 }
 
-/* ---- A device and what hangs on it --------------------------------------------------------- */
+/* ---- A device and its objects -------------------------------------------------------------- */
 
 typedef struct host {
     fig_dev *dev;
@@ -339,7 +339,7 @@ static void closing_ends_what_was_launched(void **state) {
     api->close(h.dev);
 }
 
-static void a_failed_call_skips_the_rest_of_its_step_alone(void **state) {
+static void a_failed_call_skips_only_the_rest_of_its_own_step(void **state) {
     (void)state;
     host h = host_open();
     scene s;
@@ -514,7 +514,7 @@ static void a_graph_is_appended_again_and_again_to_the_only_stream(void **state)
     api->close(dev);
 }
 
-static void want_of_memory_or_threads_is_a_status_and_a_sentence(void **state) {
+static void a_lack_of_memory_or_threads_gives_a_status_and_a_message(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         scene s;
@@ -543,11 +543,11 @@ int main(void) {
         cmocka_unit_test(a_wait_ends_at_its_bound),
         cmocka_unit_test(a_full_queue_refuses_a_launch),
         cmocka_unit_test(closing_ends_what_was_launched),
-        cmocka_unit_test(a_failed_call_skips_the_rest_of_its_step_alone),
+        cmocka_unit_test(a_failed_call_skips_only_the_rest_of_its_own_step),
         cmocka_unit_test(a_patch_reaches_no_launch_before_it),
         cmocka_unit_test(each_call_fails_when_asked_and_says_so),
         cmocka_unit_test(a_graph_is_appended_again_and_again_to_the_only_stream),
-        cmocka_unit_test(want_of_memory_or_threads_is_a_status_and_a_sentence),
+        cmocka_unit_test(a_lack_of_memory_or_threads_gives_a_status_and_a_message),
     };
     fig_place_host_program("it is about the host device");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 
 static const fig_dev_after none = {NULL, 0};
 
-/* ---- What is kept -------------------------------------------------------------------------- */
+/* ---- Copies of arguments ------------------------------------------------------------------- */
 
 typedef struct seen_args {
     int calls;

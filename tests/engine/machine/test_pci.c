@@ -50,7 +50,7 @@ static void the_node_beside_a_pci_device_is_read_from_the_system(void **state) {
     assert_int_equal(rmdir(system), 0);
 }
 
-static void an_unknown_device_has_none(void **state) {
+static void an_unknown_device_has_no_node(void **state) {
     (void)state;
     assert_int_equal(fig_pci_node(NULL, "no such device"), -1);
 }
@@ -58,7 +58,7 @@ static void an_unknown_device_has_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_node_beside_a_pci_device_is_read_from_the_system),
-        cmocka_unit_test(an_unknown_device_has_none),
+        cmocka_unit_test(an_unknown_device_has_no_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void memory_lies_where_the_options_say(void **state) {
 }
 
 /* If hwloc were asked, its answer would show in the result. */
-static void where_the_system_has_one_node_nobody_asks_hwloc(void **state) {
+static void hwloc_is_not_asked_where_the_system_has_one_node(void **state) {
     const fig_cores cores = fig_cores_of(state);
     folder one, none;
     fig_cores_pretend(&cores, TWO_NODES);
@@ -112,7 +112,7 @@ static void where_the_system_has_one_node_nobody_asks_hwloc(void **state) {
     check_choice(choose(1, -1, NULL), -1, 0); /* the caller named the only node */
 }
 
-static void a_node_that_is_not_there_is_named_with_those_that_are(void **state) {
+static void a_missing_node_is_named_with_the_existing_ones(void **state) {
     const fig_cores cores = fig_cores_of(state);
     static const int32_t wrong[] = {3, 1024};
     fig_cores_pretend(&cores, TWO_NODES);
@@ -129,7 +129,7 @@ static void a_node_that_is_not_there_is_named_with_those_that_are(void **state) 
     }
 }
 
-static void a_choice_without_memory_is_none(void **state) {
+static void a_failed_allocation_leaves_no_placement(void **state) {
     const fig_cores cores = fig_cores_of(state);
     const fig_placement_wish wish = {.numa_node = 1, .device_node = -1};
     fig_placement placement;
@@ -171,7 +171,7 @@ static void a_node_that_was_only_guessed_is_never_refused(void **state) {
     close_folder(&system);
 }
 
-static void a_thread_is_bound_beside_what_was_chosen(void **state) {
+static void a_thread_is_bound_beside_the_chosen_node(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_cores_pretend(&cores, TWO_NODES);
     fig_placement held = choose(1, -1, NULL), loose = choose(-1, 1, NULL),
@@ -299,7 +299,7 @@ static void a_thread_is_bound_beside_the_gpu(void **state) {
 }
 
 /* This machine's /sys has no GPU at that address. */
-static void a_gpu_whose_node_nobody_knows_opens_all_the_same(void **state) {
+static void a_gpu_on_an_unknown_node_opens_nevertheless(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_fake_cuda *fake = fig_fake_cuda_install();
     const fig_engine_options options = {.numa_node = 0};
@@ -316,7 +316,7 @@ static void a_gpu_whose_node_nobody_knows_opens_all_the_same(void **state) {
 }
 
 /* Fails each call of open, of pinning one block of a node, and of close in turn. */
-static void each_call_of_pinning_may_fail(void **state) {
+static void each_call_that_pins_memory_may_fail(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_fake_cuda *fake = fig_fake_cuda_install();
     const fig_engine_options options = {.numa_node = 2};
@@ -399,17 +399,17 @@ static void an_engine_hands_its_options_and_its_thread_on(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CORES_TEST(memory_lies_where_the_options_say),
-        FIG_CORES_TEST(where_the_system_has_one_node_nobody_asks_hwloc),
-        FIG_CORES_TEST(a_node_that_is_not_there_is_named_with_those_that_are),
-        FIG_CORES_TEST(a_choice_without_memory_is_none),
+        FIG_CORES_TEST(hwloc_is_not_asked_where_the_system_has_one_node),
+        FIG_CORES_TEST(a_missing_node_is_named_with_the_existing_ones),
+        FIG_CORES_TEST(a_failed_allocation_leaves_no_placement),
         FIG_CORES_TEST(a_node_that_was_only_guessed_is_never_refused),
-        FIG_CORES_TEST(a_thread_is_bound_beside_what_was_chosen),
+        FIG_CORES_TEST(a_thread_is_bound_beside_the_chosen_node),
         FIG_CORES_TEST(the_host_places_its_ring_on_a_named_node_alone),
         FIG_CORES_TEST(the_hosts_caller_is_bound_beside_a_named_node_alone),
         FIG_CORES_TEST(pinned_memory_of_a_gpu_lies_on_the_node_named),
         FIG_CORES_TEST(a_thread_is_bound_beside_the_gpu),
-        FIG_CORES_TEST(a_gpu_whose_node_nobody_knows_opens_all_the_same),
-        FIG_CORES_TEST(each_call_of_pinning_may_fail),
+        FIG_CORES_TEST(a_gpu_on_an_unknown_node_opens_nevertheless),
+        FIG_CORES_TEST(each_call_that_pins_memory_may_fail),
         FIG_CORES_TEST(an_engine_hands_its_options_and_its_thread_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,7 +26,7 @@ static fig_topology *open_topology(const char *synthetic) {
     return topology;
 }
 
-/* ---- What is found ------------------------------------------------------------------------- */
+/* ---- Descriptions of machines -------------------------------------------------------------- */
 
 /* threads: the number near each node */
 typedef struct machine {
@@ -82,7 +82,7 @@ static void a_node_is_found_by_its_number_with_its_threads(void **state) {
     fig_topology_close(sparse);
 }
 
-static void a_node_that_is_not_there_is_not_found(void **state) {
+static void a_missing_node_is_not_found(void **state) {
     (void)state;
     fig_topology *topology = open_topology("numa:2 pu:2");
     static const int32_t absent[] = {-1, -2, INT32_MIN, 2, 3, 1024, INT32_MAX};
@@ -182,7 +182,7 @@ static void a_thread_that_runs_beside_the_node_gets_no_more_cores(void **state) 
     fig_topology_close(both);
 }
 
-static void on_one_node_nothing_is_bound(void **state) {
+static void no_thread_is_bound_on_a_machine_of_one_node(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_topology *topology = open_topology("numa:1(indexes=900) pu:1(indexes=900)");
     fig_topology_block block = {.node = 900, .bytes = 100};
@@ -196,7 +196,7 @@ static void on_one_node_nothing_is_bound(void **state) {
     fig_topology_close(topology);
 }
 
-static void a_binding_that_the_system_refuses_is_a_sentence(void **state) {
+static void a_binding_that_the_system_refuses_leaves_a_message(void **state) {
     (void)state;
     fig_topology *topology = open_topology("numa:2 pu:1(indexes=900,901)");
     assert_int_equal(fig_topology_bind_thread(topology, 1), FIG_UNSUPPORTED);
@@ -248,7 +248,7 @@ static void memory_that_the_system_does_not_place_lies_anywhere(void **state) {
     fig_topology_close(topology);
 }
 
-static void want_of_memory_names_bytes_and_node(void **state) {
+static void a_lack_of_memory_names_bytes_and_node(void **state) {
     (void)state;
     fig_topology *topology = open_topology(NULL);
     static const size_t huge[] = {SIZE_MAX, SIZE_MAX / 2};
@@ -273,7 +273,7 @@ static void want_of_memory_names_bytes_and_node(void **state) {
 
 /* The first allocation that fails is the topology's own, the second is hwloc's, the third is made
  * by the search. */
-static void a_topology_that_finds_no_memory_is_none(void **state) {
+static void a_failed_allocation_leaves_no_topology(void **state) {
     (void)state;
     static const fig_status expected[] = {FIG_NOMEM, FIG_NOMEM, FIG_UNSUPPORTED, FIG_OK};
     for (int n = 1; n <= 4; n++) {
@@ -287,7 +287,7 @@ static void a_topology_that_finds_no_memory_is_none(void **state) {
     }
 }
 
-static void a_bitmap_that_finds_no_memory_binds_nothing(void **state) {
+static void a_bitmap_without_memory_binds_no_thread(void **state) {
     const fig_cores cores = fig_cores_of(state);
     fig_topology *topology = open_two(&cores);
     fig_fault_arm(1);
@@ -309,19 +309,19 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machines_of_every_shape_are_described),
         cmocka_unit_test(a_node_is_found_by_its_number_with_its_threads),
-        cmocka_unit_test(a_node_that_is_not_there_is_not_found),
+        cmocka_unit_test(a_missing_node_is_not_found),
         cmocka_unit_test(a_list_that_does_not_fit_is_cut_short),
         cmocka_unit_test(traits_of_no_machine_are_refused),
         cmocka_unit_test(this_machine_has_threads_and_a_node),
         FIG_CORES_TEST(a_thread_is_bound_to_the_cores_of_its_node),
         FIG_CORES_TEST(a_thread_that_runs_beside_the_node_gets_no_more_cores),
-        FIG_CORES_TEST(on_one_node_nothing_is_bound),
-        FIG_CORES_TEST(a_binding_that_the_system_refuses_is_a_sentence),
+        FIG_CORES_TEST(no_thread_is_bound_on_a_machine_of_one_node),
+        FIG_CORES_TEST(a_binding_that_the_system_refuses_leaves_a_message),
         cmocka_unit_test(memory_of_a_node_is_whole_pages_of_zeros),
         FIG_CORES_TEST(memory_that_the_system_does_not_place_lies_anywhere),
-        cmocka_unit_test(want_of_memory_names_bytes_and_node),
-        cmocka_unit_test(a_topology_that_finds_no_memory_is_none),
-        FIG_CORES_TEST(a_bitmap_that_finds_no_memory_binds_nothing),
+        cmocka_unit_test(a_lack_of_memory_names_bytes_and_node),
+        cmocka_unit_test(a_failed_allocation_leaves_no_topology),
+        FIG_CORES_TEST(a_bitmap_without_memory_binds_no_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static void the_whole_pages_of_a_length_are_copied(void **state) {
     fork_both(b, 0, 3, 10 * PAGE);      /* in the next plan's slot */
     fork_both(b, 1, 4, 99 * PAGE + 3);  /* ahead of it */
     fork_both(b, 4, 0, 50 * PAGE);      /* of a fork, over older entries */
-    fork_both(b, 1, 5, 100 * PAGE + 3); /* the token behind has no page, which fork never needs */
+    fork_both(b, 1, 5, 100 * PAGE + 3); /* the next token has no page, and a fork needs none */
     must(fig_engine_fork(b->engine, FIG_OPTIONS(fig_fork, .source = 5, .target = 6, .length = 30,
                                                 .table = "page_table.window")));
     fork_table(b, 1, &(fig_fork){.source = 5, .target = 6, .length = 30});
@@ -173,7 +173,7 @@ static void a_table_that_others_may_change_is_refused(void **state) {
     set(b, 1, 0, 0, 10);
     must(fig_engine_fork(b->engine,
                          FIG_OPTIONS(fig_fork, .target = 1, .length = PAGE, .table = names[1])));
-    /* New memory holds zeros, and none of the entries of before. */
+    /* New memory holds zeros instead of the earlier entries. */
     must(fig_engine_bind(b->engine, FIG_OPTIONS(fig_binding, .name = names[0])));
     assert_int_equal(try_fork(b, 0, 1, PAGE), FIG_INVALID);
     set(b, 0, 0, 0, 10);

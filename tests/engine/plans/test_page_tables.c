@@ -143,7 +143,7 @@ static void an_entry_waits_once_with_its_newest_page(void **state) {
     close_bench(b);
 }
 
-static void more_than_a_plan_carries_is_not_lost(void **state) {
+static void entries_beyond_the_room_of_a_plan_are_not_lost(void **state) {
     (void)state;
     bench *b = open_bench();
     for (int32_t i = 0; i < PAGES; i++)
@@ -154,7 +154,7 @@ static void more_than_a_plan_carries_is_not_lost(void **state) {
     close_bench(b);
 }
 
-/* ---- Plans that wait as well --------------------------------------------------------------- */
+/* ---- Entries that wait beside staged plans ------------------------------------------------- */
 
 static void entries_sent_ahead_are_not_undone_by_an_earlier_plan(void **state) {
     (void)state;
@@ -193,7 +193,7 @@ static void pages_of_a_plan_that_is_taken_back_go_with_the_next(void **state) {
     close_bench(b);
 }
 
-static void more_than_a_plan_carries_comes_back(void **state) {
+static void entries_of_several_plans_that_are_taken_back_return(void **state) {
     (void)state;
     bench *b = open_bench();
     const int32_t limit = (int32_t)b->engine->tables.slot_limit;
@@ -420,11 +420,11 @@ int main(void) {
         cmocka_unit_test(a_few_entries_travel_with_the_next_plan),
         cmocka_unit_test(many_entries_go_ahead_of_the_plans),
         cmocka_unit_test(an_entry_waits_once_with_its_newest_page),
-        cmocka_unit_test(more_than_a_plan_carries_is_not_lost),
+        cmocka_unit_test(entries_beyond_the_room_of_a_plan_are_not_lost),
         cmocka_unit_test(entries_sent_ahead_are_not_undone_by_an_earlier_plan),
         cmocka_unit_test(a_read_does_not_lose_what_a_staged_plan_would_undo),
         cmocka_unit_test(pages_of_a_plan_that_is_taken_back_go_with_the_next),
-        cmocka_unit_test(more_than_a_plan_carries_comes_back),
+        cmocka_unit_test(entries_of_several_plans_that_are_taken_back_return),
         cmocka_unit_test(more_changed_entries_than_a_plan_carries_wait_for_launches),
         cmocka_unit_test(a_damaged_plan_loses_no_entry),
         cmocka_unit_test(of_several_plans_the_damaged_one_loses_no_entry),

@@ -79,7 +79,7 @@ static fig_engine_stats stats(void) {
     return stats;
 }
 
-/* ---- What it counts -------------------------------------------------------------------------- */
+/* ---- Counters -------------------------------------------------------------------------------- */
 
 static void shared_pages_count_unless_the_step_is_taken_back(void **state) {
     (void)state;
@@ -101,7 +101,7 @@ static void shared_pages_count_unless_the_step_is_taken_back(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* ---- Where it cannot be ---------------------------------------------------------------------- */
+/* ---- Engines that cannot share --------------------------------------------------------------- */
 
 /* Checks that the engine gives a reason and that its steps have no groups. */
 static void expect_none(const fig_chunk_step *step) {
@@ -149,7 +149,7 @@ static void an_option_beyond_its_limits_is_refused(void **state) {
     fig_chunk_case_close(&c);
 }
 
-static void a_table_of_the_caller_is_not_known(void **state) {
+static void the_engine_knows_no_entries_of_a_callers_table(void **state) {
     (void)state;
     const fig_chunk_step step = open_case(&plain);
     const size_t bytes = (size_t)c.pages * sizeof *c.table;
@@ -163,7 +163,7 @@ static void a_table_of_the_caller_is_not_known(void **state) {
     fig_place_free(own);
 }
 
-static void a_table_whose_address_was_given_is_not_known(void **state) {
+static void the_engine_knows_no_entries_of_a_table_whose_address_it_gave_out(void **state) {
     (void)state;
     void *address;
     const fig_chunk_step step = open_case(&plain);
@@ -246,7 +246,7 @@ static void a_table_bound_anew_has_no_groups_of_the_old_one(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* ---- Entries that are lent ------------------------------------------------------------------- */
+/* ---- Entries that other rows read ------------------------------------------------------------ */
 
 /* Sets entries of a sequence to pages that it does not have. */
 static fig_status set_others(int32_t sequence, int32_t first, int32_t count) {
@@ -271,9 +271,9 @@ static void entries_that_a_staged_step_reads_for_others_stay(void **state) {
         for (int32_t row = 0; row < step.rows; row++) {
             assert_int_equal(set_others(row, first, counts[i]), FIG_ORDER);
             assert_non_null(strstr(fig_message(), "pages"));
-            expect(set(row, 0, SHARED));              /* what they hold already */
-            expect(set(row, SHARED, OWN));            /* behind what is shared */
-            expect(set_others(row, SHARED + OWN, 1)); /* behind all that the row has */
+            expect(set(row, 0, SHARED));              /* the pages that the entries hold already */
+            expect(set(row, SHARED, OWN));            /* after the shared entries */
+            expect(set_others(row, SHARED + OWN, 1)); /* after all entries of the row */
         }
         expect(set_others(ROWS - 1, first, counts[i])); /* not in the step */
         finish(&step);
@@ -411,8 +411,8 @@ int main(void) {
         cmocka_unit_test(shared_pages_count_unless_the_step_is_taken_back),
         cmocka_unit_test(an_engine_that_cannot_share_says_so),
         cmocka_unit_test(an_option_beyond_its_limits_is_refused),
-        cmocka_unit_test(a_table_of_the_caller_is_not_known),
-        cmocka_unit_test(a_table_whose_address_was_given_is_not_known),
+        cmocka_unit_test(the_engine_knows_no_entries_of_a_callers_table),
+        cmocka_unit_test(the_engine_knows_no_entries_of_a_table_whose_address_it_gave_out),
         cmocka_unit_test(a_table_may_have_any_number_of_rows),
         cmocka_unit_test(a_table_bound_anew_has_no_groups_of_the_old_one),
         cmocka_unit_test(entries_that_a_staged_step_reads_for_others_stay),

@@ -216,7 +216,7 @@ static fig_status open_with_a_fault(fig_crew_member *m) {
     return status;
 }
 
-static void want_on_one_rank_is_a_status_on_all(void **state) {
+static void a_failed_call_on_one_rank_gives_a_status_on_all(void **state) {
     (void)state;
     fig_crew_member crew[COUNT];
     int32_t failures = 0;
@@ -242,7 +242,7 @@ int main(void) {
         cmocka_unit_test(an_engine_that_closed_is_not_waited_for),
         cmocka_unit_test(limits_are_the_same_and_are_kept),
         cmocka_unit_test(the_death_of_a_process_ends_an_exchange),
-        cmocka_unit_test(want_on_one_rank_is_a_status_on_all),
+        cmocka_unit_test(a_failed_call_on_one_rank_gives_a_status_on_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

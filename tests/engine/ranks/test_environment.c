@@ -131,7 +131,7 @@ static void torchrun_takes_precedence_over_slurm_and_mpi(void **state) {
     assert_int_equal(is.rank, 2);
 }
 
-static void own_variables_count_for_more_than_the_launchers(void **state) {
+static void variables_of_figraph_override_those_of_launchers(void **state) {
     (void)state;
     fig_environment is;
     assert_int_equal(read_as(&is,
@@ -143,7 +143,7 @@ static void own_variables_count_for_more_than_the_launchers(void **state) {
     assert_int_equal(is.timeout_us, 1500000);
 }
 
-static void fields_count_for_more_than_the_environment(void **state) {
+static void fields_override_the_environment(void **state) {
     (void)state;
     fig_environment is;
     assert_int_equal(read_as(&is, VARIABLES(TORCHRUN, "FIG_SECRET", "s"),
@@ -232,8 +232,8 @@ int main(void) {
         cmocka_unit_test(open_mpi_is_read_and_meets_on_its_host),
         cmocka_unit_test(slurm_is_read_and_its_first_node_found),
         cmocka_unit_test(torchrun_takes_precedence_over_slurm_and_mpi),
-        cmocka_unit_test(own_variables_count_for_more_than_the_launchers),
-        cmocka_unit_test(fields_count_for_more_than_the_environment),
+        cmocka_unit_test(variables_of_figraph_override_those_of_launchers),
+        cmocka_unit_test(fields_override_the_environment),
         cmocka_unit_test(ranks_on_several_hosts_need_a_secret),
         cmocka_unit_test(senseless_values_are_refused_by_name),
         cmocka_unit_test(a_secret_that_does_not_fit_is_refused),

@@ -99,7 +99,7 @@ static void a_frame_that_comes_byte_by_byte_is_taken(void **state) {
     close_half(&of);
 }
 
-/* ---- Others ---------------------------------------------------------------------------------- */
+/* ---- Invalid frames -------------------------------------------------------------------------- */
 
 static void bytes_that_are_not_a_frame_lose_the_group(void **state) {
     (void)state;
@@ -117,7 +117,7 @@ static void bytes_that_are_not_a_frame_lose_the_group(void **state) {
     }
 }
 
-static void giving_twice_loses_the_group(void **state) {
+static void a_rank_that_contributes_twice_loses_the_group(void **state) {
     (void)state;
     const hand_frame given = {MAGIC, GIVE, FIG_GROUP_BARRIER, 0};
     half of;
@@ -180,7 +180,7 @@ static void an_answer_of_another_size_writes_nothing(void **state) {
 
 /* ---- Peers that are stopped ------------------------------------------------------------------ */
 
-static void rank_0_that_says_nothing_is_waited_for_in_the_groups_time(void **state) {
+static void ranks_wait_for_a_silent_rank_0_until_the_groups_timeout(void **state) {
     (void)state;
     half of;
     open_half(&of, 1);
@@ -251,7 +251,7 @@ static void take_numbers(const third *of, int rank) {
 }
 
 /* Rank 1 takes the first result only after rank 2 has taken it. */
-static void one_that_is_slow_holds_none_of_the_others_up(void **state) {
+static void a_slow_rank_holds_no_other_up(void **state) {
     (void)state;
     third of;
     open_third(&of, 20000000);
@@ -264,7 +264,7 @@ static void one_that_is_slow_holds_none_of_the_others_up(void **state) {
     close_third(&of);
 }
 
-static void one_that_is_stopped_is_named_to_the_others(void **state) {
+static void a_stopped_rank_is_named_to_the_others(void **state) {
     (void)state;
     third of;
     hand_frame head;
@@ -282,7 +282,7 @@ static void one_that_is_stopped_is_named_to_the_others(void **state) {
     close_third(&of);
 }
 
-static void a_frame_out_of_place_is_no_parting(void **state) {
+static void a_frame_out_of_place_does_not_count_as_a_goodbye(void **state) {
     (void)state;
     static const struct {
         int32_t rank;
@@ -305,7 +305,7 @@ static void a_frame_out_of_place_is_no_parting(void **state) {
 }
 
 /* The peer sends more than the connection holds and never reads a result. */
-static void a_peer_that_takes_nothing_holds_nobody_up_for_ever(void **state) {
+static void a_peer_that_reads_nothing_holds_no_rank_up_for_ever(void **state) {
     (void)state;
     enum { BYTES = FIG_RANKS_BYTES_LIMIT };
     const hand_frame given = {MAGIC, GIVE, FIG_GROUP_GATHER, BYTES};
@@ -326,15 +326,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_that_comes_byte_by_byte_is_taken),
         cmocka_unit_test(bytes_that_are_not_a_frame_lose_the_group),
-        cmocka_unit_test(giving_twice_loses_the_group),
+        cmocka_unit_test(a_rank_that_contributes_twice_loses_the_group),
         cmocka_unit_test(a_loss_is_never_a_success),
         cmocka_unit_test(an_answer_to_no_question_loses_the_group),
         cmocka_unit_test(an_answer_of_another_size_writes_nothing),
-        cmocka_unit_test(rank_0_that_says_nothing_is_waited_for_in_the_groups_time),
-        cmocka_unit_test(one_that_is_slow_holds_none_of_the_others_up),
-        cmocka_unit_test(one_that_is_stopped_is_named_to_the_others),
-        cmocka_unit_test(a_frame_out_of_place_is_no_parting),
-        cmocka_unit_test(a_peer_that_takes_nothing_holds_nobody_up_for_ever),
+        cmocka_unit_test(ranks_wait_for_a_silent_rank_0_until_the_groups_timeout),
+        cmocka_unit_test(a_slow_rank_holds_no_other_up),
+        cmocka_unit_test(a_stopped_rank_is_named_to_the_others),
+        cmocka_unit_test(a_frame_out_of_place_does_not_count_as_a_goodbye),
+        cmocka_unit_test(a_peer_that_reads_nothing_holds_no_rank_up_for_ever),
     };
     return cmocka_run_group_tests(tests, fig_hang_watch, fig_hang_unwatch);
 }

@@ -31,7 +31,7 @@ static void ranks_are_named_one_by_one_and_in_runs(void **state) {
     assert_roll("1010101010101010", "ranks 0, 2, 4, 6, 8, 10 and 2 more");
 }
 
-static void the_longest_of_all_fits(void **state) {
+static void the_longest_list_fits(void **state) {
     (void)state;
     uint8_t is_in[FIG_RANKS_LIMIT];
     char text[FIG_RANK_LIST_BYTES];
@@ -45,7 +45,7 @@ static void the_longest_of_all_fits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_named_one_by_one_and_in_runs),
-        cmocka_unit_test(the_longest_of_all_fits),
+        cmocka_unit_test(the_longest_list_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -303,7 +303,7 @@ static void a_forked_child_gets_an_error_and_its_parent_goes_on(void **state) {
     fig_crew_expect(crew, COUNT, FIG_OK, "");
 }
 
-static void want_of_memory_or_threads_is_a_status(void **state) {
+static void a_lack_of_memory_or_threads_gives_a_status(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         fig_ranks *ranks[3];
@@ -353,7 +353,7 @@ int main(void) {
         cmocka_unit_test(closing_one_by_one_is_no_loss),
         cmocka_unit_test(the_death_of_a_process_is_noticed_by_all),
         cmocka_unit_test(a_forked_child_gets_an_error_and_its_parent_goes_on),
-        cmocka_unit_test(want_of_memory_or_threads_is_a_status),
+        cmocka_unit_test(a_lack_of_memory_or_threads_gives_a_status),
         cmocka_unit_test(wrong_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

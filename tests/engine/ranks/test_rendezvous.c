@@ -356,7 +356,7 @@ static void another_job_of_the_user_is_reported(void **state) {
 }
 
 /* The system reports the real user, so each rank takes the others for another user's processes. */
-static void another_user_is_let_in_nowhere(void **state) {
+static void processes_of_another_user_are_never_let_in(void **state) {
     (void)state;
     fig_crew_member crew[2];
     fig_crew_init(crew, 2);
@@ -430,7 +430,7 @@ int main(void) {
         cmocka_unit_test(a_rank_with_another_secret_is_reported),
         cmocka_unit_test(ranks_of_one_user_meet_without_a_port),
         cmocka_unit_test(another_job_of_the_user_is_reported),
-        cmocka_unit_test(another_user_is_let_in_nowhere),
+        cmocka_unit_test(processes_of_another_user_are_never_let_in),
         cmocka_unit_test(another_version_of_the_library_is_reported),
         cmocka_unit_test(a_rank_that_dies_meanwhile_may_come_again),
     };

@@ -58,7 +58,7 @@ static void another_secret_or_claim_has_another_proof(void **state) {
     }
 }
 
-static void numbers_are_drawn_anew(void **state) {
+static void each_draw_gives_other_numbers(void **state) {
     (void)state;
     uint8_t one[FIG_SECRET_BYTES], two[FIG_SECRET_BYTES];
     assert_int_equal(fig_secret_draw(one), FIG_OK);
@@ -74,7 +74,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_proof_is_hmac_sha256),
         cmocka_unit_test(another_secret_or_claim_has_another_proof),
-        cmocka_unit_test(numbers_are_drawn_anew),
+        cmocka_unit_test(each_draw_gives_other_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

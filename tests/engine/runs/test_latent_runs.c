@@ -322,7 +322,7 @@ static const latent_case cases[] = {
 };
 enum { CASE_COUNT = sizeof cases / sizeof cases[0] };
 
-static void runs_are_float64(void **state) {
+static void runs_equal_float64(void **state) {
     (void)state;
     for (int i = 0; i < CASE_COUNT; i++) {
         latent_run r;
@@ -398,7 +398,7 @@ static void too_small_memory_is_refused_by_name(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(runs_are_float64),
+        cmocka_unit_test(runs_equal_float64),
         cmocka_unit_test(runs_share_a_plan),
         cmocka_unit_test(a_single_dense_sequence_may_have_any_stride),
         cmocka_unit_test(too_small_memory_is_refused_by_name),

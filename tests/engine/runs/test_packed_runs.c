@@ -319,7 +319,7 @@ static void give_starts(packed_run *r, int32_t rows, int32_t tokens, const int32
 }
 
 /* The rows of such a step have more query tokens than q, so none of them is touched. */
-static void more_query_tokens_than_memory_are_no_step(void **state) {
+static void a_step_with_more_query_tokens_than_memory_touches_no_row(void **state) {
     static const int32_t ramp[] = {0, 3, 6, 9}, saw[] = {0, 8, 0, 8, 0, 8};
     (void)state;
     for (int i = 0; i < CASE_COUNT; i++) {
@@ -394,7 +394,7 @@ static void wrong_numbers_of_query_tokens_are_refused(void **state) {
 }
 
 /* Chunks of prompts need a plan that only the host makes. */
-static void rows_that_may_be_chunks_are_an_engine_s(void **state) {
+static void only_an_engine_takes_rows_that_may_be_chunks(void **state) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F32,
                            .batch_limit = 4,
@@ -460,10 +460,10 @@ static void without_starts_each_row_has_all_its_tokens(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_runner_serves_every_mix_of_rows),
-        cmocka_unit_test(more_query_tokens_than_memory_are_no_step),
+        cmocka_unit_test(a_step_with_more_query_tokens_than_memory_touches_no_row),
         cmocka_unit_test(impossible_starts_are_rows_without_tokens),
         cmocka_unit_test(wrong_numbers_of_query_tokens_are_refused),
-        cmocka_unit_test(rows_that_may_be_chunks_are_an_engine_s),
+        cmocka_unit_test(only_an_engine_takes_rows_that_may_be_chunks),
         cmocka_unit_test(without_starts_each_row_has_all_its_tokens),
     };
     seed = fig_reference_seed(argc, argv);

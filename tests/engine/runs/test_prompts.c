@@ -324,7 +324,7 @@ static void tokens_of_no_row_need_no_memory(void **state) {
 }
 
 /* A row whose queries see only one token each gets that token's values. */
-static void a_call_attends(void **state) {
+static void a_call_computes_attention(void **state) {
     (void)state;
     fig_prompts *prompts = open_good();
     const fig_prompts_call call = good_call(prompts);
@@ -408,7 +408,7 @@ int main(void) {
         cmocka_unit_test(a_plan_without_memory_is_refused),
         cmocka_unit_test(a_call_that_is_wrong_is_named_and_writes_nothing),
         cmocka_unit_test(tokens_of_no_row_need_no_memory),
-        cmocka_unit_test(a_call_attends),
+        cmocka_unit_test(a_call_computes_attention),
         cmocka_unit_test(warpgroups_serve_where_they_can),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,7 +56,7 @@ static int meet(fig_run_memo *memo, fig_run_kind kind, const fig_run *run) {
     return known;
 }
 
-static void a_run_is_known_by_all_that_was_said(void **state) {
+static void a_run_is_recognised_by_all_its_values(void **state) {
     (void)state;
     fig_run_memo *memo = make();
     fig_run run = run_of(1);
@@ -101,7 +101,7 @@ static void the_oldest_of_64_runs_makes_room(void **state) {
     fig_run_memo_destroy(memo);
 }
 
-static void a_run_that_broke_off_is_forgotten(void **state) {
+static void a_run_that_failed_midway_is_forgotten(void **state) {
     (void)state;
     fig_run_memo *memo = make();
     const fig_run run = run_of(1);
@@ -156,9 +156,9 @@ static void nobody_waits_for_the_lock(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_known_by_all_that_was_said),
+        cmocka_unit_test(a_run_is_recognised_by_all_its_values),
         cmocka_unit_test(the_oldest_of_64_runs_makes_room),
-        cmocka_unit_test(a_run_that_broke_off_is_forgotten),
+        cmocka_unit_test(a_run_that_failed_midway_is_forgotten),
         cmocka_unit_test(runs_with_names_are_not_kept),
         cmocka_unit_test(nobody_waits_for_the_lock),
     };

@@ -112,7 +112,7 @@ static void end(work *w) {
 
 /* ---- Tests */
 
-static void nodes_without_edges_are_apart_except_attention(void **state) {
+static void nodes_without_edges_are_independent_except_attention(void **state) {
     (void)state;
     static const uint8_t expected[NODES] = {1, 0, 1, 0, 0};
     for (int reads_lengths = 0; reads_lengths <= 1; reads_lengths++) {
@@ -254,7 +254,7 @@ static void a_run_launches_independent_nodes_first(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_without_edges_are_apart_except_attention),
+        cmocka_unit_test(nodes_without_edges_are_independent_except_attention),
         cmocka_unit_test(a_failed_allocation_leaves_no_order),
         cmocka_unit_test(memory_that_is_written_keeps_nodes_where_they_are),
         cmocka_unit_test(bindings_of_a_later_header_are_read_too),

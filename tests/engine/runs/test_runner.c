@@ -177,7 +177,7 @@ static void an_open_that_fails_holds_nothing(void **state) {
     fig_run_rig_close(&rig);
 }
 
-/* ---- What a run does */
+/* ---- Results */
 
 /* The results equal those of an engine's step of the same rows. Only attention may differ, since
  * its work may be cut at other places. */

@@ -129,7 +129,7 @@ static int64_t count_launches(work *w, const char *segment, void *plan, int *who
     return w->driver->stream_launches - before;
 }
 
-static void attention_is_done_whole_where_it_is_all_there_is(void **state) {
+static void a_run_of_attention_alone_is_a_single_launch(void **state) {
     (void)state;
     work *w = begin();
     int whole;
@@ -207,7 +207,7 @@ static void a_runner_loads_whole_attention_if_a_run_may_need_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attention_is_done_whole_where_it_is_all_there_is),
+        cmocka_unit_test(a_run_of_attention_alone_is_a_single_launch),
         cmocka_unit_test(a_plan_that_is_given_is_read),
         cmocka_unit_test(lengths_on_the_device_are_planned),
         cmocka_unit_test(a_runner_loads_whole_attention_if_a_run_may_need_it),

@@ -63,7 +63,7 @@ static void a_child_gets_an_error_and_its_parent_goes_on(void **state) {
     fig_gate_close(&g);
 }
 
-static void want_of_a_page_is_a_status(void **state) {
+static void a_failed_allocation_of_a_page_gives_a_status(void **state) {
     (void)state;
     fig_fork_check check;
     fig_fault_arm(1);
@@ -80,7 +80,7 @@ static void want_of_a_page_is_a_status(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_gets_an_error_and_its_parent_goes_on),
-        cmocka_unit_test(want_of_a_page_is_a_status),
+        cmocka_unit_test(a_failed_allocation_of_a_page_gives_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

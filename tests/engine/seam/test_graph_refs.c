@@ -13,7 +13,7 @@
 
 enum { THREADS = 4, PIECES = 200 };
 
-static void pieces_are_counted_beside_the_engines_end(void **state) {
+static void the_engines_own_reference_does_not_count_as_a_piece(void **state) {
     (void)state;
     fig_graph_refs *refs = fig_graph_refs_create();
     assert_non_null(refs);
@@ -29,7 +29,7 @@ static void pieces_are_counted_beside_the_engines_end(void **state) {
     fig_graph_refs_drop(NULL);
 }
 
-static void without_memory_there_is_none(void **state) {
+static void a_failed_allocation_gives_null(void **state) {
     (void)state;
     fig_fault_arm(1);
     assert_null(fig_graph_refs_create());
@@ -42,7 +42,7 @@ static void *drop_pieces(void *refs) {
     return NULL;
 }
 
-static void threads_let_go_while_the_engine_closes(void **state) {
+static void threads_drop_pieces_while_the_engine_closes(void **state) {
     (void)state;
     pthread_t threads[THREADS];
     fig_graph_refs *refs = fig_graph_refs_create();
@@ -58,9 +58,9 @@ static void threads_let_go_while_the_engine_closes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_are_counted_beside_the_engines_end),
-        cmocka_unit_test(without_memory_there_is_none),
-        cmocka_unit_test(threads_let_go_while_the_engine_closes),
+        cmocka_unit_test(the_engines_own_reference_does_not_count_as_a_piece),
+        cmocka_unit_test(a_failed_allocation_gives_null),
+        cmocka_unit_test(threads_drop_pieces_while_the_engine_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,7 +182,7 @@ static void a_plan_taken_back_counts_as_taken_back_and_sent_nothing(void **state
     fig_race_close(&race);
 }
 
-static void a_horizon_counts_as_so_many_steps_and_one_plan(void **state) {
+static void a_horizon_counts_as_all_of_its_steps_and_one_plan(void **state) {
     (void)state;
     fig_engine *engine = open_engine();
     static const int32_t lengths[] = {5, 6};
@@ -220,7 +220,7 @@ static void a_replay_of_nothing_counts_as_missed(void **state) {
 }
 
 /* The callback of the first step is held up, so no plan but the first can have left the ring. */
-static void a_refusal_for_want_of_a_slot_counts_as_busy(void **state) {
+static void a_refusal_for_lack_of_a_slot_counts_as_busy(void **state) {
     (void)state;
     fig_gate g;
     fig_engine_options options = fig_gate_options();
@@ -353,9 +353,9 @@ int main(void) {
         cmocka_unit_test(uploaded_bytes_are_those_of_the_sections_that_travel),
         cmocka_unit_test(few_pages_count_with_the_plan_and_many_ahead_of_it),
         cmocka_unit_test(a_plan_taken_back_counts_as_taken_back_and_sent_nothing),
-        cmocka_unit_test(a_horizon_counts_as_so_many_steps_and_one_plan),
+        cmocka_unit_test(a_horizon_counts_as_all_of_its_steps_and_one_plan),
         cmocka_unit_test(a_replay_of_nothing_counts_as_missed),
-        cmocka_unit_test(a_refusal_for_want_of_a_slot_counts_as_busy),
+        cmocka_unit_test(a_refusal_for_lack_of_a_slot_counts_as_busy),
         cmocka_unit_test(each_launch_has_a_time_and_each_but_the_first_a_period),
         cmocka_unit_test(another_thread_reads_whole_numbers_while_steps_are_made),
     };

@@ -11,11 +11,11 @@ in us: the time of a step, and its difference to the same step with calls that d
 difference, it also prints the least and the greatest median of five parts of the run. XLA_FLAGS
 decide whether anything is captured.
 
-JAX's own overhead is ten times the GPU's time, and hides all of a captured step but its launch. So
-the script also times chains: --chain steps in one jit, in which each step's q is the result of the
-one before; these times are per step too. XLA's targets are registered for execute only, as
-FlashInfer's are. `program` runs the file's step in one call, with one plan for all steps of a
-chain. It has one row and a paged cache, to which the new token is appended.
+JAX's own overhead is ten times the GPU's time. It hides everything of a captured step except the
+launch. So the script also times chains: --chain steps in one jit, in which each step's q is the
+result of the one before; these times are per step too. XLA's targets are registered for execute
+only, as FlashInfer's are. `program` runs the file's step in one call, with one plan for all steps
+of a chain. It has one row and a paged cache, to which the new token is appended.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def program_step_of(way, length, page=16):
 
 
 def measure(steps, seconds, length):
-    """us of a step: {name: [times]}"""
+    """Returns {name: [microseconds of a step]}, for steps that take turns."""
     times = {name: [] for name in steps}
     order = list(steps)
     clock = time.perf_counter

@@ -186,7 +186,7 @@ def compiled_steps_grow_their_caches():
         assert torch.equal(cache.k, twin.k)
 
 
-def what_lies_elsewhere_is_refused():
+def tensors_on_another_device_are_refused():
     q, cache = torch.randn(ROWS, Q, DIM, device="cuda"), dense()
     refused("lengths is on cpu, q is on cuda:0",
             lambda: ft.attention(q, cache, LENGTHS.cpu()), (ValueError,))
@@ -376,6 +376,6 @@ run([
     calls_go_to_torch_s_current_stream,
     threads_may_call_at_once,
     compiled_steps_grow_their_caches,
-    what_lies_elsewhere_is_refused,
+    tensors_on_another_device_are_refused,
     a_step_of_a_model_is_captured_once,
 ])

@@ -226,7 +226,7 @@ static void the_numbers_tell_a_spec_from_one_that_is_a_little_off(void **state) 
     }
 }
 
-/* ---- What is read */
+/* ---- Specs that are read */
 
 static void the_first_layers_are_dense_and_the_others_have_experts(void **state) {
     (void)state;

@@ -71,7 +71,7 @@ static const family families[] = {
 };
 /* clang-format on */
 
-static void a_family_of_which_nothing_is_said_has_its_own_numbers(void **state) {
+static void a_family_has_its_own_defaults(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
         const family *f = &families[i];
@@ -161,7 +161,7 @@ static void mrope_beside_default_is_one_type(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_that_is_saved_anew_has_the_spec_that_it_had),
-        cmocka_unit_test(a_family_of_which_nothing_is_said_has_its_own_numbers),
+        cmocka_unit_test(a_family_has_its_own_defaults),
         cmocka_unit_test(layers_of_exaone_turn_where_they_slide),
         cmocka_unit_test(a_file_without_a_text_config_is_read_where_such_were_published),
         cmocka_unit_test(mrope_beside_default_is_one_type),

@@ -138,7 +138,7 @@ static void the_library_s_own_images_need_no_list(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void a_list_that_is_none_is_refused(void **state) {
+static void an_invalid_list_is_refused(void **state) {
     (void)state;
     static list all;
     fig_graphs *graphs = archived(), *plain = fig_capture_mixed();
@@ -234,7 +234,7 @@ static void open_archived(fig_forgery *image) {
     fig_graphs_destroy(graphs);
 }
 
-static void a_file_of_it_that_no_maker_writes_is_refused(void **state) {
+static void a_file_that_no_maker_would_write_is_refused(void **state) {
     (void)state;
     fig_forgery image;
     open_archived(&image);
@@ -289,7 +289,7 @@ static void a_claim_of_code_costs_nothing_until_it_is_trusted(void **state) {
 }
 
 /* A library built without nvcc has no images, and the message must say so. */
-static void embedding_adds_the_library_s_own_images_or_reports_none(void **state) {
+static void embedding_adds_the_library_s_images_or_says_that_it_has_none(void **state) {
     (void)state;
     char path[] = "/tmp/test_archive.XXXXXX";
     fig_graphs *graphs = fig_capture_preset("tutorial", 1, "h200"), *loaded;
@@ -318,7 +318,7 @@ static void embedding_adds_the_library_s_own_images_or_reports_none(void **state
     unlink(path);
 }
 
-static void memory_that_runs_out_loses_none(void **state) {
+static void running_out_of_memory_loses_no_image(void **state) {
     (void)state;
     static list all;
     fig_graphs *graphs = archived();
@@ -413,13 +413,13 @@ int main(void) {
         cmocka_unit_test(records_are_of_the_kernels_used_and_in_order),
         cmocka_unit_test(an_image_not_on_the_list_is_refused_with_advice),
         cmocka_unit_test(the_library_s_own_images_need_no_list),
-        cmocka_unit_test(a_list_that_is_none_is_refused),
+        cmocka_unit_test(an_invalid_list_is_refused),
         cmocka_unit_test(bytes_that_are_not_the_image_are_refused),
         cmocka_unit_test(unknown_images_are_kept_but_never_loaded),
-        cmocka_unit_test(a_file_of_it_that_no_maker_writes_is_refused),
+        cmocka_unit_test(a_file_that_no_maker_would_write_is_refused),
         cmocka_unit_test(a_claim_of_code_costs_nothing_until_it_is_trusted),
-        cmocka_unit_test(embedding_adds_the_library_s_own_images_or_reports_none),
-        cmocka_unit_test(memory_that_runs_out_loses_none),
+        cmocka_unit_test(embedding_adds_the_library_s_images_or_says_that_it_has_none),
+        cmocka_unit_test(running_out_of_memory_loses_no_image),
         FIG_CUDA_BENCH_TEST(an_engine_loads_only_trusted_images),
         FIG_CUDA_BENCH_TEST(a_step_runs_on_images_of_the_file),
     };

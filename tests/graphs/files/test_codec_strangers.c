@@ -100,7 +100,7 @@ static void shorn_loads(const shorn *s) {
 
 /* The missing operands are positions, cos_sin and the norms of q and k. The missing attributes are
  * the RoPE table. */
-static void a_node_that_ends_before_its_row_does_is_what_it_says(void **state) {
+static void a_node_shorter_than_its_row_loads_as_it_is(void **state) {
     (void)state;
     const fig_kernel *kernel = &fig_kernel_table[FIG_OP_DECODE_ATTENTION];
     shorn s;
@@ -141,7 +141,7 @@ static void operands_added_to_a_row_come_from_a_newer_library(void **state) {
 }
 
 /* Writes the file as a library would if its decode_attention needed fewer operands. */
-static void an_operation_of_too_few_operands_is_age_where_its_row_is_another(void **state) {
+static void too_few_operands_mean_a_stale_file_if_its_maker_had_another_row(void **state) {
     (void)state;
     shorn s;
     fig_graphs *loaded;
@@ -201,7 +201,7 @@ static void a_newer_library_has_other_limits(void **state) {
 }
 
 /* Messages go to terminals, so no name in them may hold control characters. */
-static void names_that_come_to_stand_in_sentences_are_words(void **state) {
+static void names_that_messages_quote_are_plain_words(void **state) {
     (void)state;
     fig_graphs *made = fig_capture_mixed(), *loaded;
     fig_forgery image = take_apart(made);
@@ -281,12 +281,12 @@ static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_node_that_ends_before_its_row_does_is_what_it_says),
+        cmocka_unit_test(a_node_shorter_than_its_row_loads_as_it_is),
         cmocka_unit_test(operands_added_to_a_row_come_from_a_newer_library),
-        cmocka_unit_test(an_operation_of_too_few_operands_is_age_where_its_row_is_another),
+        cmocka_unit_test(too_few_operands_mean_a_stale_file_if_its_maker_had_another_row),
         cmocka_unit_test(files_of_a_newer_library_are_stale_and_not_damaged),
         cmocka_unit_test(a_newer_library_has_other_limits),
-        cmocka_unit_test(names_that_come_to_stand_in_sentences_are_words),
+        cmocka_unit_test(names_that_messages_quote_are_plain_words),
         cmocka_unit_test(a_name_that_nothing_refers_to_is_refused),
         cmocka_unit_test(a_file_of_more_launches_than_it_is_worth_is_refused),
     };

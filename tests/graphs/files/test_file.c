@@ -88,7 +88,7 @@ static void written_bytes_are_read(void **state) {
     assert_int_equal(count_files(), 1);
 }
 
-static void short_reads_and_writes_are_gone_on_with(void **state) {
+static void short_reads_and_writes_are_continued(void **state) {
     (void)state;
     fig_fault_shorten(3);
     const fig_status status = put(path_of("f"), "more than three bytes");
@@ -168,7 +168,7 @@ static void leave(const char *name, const char *text) {
     fclose(file);
 }
 
-static void a_file_that_lies_beside_is_not_touched(void **state) {
+static void a_neighbouring_file_is_not_touched(void **state) {
     (void)state;
     static const char *const names[] = {"f.tmp", ".figraph-0123456789abcdeX.tmp",
                                         ".figraph-0123456789abcdef0.tmp", ".figraph-.tmp"};
@@ -183,7 +183,7 @@ static void a_file_that_lies_beside_is_not_touched(void **state) {
 
 /* An unlocked temporary file belongs to a process that was killed. A living process holds a lock on
  * its own. */
-static void a_temporary_that_nobody_holds_is_swept(void **state) {
+static void a_temporary_file_without_a_lock_is_removed(void **state) {
     (void)state;
     static const char temporary[] = ".figraph-0123456789abcdef.tmp";
     leave(temporary, "half");
@@ -273,7 +273,7 @@ static void a_process_that_is_killed_leaves_the_old_file_or_the_new(void **state
 
 /* Several processes save at once, each its own letter, again and again. Meanwhile the test reads
  * the file. */
-static void of_saves_at_once_one_file_is_left_whole(void **state) {
+static void simultaneous_saves_leave_one_whole_file(void **state) {
     (void)state;
     enum { WRITERS = 4, SAVES = 50 };
     pid_t children[WRITERS];
@@ -337,14 +337,14 @@ static void a_path_without_a_folder_is_in_this_one(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(written_bytes_are_read),
-        cmocka_unit_test(short_reads_and_writes_are_gone_on_with),
+        cmocka_unit_test(short_reads_and_writes_are_continued),
         cmocka_unit_test(each_call_that_fails_leaves_the_old_file_or_the_new),
         cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
-        cmocka_unit_test(a_file_that_lies_beside_is_not_touched),
-        cmocka_unit_test(a_temporary_that_nobody_holds_is_swept),
+        cmocka_unit_test(a_neighbouring_file_is_not_touched),
+        cmocka_unit_test(a_temporary_file_without_a_lock_is_removed),
         cmocka_unit_test(a_process_that_is_killed_at_any_call_leaves_the_old_file_or_the_new),
         cmocka_unit_test(a_process_that_is_killed_leaves_the_old_file_or_the_new),
-        cmocka_unit_test(of_saves_at_once_one_file_is_left_whole),
+        cmocka_unit_test(simultaneous_saves_leave_one_whole_file),
         cmocka_unit_test(bytes_that_are_not_a_fig_file_are_refused),
         cmocka_unit_test(a_path_without_a_folder_is_in_this_one),
     };

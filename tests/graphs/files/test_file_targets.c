@@ -140,7 +140,7 @@ static int save_as_nobody(const char *path) {
     return WEXITSTATUS(code);
 }
 
-static void a_directory_that_one_may_not_read_is_written_to(void **state) {
+static void a_file_in_an_unreadable_directory_is_saved(void **state) {
     (void)state;
     assert_int_equal(chmod(directory, 0711), 0);
     assert_int_equal(mkdir(path_of("dark"), 0300), 0);
@@ -157,7 +157,7 @@ int main(void) {
         cmocka_unit_test(a_replaced_file_keeps_its_mode),
         cmocka_unit_test(a_process_that_may_keeps_the_owner_of_a_replaced_file),
         cmocka_unit_test(another_hard_link_keeps_the_old_bytes),
-        cmocka_unit_test(a_directory_that_one_may_not_read_is_written_to),
+        cmocka_unit_test(a_file_in_an_unreadable_directory_is_saved),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

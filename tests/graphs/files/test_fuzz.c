@@ -46,27 +46,27 @@ static void replay(entry of, const char *folder) {
     assert_true(count >= CORPUS_LEAST);
 }
 
-static void files_of_anyones_are_refused_or_sound(void **state) {
+static void any_file_is_refused_or_sound(void **state) {
     (void)state;
     replay(fig_fuzz_parse, "files");
 }
 
-static void files_of_anyones_are_refused_or_run(void **state) {
+static void any_file_is_refused_or_runs(void **state) {
     (void)state;
     replay(fig_fuzz_step, "files");
 }
 
-static void configs_of_anyones_are_refused_or_lowered(void **state) {
+static void any_config_is_refused_or_lowered(void **state) {
     (void)state;
     replay(fig_fuzz_config, "configs");
 }
 
-static void traces_of_anyones_are_refused_or_kept(void **state) {
+static void any_trace_is_refused_or_kept(void **state) {
     (void)state;
     replay(fig_fuzz_trace, "traces");
 }
 
-static void scores_of_anyones_are_refused_or_kept(void **state) {
+static void any_score_is_refused_or_kept(void **state) {
     (void)state;
     replay(fig_fuzz_score, "scores");
 }
@@ -90,11 +90,11 @@ static void bytes_without_the_form_of_a_file_are_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_anyones_are_refused_or_sound),
-        cmocka_unit_test(files_of_anyones_are_refused_or_run),
-        cmocka_unit_test(configs_of_anyones_are_refused_or_lowered),
-        cmocka_unit_test(traces_of_anyones_are_refused_or_kept),
-        cmocka_unit_test(scores_of_anyones_are_refused_or_kept),
+        cmocka_unit_test(any_file_is_refused_or_sound),
+        cmocka_unit_test(any_file_is_refused_or_runs),
+        cmocka_unit_test(any_config_is_refused_or_lowered),
+        cmocka_unit_test(any_trace_is_refused_or_kept),
+        cmocka_unit_test(any_score_is_refused_or_kept),
         cmocka_unit_test(bytes_without_the_form_of_a_file_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@
 #include "tests/support/files/forgery.h"
 #include "tests/support/files/stranger.h"
 
-/* ---- Their bytes ----------------------------------------------------------------------------- */
+/* ---- Bytes ----------------------------------------------------------------------------------- */
 
 /* Files may be added when the format grows. None may be changed or removed. */
 static const struct listed {
@@ -124,7 +124,7 @@ static void a_golden_file_is_saved_as_it_was(void **state) {
     }
 }
 
-/* ---- What they mean -------------------------------------------------------------------------- */
+/* ---- Contents -------------------------------------------------------------------------------- */
 
 static const struct golden {
     const char *path, *content_id;

@@ -183,7 +183,7 @@ static void graphs_keep_notes_from_save_to_save(void **state) {
     unlink(path);
 }
 
-static void memory_that_runs_out_loses_none(void **state) {
+static void running_out_of_memory_loses_no_note(void **state) {
     (void)state;
     for (int64_t n = 1;; n++) {
         fig_notes notes = {NULL, 0}, clone = {NULL, 0};
@@ -209,7 +209,7 @@ int main(void) {
         cmocka_unit_test(notes_keep_to_their_limits),
         cmocka_unit_test(files_of_foreign_writers_are_refused),
         cmocka_unit_test(graphs_keep_notes_from_save_to_save),
-        cmocka_unit_test(memory_that_runs_out_loses_none),
+        cmocka_unit_test(running_out_of_memory_loses_no_note),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -230,7 +230,7 @@ static void every_flipped_byte_that_was_sealed_is_found_or_harmless(void **state
     assert_true(harmless < sound_count / 20);
 }
 
-static void damage_by_a_transfer_as_text_is_called_that(void **state) {
+static void damage_by_a_transfer_as_text_is_reported_as_such(void **state) {
     (void)state;
     static const struct {
         const char *magic, *said;
@@ -333,7 +333,7 @@ static void segments_stand_last_and_once(void **state) {
     fig_forgery_close(&image);
 }
 
-static void segments_are_as_their_rule_has_them(void **state) {
+static void segments_that_break_their_rule_are_refused(void **state) {
     (void)state;
     fig_forgery image;
     open_segments(&image);
@@ -514,11 +514,11 @@ int main(void) {
         cmocka_unit_test(bytes_after_the_end_are_refused),
         cmocka_unit_test(a_file_beyond_the_limit_is_refused_before_it_is_read),
         cmocka_unit_test(every_flipped_byte_that_was_sealed_is_found_or_harmless),
-        cmocka_unit_test(damage_by_a_transfer_as_text_is_called_that),
+        cmocka_unit_test(damage_by_a_transfer_as_text_is_reported_as_such),
         cmocka_unit_test(the_second_writer_writes_files_that_are_read),
         cmocka_unit_test(sections_missing_twice_or_out_of_order_are_refused),
         cmocka_unit_test(segments_stand_last_and_once),
-        cmocka_unit_test(segments_are_as_their_rule_has_them),
+        cmocka_unit_test(segments_that_break_their_rule_are_refused),
         cmocka_unit_test(the_content_id_is_of_the_segments_too),
         cmocka_unit_test(an_unknown_section_is_skipped_where_it_says_that_it_may_be),
         cmocka_unit_test(a_section_that_would_swell_is_refused_by_its_claim),

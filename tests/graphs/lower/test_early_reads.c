@@ -51,7 +51,7 @@ static void finish(fig_program *program) {
 
 /* The first layer's attention directly follows the fetch, since it does RoPE and the append
  * itself. */
-static void in_a_step_all_attentions_but_the_first_may_begin_early(void **state) {
+static void every_attention_of_a_step_except_the_first_may_begin_early(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     fig_program *program = fig_sample_step(&spec);
@@ -62,7 +62,7 @@ static void in_a_step_all_attentions_but_the_first_may_begin_early(void **state)
 
 /* The fetch, which precedes the first attention, brings the plan. The second attention follows the
  * first, since they share a workspace. */
-static void behind_the_fetch_it_waits(void **state) {
+static void attention_behind_the_fetch_waits(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     const fig_sample_heads heads = {4, 2, 64};
@@ -76,7 +76,7 @@ static void behind_the_fetch_it_waits(void **state) {
 }
 
 /* If the device reads the lengths, the launch after the fetch makes the plan. */
-static void behind_what_makes_the_plan_it_waits(void **state) {
+static void attention_behind_the_launch_that_makes_its_plan_waits(void **state) {
     (void)state;
     const fig_spec spec = fig_sample_spec();
     const fig_sample_heads heads = {4, 2, 64};
@@ -156,7 +156,7 @@ static void a_cache_that_a_call_writes_is_waited_for(void **state) {
 
 /* Before the preceding launch has ended, attention reads all tokens except the newest: it leaves
  * out as many as it has queries. */
-static void more_new_tokens_than_it_has_queries_are_waited_for(void **state) {
+static void attention_waits_for_more_new_tokens_than_it_has_queries(void **state) {
     (void)state;
     assert_int_equal(early_reads_behind(APPEND_TWO_TOKENS), 0);
 }
@@ -174,12 +174,12 @@ static void early_reads_are_found_once_for_all_buckets(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_a_step_all_attentions_but_the_first_may_begin_early),
-        cmocka_unit_test(behind_the_fetch_it_waits),
-        cmocka_unit_test(behind_what_makes_the_plan_it_waits),
+        cmocka_unit_test(every_attention_of_a_step_except_the_first_may_begin_early),
+        cmocka_unit_test(attention_behind_the_fetch_waits),
+        cmocka_unit_test(attention_behind_the_launch_that_makes_its_plan_waits),
         cmocka_unit_test(without_a_table_a_cache_is_dense),
         cmocka_unit_test(a_cache_that_a_call_writes_is_waited_for),
-        cmocka_unit_test(more_new_tokens_than_it_has_queries_are_waited_for),
+        cmocka_unit_test(attention_waits_for_more_new_tokens_than_it_has_queries),
         cmocka_unit_test(early_reads_are_found_once_for_all_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

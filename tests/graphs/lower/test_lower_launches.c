@@ -176,7 +176,7 @@ static void launches_keep_every_order_asked_for_and_no_other(void **state) {
     }
 }
 
-static void launches_follow_the_nodes_and_params_the_launches(void **state) {
+static void launches_are_in_the_order_of_nodes_and_params_in_that_of_launches(void **state) {
     (void)state;
     fig_random random = fig_random_seed(32);
     for (int round = 0; round < PROGRAM_COUNT; round++) {
@@ -436,7 +436,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_made_on_the_device_comes_before_all_but_its_fetch),
         cmocka_unit_test(launches_keep_every_order_asked_for_and_no_other),
-        cmocka_unit_test(launches_follow_the_nodes_and_params_the_launches),
+        cmocka_unit_test(launches_are_in_the_order_of_nodes_and_params_in_that_of_launches),
         cmocka_unit_test(relocations_are_all_that_binding_changes),
         cmocka_unit_test(the_same_program_gives_the_same_bytes),
         cmocka_unit_test(the_digest_sees_every_byte_and_count),

@@ -197,7 +197,7 @@ static void inspection_tells_what_is_used_and_what_is_not(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-/* ---- What is refused */
+/* ---- Refusals */
 
 static void invalid_costs_are_refused(void **state) {
     (void)state;

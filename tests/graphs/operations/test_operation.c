@@ -29,7 +29,7 @@ static void sound_nodes_are_taken(void **state) {
     takes(&(fig_edit){FIG_OP_ALL_GATHER, 0, FIG_EDIT_NOTHING, 0}, 1);
 }
 
-static void a_sum_over_ranks_has_a_norm_or_nothing_of_one(void **state) {
+static void a_sum_over_ranks_has_all_operands_of_a_norm_or_none(void **state) {
     (void)state;
     static const fig_edit alone[] = {
         {FIG_OP_ALL_REDUCE, FIG_ALL_REDUCE_WEIGHT, FIG_EDIT_ABSENT, 0},
@@ -245,7 +245,7 @@ static void a_table_of_angles_has_a_row_for_each_position(void **state) {
     FIG_SAMPLE_REFUSES(fig_edit_record(edits, 2), FIG_INVALID, "2147483648 rows, limit 2147483647");
 }
 
-static void norms_of_heads_are_both_or_none(void **state) {
+static void a_node_has_norms_of_q_and_k_or_neither(void **state) {
     (void)state;
     const uint32_t epsilon = offsetof(fig_rope_attributes, norm_epsilon);
     fig_edit edits[] = {{FIG_OP_ROPE, FIG_ROPE_Q_NORM, FIG_EDIT_ABSENT, 0},
@@ -371,7 +371,7 @@ static void caches_hold_the_heads_that_are_appended(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_nodes_are_taken),
-        cmocka_unit_test(a_sum_over_ranks_has_a_norm_or_nothing_of_one),
+        cmocka_unit_test(a_sum_over_ranks_has_all_operands_of_a_norm_or_none),
         cmocka_unit_test(optional_operands_may_vary),
         cmocka_unit_test(a_node_may_end_before_its_row_does),
         cmocka_unit_test(operands_beyond_the_row_are_absent_or_refused),
@@ -380,7 +380,7 @@ int main(void) {
         cmocka_unit_test(rope_by_the_plan_has_no_more_queries_than_the_spec),
         cmocka_unit_test(packed_positions_are_a_pair_and_stand_alone),
         cmocka_unit_test(a_table_of_angles_has_a_row_for_each_position),
-        cmocka_unit_test(norms_of_heads_are_both_or_none),
+        cmocka_unit_test(a_node_has_norms_of_q_and_k_or_neither),
         cmocka_unit_test(caches_may_be_narrower_than_activations),
         cmocka_unit_test(heads_have_the_dims_that_kernels_have),
         cmocka_unit_test(a_plan_is_made_first_and_once),

@@ -51,7 +51,7 @@ static void rope_is_in_place_and_follows_the_spec_by_default(void **state) {
 
 /* Records a node as a call of a newer library would, with operands and attributes that this one
  * does not know. */
-static void a_node_ends_behind_what_format_1_has_and_what_is_there(void **state) {
+static void a_node_ends_after_its_last_operand_but_not_before_format_1s_row(void **state) {
     (void)state;
     fig_program *program = begin();
     const fig_tensor in = fig_program_tensor(
@@ -133,7 +133,7 @@ static void a_plain_node_turns_nothing(void **state) {
     }
 }
 
-static void a_table_that_is_not_of_the_pairs_is_refused(void **state) {
+static void a_table_that_lacks_frequencies_of_pairs_is_refused(void **state) {
     (void)state;
     static const fig_rope_table table = {.frequencies = {1, 0.25}};
     fig_program *program = begin();
@@ -246,7 +246,7 @@ static fig_status norm_with(void (*call)(fig_program *, const fig_rms_norm_op *)
     return end(program);
 }
 
-static void a_residual_is_add_rms_norms(void **state) {
+static void only_add_rms_norm_takes_a_residual(void **state) {
     (void)state;
     fig_rms_norm_attributes stored;
     assert_int_equal(norm_with(fig_rms_norm, 0, 0, &stored), FIG_OK);
@@ -449,7 +449,7 @@ static void unsound_calls_are_refused(void **state) {
 }
 
 /* The recorder counts the tensors itself, but a file may claim any number. */
-static void a_call_writes_at_most_sixteen(void **state) {
+static void a_call_writes_at_most_sixteen_tensors(void **state) {
     (void)state;
     for (uint32_t count = 16; count <= 17; count++) {
         fig_program *program = begin();
@@ -498,7 +498,7 @@ static void a_refused_call_leaves_no_node(void **state) {
     FIG_SAMPLE_REFUSES(end(program), FIG_INVALID, "in, operand 0, is absent");
 }
 
-static void options_of_no_size_are_refused(void **state) {
+static void options_without_a_size_are_refused(void **state) {
     (void)state;
     fig_program *program = begin();
     fig_silu_and_mul(program, &(fig_gated_op){.size = 0});
@@ -511,25 +511,25 @@ static void options_of_no_size_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rope_is_in_place_and_follows_the_spec_by_default),
-        cmocka_unit_test(a_node_ends_behind_what_format_1_has_and_what_is_there),
+        cmocka_unit_test(a_node_ends_after_its_last_operand_but_not_before_format_1s_row),
         cmocka_unit_test(a_table_takes_the_place_of_terms),
         cmocka_unit_test(a_plain_node_turns_nothing),
-        cmocka_unit_test(a_table_that_is_not_of_the_pairs_is_refused),
+        cmocka_unit_test(a_table_that_lacks_frequencies_of_pairs_is_refused),
         cmocka_unit_test(a_rope_turns_the_whole_head_by_default),
         cmocka_unit_test(norms_of_heads_have_an_epsilon),
         cmocka_unit_test(an_unsound_rope_is_refused),
         cmocka_unit_test(reserved_room_is_refused_by_name),
         cmocka_unit_test(activations_share_an_operation),
-        cmocka_unit_test(a_residual_is_add_rms_norms),
+        cmocka_unit_test(only_add_rms_norm_takes_a_residual),
         cmocka_unit_test(sm_scale_defaults_to_the_spec_s),
         cmocka_unit_test(attention_sees_all_tokens_by_default),
         cmocka_unit_test(operands_stand_where_the_table_has_them),
         cmocka_unit_test(a_call_stores_its_name_tag_and_bytes),
         cmocka_unit_test(unsound_calls_are_refused),
-        cmocka_unit_test(a_call_writes_at_most_sixteen),
+        cmocka_unit_test(a_call_writes_at_most_sixteen_tensors),
         cmocka_unit_test(nothing_is_recorded_into_no_program),
         cmocka_unit_test(a_refused_call_leaves_no_node),
-        cmocka_unit_test(options_of_no_size_are_refused),
+        cmocka_unit_test(options_without_a_size_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static void a_million_bytes_in_any_cuts_give_one_digest(void **state) {
 }
 
 /* This machine may use special instructions or plain code. Both must give the same state. */
-static void both_ways_over_blocks_give_one_state(void **state) {
+static void special_instructions_and_plain_code_give_one_state(void **state) {
     (void)state;
     static uint8_t blocks[5 * 64 + 3];
     fig_random random = fig_random_seed(9);
@@ -163,7 +163,7 @@ int main(void) {
         cmocka_unit_test(the_examples_of_the_standard_come_out),
         cmocka_unit_test(lengths_around_a_block_are_padded_right),
         cmocka_unit_test(a_million_bytes_in_any_cuts_give_one_digest),
-        cmocka_unit_test(both_ways_over_blocks_give_one_state),
+        cmocka_unit_test(special_instructions_and_plain_code_give_one_state),
         cmocka_unit_test(the_mix_changes_with_each_bit),
         cmocka_unit_test(the_mix_changes_with_length_seed_and_cuts),
         cmocka_unit_test(the_mix_fills_the_low_bits_evenly),

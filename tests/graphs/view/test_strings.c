@@ -63,7 +63,7 @@ static void a_copy_of_text_finds_the_same_names(void **state) {
 
 /* Makes the longest paths that a forger could: names that differ only in their last bits, and names
  * that are prefixes of others. The layout of slots and forks bounds the path. */
-static void no_choice_of_names_makes_a_way_longer_than_a_name_has_bits(void **state) {
+static void no_names_make_a_search_path_longer_than_the_bits_of_a_name(void **state) {
     (void)state;
     enum { NAMES = 12000 };
     fig_strings strings = {0};
@@ -224,7 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_thousand_names_are_each_kept_once),
         cmocka_unit_test(a_copy_of_text_finds_the_same_names),
-        cmocka_unit_test(no_choice_of_names_makes_a_way_longer_than_a_name_has_bits),
+        cmocka_unit_test(no_names_make_a_search_path_longer_than_the_bits_of_a_name),
         cmocka_unit_test(only_added_names_are_found),
         cmocka_unit_test(unsound_text_is_refused),
         cmocka_unit_test(names_end_at_their_limit),

@@ -209,7 +209,7 @@ static int leave_the_host(void **state) {
     return 0;
 }
 
-/* ---- Which kernel serves */
+/* ---- Choice of the kernel */
 
 static void check_choice(int32_t rows, const void *weight, uint32_t routes, const char *family,
                          const char *entry) {

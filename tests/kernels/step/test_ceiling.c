@@ -32,7 +32,7 @@ static void check_size(fig_random *random, int64_t bytes, uint32_t blocks) {
     fig_place_free(from);
 }
 
-static void every_word_is_folded_once(void **state) {
+static void every_word_is_read_once(void **state) {
     static const int64_t sizes[] = {0,    PIECE,    8192 - PIECE,      8192,
                                     8208, 5 * 8192, 11 * 8192 + PIECE, 1 << 20};
     fig_random random = fig_random_seed(1);
@@ -43,6 +43,6 @@ static void every_word_is_folded_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_word_is_folded_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_word_is_read_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ static void draw_and_publish(fig_fetch_bench *b, uint32_t bucket, uint64_t numbe
     fig_fetch_bench_publish(b, &plan, number);
 }
 
-/* ---- Which plan ---------------------------------------------------------------------------- */
+/* ---- Order of plans ------------------------------------------------------------------------ */
 
 static void plans_are_taken_in_order_around_the_ring(void **state) {
     (void)state;

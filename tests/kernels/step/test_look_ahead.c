@@ -23,7 +23,7 @@ static void draw_and_publish(fig_fetch_bench *b, uint32_t bucket, uint64_t numbe
     fig_fetch_bench_publish(b, &plan, number);
 }
 
-/* ---- What is taken ------------------------------------------------------------------------- */
+/* ---- Prefetched plans ---------------------------------------------------------------------- */
 
 static void a_look_ahead_and_a_fetch_make_what_a_fetch_makes(void **state) {
     (void)state;
@@ -192,7 +192,7 @@ static void a_slot_longer_than_its_tag_can_say_is_taken_whole(void **state) {
     fig_place_free(table);
 }
 
-/* ---- What the host is told ----------------------------------------------------------------- */
+/* ---- Reports to the host ------------------------------------------------------------------- */
 
 static void a_fetch_that_tells_nothing_leaves_it_to_a_look_ahead(void **state) {
     (void)state;
@@ -240,7 +240,7 @@ static void publish_any(fig_fetch_bench *b, uint64_t number) {
     }
 }
 
-static void any_story_goes_as_the_headers_say(void **state) {
+static void any_sequence_of_calls_does_what_the_headers_say(void **state) {
     (void)state;
     uint64_t replays = 0, missed = 0, torn = 0;
     for (uint64_t seed = 0; seed < (uint64_t)fig_place_cases(300); seed++) {
@@ -284,7 +284,7 @@ int main(void) {
         cmocka_unit_test(a_drop_forgets_a_plan_taken_ahead),
         cmocka_unit_test(a_slot_longer_than_its_tag_can_say_is_taken_whole),
         cmocka_unit_test(a_fetch_that_tells_nothing_leaves_it_to_a_look_ahead),
-        cmocka_unit_test(any_story_goes_as_the_headers_say),
+        cmocka_unit_test(any_sequence_of_calls_does_what_the_headers_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

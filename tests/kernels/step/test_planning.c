@@ -235,7 +235,7 @@ static void a_length_that_no_row_can_have_makes_it_idle(void **state) {
 }
 
 /* In one class, the limit is one tile less than the rows have. */
-static void a_line_past_its_bound_makes_the_step_one_of_no_rows(void **state) {
+static void a_line_past_its_bound_leaves_the_step_without_rows(void **state) {
     (void)state;
     int tried = 0;
     for (uint64_t n = 0; n < cases(); n++) {
@@ -288,7 +288,7 @@ static void a_row_with_an_impossible_number_of_queries_has_none(void **state) {
 }
 
 /* The step has one query token more than the bucket takes. */
-static void too_many_queries_make_the_step_one_of_no_rows(void **state) {
+static void too_many_queries_leave_the_step_without_rows(void **state) {
     (void)state;
     int tried = 0;
     for (uint64_t n = 0; n < cases(); n++) {
@@ -407,9 +407,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_made_on_the_device_is_the_host_s),
         cmocka_unit_test(a_length_that_no_row_can_have_makes_it_idle),
-        cmocka_unit_test(a_line_past_its_bound_makes_the_step_one_of_no_rows),
+        cmocka_unit_test(a_line_past_its_bound_leaves_the_step_without_rows),
         cmocka_unit_test(a_row_with_an_impossible_number_of_queries_has_none),
-        cmocka_unit_test(too_many_queries_make_the_step_one_of_no_rows),
+        cmocka_unit_test(too_many_queries_leave_the_step_without_rows),
         cmocka_unit_test(a_line_that_32_bits_cannot_count_is_past_its_bound),
         cmocka_unit_test(a_launch_without_a_plan_writes_nothing),
         cmocka_unit_test(a_run_s_plan_needs_no_fetch),

@@ -10,7 +10,7 @@
 #include "kernels/table/entry.h"
 #include "kernels/table/families.h"
 
-static void texts_and_numbers_go_on_where_the_last_ended(void **state) {
+static void each_text_or_number_begins_where_the_last_ended(void **state) {
     (void)state;
     static const int32_t numbers[] = {0, 1, 9, 10, 99, 100, 128, 65536, 1000000000, INT32_MAX};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
@@ -42,7 +42,7 @@ static void a_family_without_names_uses_those_of_the_operation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_and_numbers_go_on_where_the_last_ended),
+        cmocka_unit_test(each_text_or_number_begins_where_the_last_ended),
         cmocka_unit_test(a_family_without_names_uses_those_of_the_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

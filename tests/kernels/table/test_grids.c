@@ -10,7 +10,7 @@
 
 /* From 512 tokens on, a block of rope takes four tokens, and a block of rms_norm has half as many
  * threads. */
-static void blocks_of_many_tokens_do_four(void **state) {
+static void blocks_of_large_launches_take_four_tokens(void **state) {
     (void)state;
     fig_launch_shape shape;
     fig_rope_params rope = {.q_heads = 32, .k_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
@@ -112,7 +112,7 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_of_many_tokens_do_four),
+        cmocka_unit_test(blocks_of_large_launches_take_four_tokens),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,7 +9,7 @@
 
 #include "kernels/table/table.h"
 
-/* ---- How long nodes are */
+/* ---- Lengths of nodes */
 
 /* The number of operands that each row had when format 1 was frozen, and the least number of bytes
  * of attributes, without a rope table. If a row gains operands or attributes, these numbers
@@ -54,7 +54,7 @@ static void a_node_needs_the_operands_up_to_the_last_that_is_not_optional(void *
     }
 }
 
-/* ---- What a launch reads from a node */
+/* ---- Operands of a launch */
 
 static const char *slot_name(const fig_kernel *kernel, uint32_t slot) {
     static const char *const turn[] = {"k", "v", "positions", "cos_sin", "q_norm", "k_norm"};
@@ -64,7 +64,7 @@ static const char *slot_name(const fig_kernel *kernel, uint32_t slot) {
 
 /* The second launch's operands must have the same names as the node's. A node without `out` has no
  * second launch. */
-static void a_launch_behind_a_nodes_own_has_all_that_it_reads(void **state) {
+static void the_second_launch_of_a_node_has_all_operands_that_it_reads(void **state) {
     (void)state;
     const fig_kernel *kernel = &fig_kernel_table[FIG_OP_DECODE_ATTENTION];
     const fig_kernel *then = &fig_kernel_table[kernel->then];
@@ -106,7 +106,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_keep_what_format_1_was_frozen_with),
         cmocka_unit_test(a_node_needs_the_operands_up_to_the_last_that_is_not_optional),
-        cmocka_unit_test(a_launch_behind_a_nodes_own_has_all_that_it_reads),
+        cmocka_unit_test(the_second_launch_of_a_node_has_all_operands_that_it_reads),
         cmocka_unit_test(attention_by_itself_turns_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

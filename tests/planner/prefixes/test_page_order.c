@@ -58,7 +58,8 @@ static void check(const fig_page_order *order) {
     }
 }
 
-/* Copies the begin of another sequence, sets a few entries anywhere, or many new ones. */
+/* Changes a sequence: copies the beginning of another one, sets a few entries anywhere, or sets
+ * many new entries. */
 static void change(fig_page_order *order, fig_random *random) {
     const int32_t s = fig_random_range(random, 0, SEQUENCES - 1);
     int32_t pages[PAGES], first = 0, count;

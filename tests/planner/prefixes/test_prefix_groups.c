@@ -33,7 +33,7 @@ static void groups_count_in_tokens(void **state) {
 static void a_group_beyond_the_limit_goes_with_those_inside_it(void **state) {
     (void)state;
     assert_int_equal(take(17), 4); /* the limit leaves no room for the last group */
-    assert_int_equal(take(15), 3); /* no room for the second pair, but for the last group */
+    assert_int_equal(take(15), 3); /* room for the last group, but not for the second pair */
     assert_int_equal(taken[2].first, 7);
     assert_int_equal(take(8), 3);
     assert_int_equal(take(7), 2);

@@ -69,7 +69,7 @@ static void set(int32_t sequence, int32_t first, int32_t count, const int32_t *p
     if (first + count > ground.known[sequence]) ground.known[sequence] = first + count;
 }
 
-/* Pages that others had: reuse. */
+/* Gives the sequence random pages, which other sequences may have had before. */
 static void join(int32_t s) {
     int32_t pages[PAGES];
     const int32_t count = draw(1, PAGES);
@@ -79,7 +79,7 @@ static void join(int32_t s) {
     ground.lengths[s] = draw(1, count * PAGE);
 }
 
-/* The whole pages of another sequence, and a few of its own or none. */
+/* Gives sequence s the whole pages of another one, and then a few pages of its own or none. */
 static void fork_from(int32_t from, int32_t s) {
     int32_t pages[PAGES], whole = ground.lengths[from] / PAGE;
     if (draw(0, 1)) whole = draw(0, whole);
@@ -125,7 +125,7 @@ static void change(void) {
     }
 }
 
-/* Draws the rows of a step: all sequences in order, or some of them from another one on. */
+/* Draws the rows of a step: all sequences or some of them, in order, beginning at any sequence. */
 static void draw_step(void) {
     const int32_t kind = draw(0, 3), turn = kind > 1 ? 0 : draw(0, SEQUENCES - 1);
     const int32_t is_uneven = draw(0, 2) == 0;
@@ -225,8 +225,8 @@ static candidate candidate_of(int32_t row, int32_t depth) {
     return c;
 }
 
-/* Lists all sets of rows that share pages, each with all that it shares; returns their number, or
- * more than the limit. */
+/* Lists all sets of rows that share pages, each with all pages that it shares; returns their
+ * number, or more than the limit. */
 static int32_t list_candidates(candidate *list) {
     int32_t count = 0;
     for (int32_t row = 0; row < ground.rows; row++) {
@@ -243,7 +243,8 @@ static int32_t list_candidates(candidate *list) {
     return count;
 }
 
-/* Returns what a set of candidates gains; INT64_MIN if more than three are around each other. */
+/* Returns what a set of candidates gains; INT64_MIN if they are nested in more than three
+ * levels. */
 static int64_t gain_of_set(const candidate *list, int32_t count, uint32_t set_of) {
     int64_t sum = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -277,7 +278,7 @@ static void check_choice(void) {
 
 /* ---- Steps --------------------------------------------------------------------------------- */
 
-/* Groups that were kept are those that would be found. */
+/* Checks that the kept groups equal those of a new search. */
 static void check_kept(void) {
     fig_prefixes *p = &ground.prefixes;
     fig_prefixes_group groups[SEQUENCES];
@@ -451,7 +452,8 @@ static void pages_shared_by_two_short_rows_make_no_group(void **state) {
     close_ground();
 }
 
-/* Each row leaves the others eight pages behind the one before, so nodes are 255 deep. */
+/* Each row parts from the others eight pages later than the row before it, so the tree is 255 nodes
+ * deep. */
 static void a_deep_tree_is_thinned_out(void **state) {
     (void)state;
     enum { DEEP_PAGES = 2048 };

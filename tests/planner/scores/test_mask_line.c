@@ -56,7 +56,7 @@ static fig_score_code ranges_of(const char *text) {
     return ranges;
 }
 
-/* ---- What is seen, token by token */
+/* ---- Visible tokens, one by one */
 
 /* Marks the tiles of a row that some query and head sees in some launch. */
 static void see(const fig_score_code *code, const fig_split_shape *shape, const fig_mask_row *row,
@@ -208,7 +208,7 @@ static void a_join_keeps_the_widest_hole_of_both(void **state) {
     }
 }
 
-/* ---- What the planner knows */
+/* ---- Masks that the planner knows */
 
 static void a_range_that_reads_an_array_is_not_known(void **state) {
     static const struct {

@@ -232,7 +232,7 @@ def deterministic_bits_follow_from_the_row_alone():
         close(alone[0], mine[row], 0)
 
 
-def what_is_wrong_is_told_by_its_name():
+def mistakes_are_refused_by_name():
     cache, narrow, table = paged(jnp.float32), paged(jnp.uint8), paged(jnp.uint8).page_table
     sound = dict(q=normal(ROWS, HEADS, 576), latent=normal(ROWS, 576), cache=cache, lengths=SEEN,
                  logits=logits(), norm=normal(512), positions=SEEN, sinks=normal(HEADS),
@@ -283,7 +283,7 @@ def what_is_wrong_is_told_by_its_name():
         lambda q: fj.latent_attention(q, cache, SEEN, logits=logits()).out)(q[None]))
 
 
-def what_the_documents_show_is_what_happens():
+def the_documented_output_is_the_real_one():
     with open(os.path.join(HERE, "../../../docs/jax-tvm.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef attend_latents(")[1].split("```")[0]
     names = dict(fj=fj)
@@ -306,8 +306,8 @@ CASES = [
     rows_of_unequal_numbers_of_tokens_are_right,
     one_compiled_function_serves_every_length,
     deterministic_bits_follow_from_the_row_alone,
-    what_is_wrong_is_told_by_its_name,
-    what_the_documents_show_is_what_happens,
+    mistakes_are_refused_by_name,
+    the_documented_output_is_the_real_one,
 ]
 if __name__ == "__main__":
     run(CASES)

@@ -69,7 +69,7 @@ def is_right(backend, one, given, tolerance=1e-5, dtype=torch.float32, sinks=Non
     assert got.dtype in (dtype, wanted.dtype)
 
 
-def eager_steps_are_figraphs_and_right():
+def figraph_serves_eager_steps_correctly():
     for page in (1, 16, 32):
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
             for known in (True, False):
@@ -81,7 +81,7 @@ def eager_steps_are_figraphs_and_right():
                     (1, 0)
 
 
-def deterministic_inference_is_a_plan_of_each_row_alone():
+def deterministic_inference_plans_each_row_by_itself():
     held = runner(enable_deterministic=True)
     backend, given = ours.FigraphAttnBackend(held), batch(held)
     backend.init_forward_metadata(given)
@@ -144,7 +144,7 @@ def a_layer_without_keys_or_that_may_not_store_stores_nothing():
     assert torch.equal(was, held.token_to_kv_pool.buffers[0])
 
 
-def prompts_drafts_and_encoders_are_tritons():
+def prompts_drafts_and_encoders_go_to_triton():
     for changes in (dict(forward_mode=stubs.ForwardMode.EXTEND), dict(spec_info=object()),
                     dict(encoder_lens=torch.ones(3))):
         held = runner()
@@ -163,7 +163,7 @@ def prompts_drafts_and_encoders_are_tritons():
                                                    score_mod=print)) == (0, 1)
 
 
-def what_figraph_refuses_is_tritons_and_the_log_says_why():
+def layers_that_figraph_refuses_go_to_triton_and_the_log_says_why():
     translating = types.SimpleNamespace(is_translating=True)
     for changes, words in ((dict(use_mla=True), "multi-head latent attention"),
                            (dict(dcp_size=2), "context parallelism"),
@@ -207,14 +207,14 @@ def the_entry_point_registers_a_backend_and_its_name():
 
 
 CASES = [
-    eager_steps_are_figraphs_and_right,
-    deterministic_inference_is_a_plan_of_each_row_alone,
+    figraph_serves_eager_steps_correctly,
+    deterministic_inference_plans_each_row_by_itself,
     windows_caps_and_sinks_are_right,
     caches_of_8_bits_are_right_with_and_without_scales,
     a_graph_reads_tensors_that_later_steps_fill,
     a_layer_without_keys_or_that_may_not_store_stores_nothing,
-    prompts_drafts_and_encoders_are_tritons,
-    what_figraph_refuses_is_tritons_and_the_log_says_why,
+    prompts_drafts_and_encoders_go_to_triton,
+    layers_that_figraph_refuses_go_to_triton_and_the_log_says_why,
     the_entry_point_registers_a_backend_and_its_name,
 ]
 if __name__ == "__main__":

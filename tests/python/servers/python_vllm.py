@@ -128,7 +128,7 @@ def attended(call):
     return paged_decode.counts.attended - was[0], paged_decode.counts.passed_on - was[1]
 
 
-def decode_steps_are_figraphs_and_right():
+def figraph_serves_decode_steps_correctly():
     for layout in ("nhd", "hnd"):
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2),
                                  (torch.float16, 3e-3)):
@@ -232,7 +232,7 @@ def a_layer_that_reads_anothers_cache_appends_nothing():
     assert torch.equal(setting.kv_cache, was)
 
 
-def prompts_whose_lengths_the_host_does_not_know_are_tritons():
+def prompts_whose_lengths_the_host_does_not_know_go_to_triton():
     for counts in ((17, 1, 1), (3, 1, 70), (17, 17, 17), (2, 20, 1)):
         lengths = (40, 1 + counts[1], 77)
         setting = Setting(impl(), pool(), sum(counts))
@@ -241,8 +241,9 @@ def prompts_whose_lengths_the_host_does_not_know_are_tritons():
         assert attended(lambda: setting.is_right(metadata)) == (0, 1)
 
 
-def rows_of_unlike_numbers_of_queries_are_figraphs_and_right():
-    """Drafts, and the ends of prompts, beside decode; with idle rows and padding as in a graph."""
+def figraph_serves_rows_of_unequal_numbers_of_queries():
+    """Tests drafts and ends of prompts beside rows that decode, with idle rows and padding as in a
+    graph."""
     for counts in ((5, 1, 1), (2, 3, 1), (16, 1, 7), (1, 4, 4)):
         for layout in ("nhd", "hnd"):
             for padding in (0, 2):
@@ -262,8 +263,8 @@ def rows_of_unlike_numbers_of_queries_are_figraphs_and_right():
 
 
 def a_graph_of_drafts_serves_every_batch():
-    """What a graph reads are tensors that vLLM fills before a replay. So metadata that was built
-    for equally many queries must serve every other number, whatever the host knew."""
+    """A graph reads tensors that vLLM fills before each replay. So metadata that was built for rows
+    of equal numbers of queries must also serve rows of other numbers, whatever the host knew."""
     first = batch((40, 20, 77, 31), (4, 4, 4, 4))
     setting, metadata = Setting(impl(), pool(), 16), builder().build(0, first)
     table, page = first.block_table_tensor, PAGE
@@ -307,7 +308,7 @@ def all_keys_of_an_encoder_are_stored():
     assert torch.equal(stored[:30], setting.k)
 
 
-def what_one_query_per_row_does_not_say_alone_is_tritons():
+def unsupported_batches_of_one_query_per_row_go_to_triton():
     """Tests masks that are not causal, shared prefixes, rows without a token, and models whose
     context is too long."""
     doubt = (dict(causal=False), dict(causal=torch.ones(3, dtype=torch.bool)),
@@ -320,7 +321,7 @@ def what_one_query_per_row_does_not_say_alone_is_tritons():
     assert hasattr(builder(tokens=1 << 20).build(0, batch()), "figraph")
 
 
-def a_layer_that_figraph_refuses_is_tritons_and_the_log_says_why():
+def a_layer_that_figraph_refuses_goes_to_triton_and_the_log_says_why():
     slopes = [0.5] * Q
     cases = (
         (dict(kv_cache_dtype="int8_per_token_head"), "a cache of int8_per_token_head"),
@@ -353,9 +354,9 @@ def a_layer_that_figraph_refuses_is_tritons_and_the_log_says_why():
     assert "q_heads" in odd.refusal(torch.float32, torch.float32, PAGE)
 
 
-def rows_of_several_queries_are_figraphs_and_right():
-    """Tests draft tokens, equally many in each row, with and without idle rows behind them, as in a
-    graph."""
+def figraph_serves_rows_of_several_queries():
+    """Tests the same number of draft tokens in each row, with and without idle rows after them, as
+    in a graph."""
     for tokens in (2, 5, LONGEST):
         for padding in (0, 2):
             setting = Setting(impl(), pool(), (3 + padding) * tokens)
@@ -380,7 +381,7 @@ def drafts_may_move_between_rows():
     assert attended(lambda: setting.is_right(metadata)) == (1, 0)
 
 
-def batch_invariance_is_a_plan_of_each_row_alone():
+def batch_invariance_plans_each_row_by_itself():
     """A row's bits do not depend on the other rows."""
     ours.envs.VLLM_BATCH_INVARIANT = True
     try:
@@ -404,7 +405,7 @@ def batch_invariance_is_a_plan_of_each_row_alone():
     assert not builder().build(0, batch()).figraph._deterministic
 
 
-def vllms_trial_without_metadata_is_tritons():
+def vllms_trial_without_metadata_goes_to_triton():
     setting = Setting(impl(), pool(), 3)
     out = torch.ones(3, Q, DIM)
     assert attended(lambda: setting.impl.forward(setting.layer, setting.q, setting.k, setting.v,
@@ -454,7 +455,7 @@ def the_entry_point_registers_once_and_leaves_others_alone():
 
 
 CASES = [
-    decode_steps_are_figraphs_and_right,
+    figraph_serves_decode_steps_correctly,
     windows_caps_sinks_and_slopes_are_right,
     sinks_loaded_again_reach_the_tensor_of_captured_graphs,
     caches_of_8_bits_are_right_with_scales,
@@ -464,17 +465,17 @@ CASES = [
     rows_without_a_slot_are_idle_in_one_kernel,
     layers_share_one_plan_for_each_window_and_pass,
     a_layer_that_reads_anothers_cache_appends_nothing,
-    prompts_whose_lengths_the_host_does_not_know_are_tritons,
-    rows_of_unlike_numbers_of_queries_are_figraphs_and_right,
+    prompts_whose_lengths_the_host_does_not_know_go_to_triton,
+    figraph_serves_rows_of_unequal_numbers_of_queries,
     a_graph_of_drafts_serves_every_batch,
     padded_keys_of_a_mixed_batch_are_not_stored,
     all_keys_of_an_encoder_are_stored,
-    what_one_query_per_row_does_not_say_alone_is_tritons,
-    a_layer_that_figraph_refuses_is_tritons_and_the_log_says_why,
-    rows_of_several_queries_are_figraphs_and_right,
+    unsupported_batches_of_one_query_per_row_go_to_triton,
+    a_layer_that_figraph_refuses_goes_to_triton_and_the_log_says_why,
+    figraph_serves_rows_of_several_queries,
     drafts_may_move_between_rows,
-    batch_invariance_is_a_plan_of_each_row_alone,
-    vllms_trial_without_metadata_is_tritons,
+    batch_invariance_plans_each_row_by_itself,
+    vllms_trial_without_metadata_goes_to_triton,
     a_capture_is_built_like_a_step,
     the_classes_say_what_figraph_does,
     the_entry_point_registers_once_and_leaves_others_alone,

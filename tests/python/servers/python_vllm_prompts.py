@@ -51,7 +51,7 @@ def is_tritons(given, setting=None, **options):
                                                                     rows=sum(COUNTS))) == (0, 1)
 
 
-def prompts_and_mixed_batches_are_figraphs_and_right():
+def figraph_serves_prompts_and_mixed_batches_correctly():
     for counts in (COUNTS, (17, 1, 1), (40, 20, 77), (1, 1, 17), (17, 0, 3)):
         for layout in ("nhd", "hnd"):
             for dtype, tolerance in ((HALF, 4e-3), (torch.bfloat16, 3e-2)):
@@ -113,8 +113,9 @@ def no_graph_captures_prompts():
     assert isinstance(decode.figraph, paged_decode.Batch)
 
 
-def what_has_no_slot_is_not_stored():
-    """Neither tokens of a trial step nor those behind the batch, whose slots are old ones."""
+def tokens_without_a_slot_are_not_stored():
+    """Tests tokens of a trial step, and tokens after the end of the batch, whose slots are
+    stale."""
     given = known()
     given.slot_mapping[sum(COUNTS) :] = 3
     given.num_actual_tokens += 2
@@ -151,7 +152,7 @@ def a_layer_that_reads_anothers_cache_appends_nothing():
     is_figraphs(given, setting, append=False)
 
 
-def batch_invariance_is_a_plan_of_each_row_alone():
+def batch_invariance_plans_each_row_by_itself():
     ours.envs.VLLM_BATCH_INVARIANT = True
     try:
         made = builder().build(0, known())
@@ -164,7 +165,7 @@ def batch_invariance_is_a_plan_of_each_row_alone():
     assert all(plan.shape.deterministic for plan in made.figraph._plans.values())
 
 
-def layers_that_prompts_leave_are_tritons_and_the_log_says_why():
+def layers_that_cannot_take_prompts_go_to_triton_and_the_log_says_why():
     slopes = [0.5] * Q
     for made, dtype, words in ((impl(alibi_slopes=slopes), HALF, "prompts with ALiBi"),
                                (impl(), torch.float32, "prompts of float32 over a cache of fl"),
@@ -183,8 +184,8 @@ def layers_that_prompts_leave_are_tritons_and_the_log_says_why():
     assert "q_heads is 130" in refused, refused
 
 
-def on_gpus_the_fast_kernels_alone_serve_prompts():
-    """Others are correct but slower than Triton."""
+def on_gpus_only_the_fast_kernels_serve_prompts():
+    """The other kernels are correct but slower than Triton."""
     layer = paged_decode.Layer(Q, KV, DIM, paged_decode.ft.Logits(1.0))
     odd = paged_decode.Layer(Q, KV, 80, paged_decode.ft.Logits(1.0))
     alone = paged_decode.Layer(Q, 1, DIM, paged_decode.ft.Logits(1.0))
@@ -206,18 +207,18 @@ def on_gpus_the_fast_kernels_alone_serve_prompts():
 
 
 CASES = [
-    prompts_and_mixed_batches_are_figraphs_and_right,
+    figraph_serves_prompts_and_mixed_batches_correctly,
     windows_caps_and_sinks_are_right,
     layers_share_one_plan_for_each_window,
     lengths_that_may_be_bounds_are_not_taken,
     the_host_reads_lengths_when_the_batch_is_built,
     no_graph_captures_prompts,
-    what_has_no_slot_is_not_stored,
+    tokens_without_a_slot_are_not_stored,
     a_batch_without_tokens_is_a_batch,
     a_layer_that_reads_anothers_cache_appends_nothing,
-    batch_invariance_is_a_plan_of_each_row_alone,
-    layers_that_prompts_leave_are_tritons_and_the_log_says_why,
-    on_gpus_the_fast_kernels_alone_serve_prompts,
+    batch_invariance_plans_each_row_by_itself,
+    layers_that_cannot_take_prompts_go_to_triton_and_the_log_says_why,
+    on_gpus_only_the_fast_kernels_serve_prompts,
 ]
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ typedef struct fig_run_rig {
     fig_dtype dtypes[FIG_RUN_RIG_TENSOR_LIMIT];
     void *blocks[FIG_RUN_RIG_TENSOR_LIMIT]; /* from place.h; NULL: the tensor has no memory */
     int32_t count;
-    int32_t multiple; /* of the rows of tensors that are added; 0: 1 */
+    int32_t multiple; /* a new tensor has this many rows per row; 0: 1 */
     void *scratch;
     uint64_t scratch_bytes;
     fig_run run; /* the next run; a test sets rows, kv_length and so on */

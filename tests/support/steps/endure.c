@@ -35,7 +35,7 @@ static const int64_t slack_bytes = 192 << 10;
 static const double tolerance = 0.05;
 
 typedef struct stretch {
-    int64_t resident_bytes, free_bytes; /* the process's; the GPU's (0 on the host) */
+    int64_t resident_bytes, free_bytes; /* of the process; of the GPU (0 on the host) */
     int descriptors, threads;
     double turn_us; /* median */
 } stretch;
@@ -54,7 +54,7 @@ typedef struct endurance {
     int64_t begin_ns;               /* when the turn began, by clock_ns() */
 } endurance;
 
-/* ---- Looking at the process ---------------------------------------------------------------- */
+/* ---- Measurements of the process ----------------------------------------------------------- */
 
 /* Reads a file without stdio or directory streams: they allocate, and asan never gives freed memory
  * back. */

@@ -76,7 +76,7 @@ fig_graphs *fig_race_graphs(void) {
     return graphs;
 }
 
-/* ---- What is wrong ------------------------------------------------------------------------- */
+/* ---- Errors -------------------------------------------------------------------------------- */
 
 /* Keeps the message if it is the first. Returns 0, which the caller returns too. */
 static int wrong(fig_race *race, const char *format, ...) {

@@ -275,7 +275,7 @@ for part in step ops; do
     prints 'Times are not measured on the host'
 done
 
-# ---- All of them into files
+# ---- CSV files of all parts
 FIGRAPH=$figraph
 export FIGRAPH
 tools/bench/run.sh --only step "$scratch/results" --device host > "$scratch/out" 2>&1
@@ -302,7 +302,7 @@ tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
 verdict $? 'an unknown set must be refused'
 
-# ---- What they refuse ----------------------------------------------------------------------------
+# ---- Refusals of bench step, ops and all-reduce --------------------------------------------------
 run bench attention --kv 0x8 --device host
 refused '--kv' '0x8'
 run bench attention --kv 8y8 --device host

@@ -66,7 +66,7 @@ static void has(const char *text, const char *part) {
     if (strstr(text, part) == NULL) fail_msg("\"%s\" is not in\n%s", part, text);
 }
 
-static void where_nobody_says_how_wide_a_table_is_whole(void **state) {
+static void a_table_is_whole_where_no_width_is_given(void **state) {
     (void)state;
     char text[4096], wide[4096];
     fig_bench_table table;
@@ -137,7 +137,7 @@ static void one_row_is_a_table_too(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_nobody_says_how_wide_a_table_is_whole),
+        cmocka_unit_test(a_table_is_whole_where_no_width_is_given),
         cmocka_unit_test(a_table_that_does_not_fit_is_folded),
         cmocka_unit_test(differences_stay_with_their_rows),
         cmocka_unit_test(one_row_is_a_table_too),

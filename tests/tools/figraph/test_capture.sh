@@ -128,7 +128,7 @@ refused 'FIG_DEVICE' '"cdua"'
 FIG_DEVICE=cuda run capture --preset tutorial --device host -o "$scratch/again.fig"
 ends 0
 
-# ---- What a file carries -------------------------------------------------------------------------
+# ---- Contents of a file --------------------------------------------------------------------------
 run capture --preset tutorial -o "$scratch/noted.fig" --note by=ci --note "what=a <b> & a \"c\""
 ends 0
 run inspect "$scratch/noted.fig"

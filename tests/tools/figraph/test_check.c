@@ -383,7 +383,7 @@ static void running_out_of_memory_is_reported_in_one_sentence(void **state) {
 
 /* If memory runs out while the schedule lists the buckets, it must not take the last one that it
  * found for the largest. */
-static void a_schedule_is_the_same_or_there_is_none(void **state) {
+static void a_schedule_is_complete_or_refused(void **state) {
     (void)state;
     const fig_spec spec = plain;
     fig_graphs *graphs = make_graphs(&spec);
@@ -417,7 +417,7 @@ int main(void) {
         cmocka_unit_test(a_score_is_checked_with_its_arrays),
         cmocka_unit_test(layers_with_different_scores_are_refused),
         cmocka_unit_test(running_out_of_memory_is_reported_in_one_sentence),
-        cmocka_unit_test(a_schedule_is_the_same_or_there_is_none),
+        cmocka_unit_test(a_schedule_is_complete_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ json '{"subject": "tensor k_scale.N", "first": "tensor k_scale.0", "times": 1, '
 '"only_in": "b"} in j["structure"]'
 json '[f["b"] for f in j["fields"] if f["field"] == "batch_limit"] == ["2"]'
 
-# ---- What cannot be compared
+# ---- Files that cannot be compared
 run diff "$a"
 refused 'diff' 'FILE is required'
 run diff "$a" "$b" "$a"

@@ -70,7 +70,7 @@ run fit "$scratch/old.fig" --traits h200 --json
 ends 1
 json 'j["fit"] == "anew" and "format is 2" in j["reasons"][0]["reason"]'
 
-# ---- What is refused
+# ---- Refusals
 run fit
 refused 'FILE is required'
 run fit "$scratch/none.fig" --traits h200

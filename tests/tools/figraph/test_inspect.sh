@@ -181,7 +181,7 @@ prints '1 row; the step takes bucket'
 run inspect "$packed" --format html --kv 300:257
 refused 'query_counts[0] is 257' '256'
 
-# ---- What is refused
+# ---- Refusals
 run inspect "$llama" --format pdf
 refused '--format' 'pdf' 'html, svg or dot'
 run inspect "$llama" --format html --json

@@ -121,8 +121,9 @@ next() {
     words="serve ($1)"
     port=$((port + 1))
 }
-# With $met, ranks exchange messages in each turn, since requests are still to arrive, and in the
-# sums of the preset. With $apart, they notice only through the group that a rank is gone.
+# With $met, ranks exchange messages in every turn, because requests are still arriving and because
+# the preset sums over ranks. With $apart, they exchange none, so only the group can tell them that
+# a rank is gone.
 met='--preset tutorial --requests 100000 --rate 100000 --ranks 2 --kv-pages 64'
 apart="$scratch/model.fig --requests 5000 --ranks 2"
 # shellcheck disable=SC2086

@@ -420,7 +420,7 @@ static void layers_that_alternate_are_shown_once(void **state) {
     fig_graphs_destroy(graphs);
 }
 
-static void layers_with_gaps_between_take_no_turns(void **state) {
+static void layers_with_gaps_between_them_do_not_count_as_alternating(void **state) {
     (void)state;
     static const int32_t layers[] = {0, 2, 3, 5};
     static const char *const calls[] = {"even", "odd", "even", "odd"};
@@ -588,7 +588,7 @@ int main(void) {
         cmocka_unit_test(the_summary_shows_a_layer_once),
         cmocka_unit_test(a_bucket_shows_layers_until_they_repeat),
         cmocka_unit_test(layers_that_alternate_are_shown_once),
-        cmocka_unit_test(layers_with_gaps_between_take_no_turns),
+        cmocka_unit_test(layers_with_gaps_between_them_do_not_count_as_alternating),
         cmocka_unit_test(layers_that_fold_are_lowered_alike),
         cmocka_unit_test(calls_show_their_name_tag_and_tensors),
         cmocka_unit_test(changes_since_the_file_was_made_are_marked),

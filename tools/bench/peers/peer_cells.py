@@ -11,9 +11,9 @@ import os
 import sys
 
 LIMIT_US, LIMIT_BYTES_PER_US = 2.0, 4.70e6  # as figraph bench attention has them
-COLD_BYTES = 256e6  # at least so many in all caches together, as in figraph bench attention
-CAP_BYTES = 40e9  # at most so many in all caches together
-CALLS_LEAST = 32  # a graph has at least so many calls
+COLD_BYTES = 256e6  # the least bytes of all caches together, as in figraph bench attention
+CAP_BYTES = 40e9  # the most bytes of all caches together
+CALLS_LEAST = 32  # the least number of calls in a graph
 
 SHAPE = ("heads", "head_dim", "page", "dtype", "kv_dtype", "cell")
 

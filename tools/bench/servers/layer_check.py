@@ -66,7 +66,7 @@ class Call:
         return out
 
     def again(self):
-        """Returns figraph's output for rounded queries, of a batch with one query a row."""
+        """Returns figraph's output for rounded queries. The batch must have one query per row."""
         out = torch.empty_like(self.query)
         batch = paged_decode.Batch(self.metadata.seq_lens, self.metadata.block_table)
         batch.attend(self.impl._layer, self.rounded, self.cache, out)
@@ -82,7 +82,7 @@ class Call:
         return query, row, int(self.metadata.seq_lens[row]) - (end - 1 - query)
 
     def exact(self, row, length, q):
-        """Returns the output of a query of a row that sees so many tokens, in float64."""
+        """Returns, in float64, the output of a query that sees `length` tokens of its row."""
         page = self.cache.k.shape[1]
         pages = self.metadata.block_table[row, : -(-length // page)].long()
         sides = self.impl._cache(self.layer, self.kv_cache[pages])
@@ -95,7 +95,7 @@ class Call:
 
 
 class LayerCheck:
-    """Compares from begin() on."""
+    """Compares every call after begin()."""
 
     def __init__(self):
         self.seen, self.calls = collections.defaultdict(list), 0

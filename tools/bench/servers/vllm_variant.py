@@ -1,4 +1,4 @@
-"""vllm_variant.py: one engine of vLLM with one attention backend; what it makes and how fast.
+"""vllm_variant.py: runs vLLM with one attention backend; records its tokens and its times.
 
     vllm_variant.py NAME FOLDER READY GO
 
@@ -25,7 +25,7 @@ from typing import NamedTuple
 LAYERS, VOCABULARY, SMALL_VOCABULARY = 8, 128256, 128
 LENGTH = 2016  # tokens of the longest prompt
 SAME_ROWS, SAME_TOKENS = 32, 64  # rows and tokens of the comparison
-WARM_TOKENS, WINDOW = 6, 32  # a row's tokens before steps count, and steps that are measured
+WARM_TOKENS, WINDOW = 6, 32  # tokens of a row before the measurement begins; measured steps
 DRAFTS = 4
 GIB = 1 << 30
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # rows of captured graphs
@@ -37,7 +37,7 @@ ATTENTION = re.compile(r"\bfig_|flash|attention|reduce_segments|prepare_varlen|a
 
 
 class Variant(NamedTuple):
-    """What distinguishes an engine from the others."""
+    """The properties in which engines differ."""
 
     backend: str
     cache: str = "auto"
@@ -168,7 +168,7 @@ class Counter:
         self.layers = None
 
     def listen(self, llm):
-        """Puts itself around what is counted."""
+        """Wraps the functions whose calls are counted."""
         import torch
         from vllm.v1.cudagraph_dispatcher import CudagraphDispatcher
         from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
@@ -206,7 +206,7 @@ class Counter:
 
 
 class Window:
-    """Requests that have left their prompts behind and decode together."""
+    """Requests whose prompts have been computed, and which decode together."""
 
     def __init__(self, llm, counter, requests):
         self.engine, self.counter, self.made = llm.llm_engine, counter, {}

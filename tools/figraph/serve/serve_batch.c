@@ -52,7 +52,7 @@ static int32_t steps_left(const fig_serve_batch *batch, int32_t row) {
     return (tokens_left(batch, row) + batch->row_tokens - 1) / batch->row_tokens;
 }
 
-/* ---- In line ------------------------------------------------------------------------------- */
+/* ---- The queue ----------------------------------------------------------------------------- */
 
 void fig_serve_batch_arrive(fig_serve_batch *batch, int64_t now_ns) {
     const fig_serve_trace *trace = batch->trace;
@@ -75,8 +75,9 @@ static int32_t known_of(const fig_serve_batch *batch, int32_t request) {
     return batch->trace->requests[request].prompt + batch->made[request];
 }
 
-/* Returns the request's tokens, those of its next step included, or those of the step that ends its
- * prompt. A preempted request comes back with all tokens that it has made. */
+/* Returns the tokens that the request's pages must hold. Without chunks these include the tokens of
+ * its next step; with chunks they are the known tokens. A preempted request comes back with all
+ * tokens that it has made. */
 static int32_t length_of(const fig_serve_batch *batch, int32_t request) {
     return known_of(batch, request) + (batch->chunk > 0 ? 0 : batch->row_tokens);
 }
@@ -166,8 +167,8 @@ int32_t fig_serve_batch_horizon(const fig_serve_batch *batch, int32_t most) {
     return missing <= batch->pages.free_count ? most : 1;
 }
 
-/* Returns the row that came first of those that wait for budget: they have tokens left of their
- * prompt, and none in this step. -1: there is none. */
+/* Returns, among the rows that have tokens left of their prompt but none in this step, the row
+ * whose request arrived first. -1: there is none. */
 static int32_t next_prompt(const fig_serve_batch *batch) {
     int32_t first = -1;
     for (int32_t row = 0; row < batch->rows; row++) {
@@ -196,8 +197,8 @@ int32_t fig_serve_batch_share(fig_serve_batch *batch) {
     return batch->chunk - left;
 }
 
-/* Advances rows that also compute their prompts. A row makes a token when all that is known of
- * its request is in the cache. */
+/* Advances rows that also compute their prompts. A row makes a token when all known tokens of its
+ * request are in the cache. */
 static fig_serve_batch_made advance_chunks(fig_serve_batch *batch, int32_t *requests) {
     fig_serve_batch_made all = {0, 0};
     for (int32_t row = 0; row < batch->rows;) {

@@ -56,10 +56,11 @@ int32_t fig_serve_batch_waiting(const fig_serve_batch *batch);
 /* 1: there are a row and pages for the first request in line, and a page remains for each running
  * request that will need one. */
 int fig_serve_batch_can_join(const fig_serve_batch *batch);
-/* The first request in line joins; it must be able to. Gives it pages; pass *change to the engine.
- */
+/* Lets the first request in line join, and gives it pages; call it only if
+ * fig_serve_batch_can_join() returns 1. Pass *change to the engine.
+ * */
 void fig_serve_batch_join(fig_serve_batch *batch, fig_pages *change);
-/* The running request that arrived last gives up its row and pages and becomes the first in line.
+/* Takes row and pages from the running request that arrived last, which becomes the first in line.
  * At least one request must run. */
 void fig_serve_batch_preempt(fig_serve_batch *batch);
 
@@ -70,9 +71,9 @@ int32_t fig_serve_batch_horizon(const fig_serve_batch *batch, int32_t most);
 /* Call it before a step is planned: shares the budget of prompt tokens among the rows, and sets
  * lengths and queries. Returns the prompt tokens of the step. Without a budget it does nothing. */
 int32_t fig_serve_batch_share(fig_serve_batch *batch);
-/* What a launched step makes. */
+/* The results of a launched step. */
 typedef struct fig_serve_batch_made {
-    int32_t tokens, rows; /* output tokens, and the rows that make some */
+    int32_t tokens, rows; /* output tokens; rows that make output tokens */
 } fig_serve_batch_made;
 /* Call it after a launch: rows grow, and rows that have made all of their output leave. requests:
  * [row_limit] receives the requests of the rows that make output tokens. */

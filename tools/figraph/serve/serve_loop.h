@@ -34,15 +34,15 @@ typedef struct fig_serve_result {
     fig_device device;
     int32_t rows_most, pages_most;
     int64_t done, tokens, rows;          /* requests; tokens made; rows of all steps */
-    int64_t prompt_tokens, prompt_steps; /* computed, and the steps that computed some */
+    int64_t prompt_tokens, prompt_steps; /* computed tokens; steps that computed some */
     int64_t compared;                    /* elements of outputs */
     int64_t plans, preemptions;
     int64_t steps, ns;
     int stopped;           /* 1: it was stopped before all requests were done */
     fig_histogram step;    /* from a step's launch, or the end of the step before, to its end */
-    fig_histogram between; /* from a row's step to its next, preempted or not */
+    fig_histogram between; /* from one step of a request to its next, preempted or not */
     fig_histogram beside;  /* those of `between` whose later step also computed prompts */
-    fig_histogram first;   /* from an arrival to the end of the request's first token's step */
+    fig_histogram first;   /* from an arrival to the end of the step with the first token */
     fig_engine_stats stats;
 } fig_serve_result;
 

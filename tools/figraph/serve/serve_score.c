@@ -8,7 +8,7 @@
 #include "tools/figraph/terminal/report.h"
 
 enum { SEED = 1 };
-static const double score_error = 0x1p-21; /* relative; of a score and the power of 2 of it */
+static const double score_error = 0x1p-21; /* relative, of a score and of 2 to its power */
 
 static int fill_array(fig_serve_score *of, int32_t number, fig_synthetic *synthetic,
                       fig_engine *engine) {

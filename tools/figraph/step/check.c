@@ -175,8 +175,8 @@ const fig_rope_table *fig_check_table(const fig_spec *spec, int32_t layer) {
 /* ---- q and k --------------------------------------------------------------------------------- */
 
 /* Finds the layers whose attention rotates q and k itself in the bucket of the last staged step:
- * the device has no separate launch for their RoPE. The nodes of decode_attention are in the
- * order of the layers that rotate. */
+ * the device has no separate launch for their RoPE. There is one decode_attention node for each
+ * layer that rotates, in the order of layers. */
 static int find_own_turns(const fig_session *session, uint64_t layers[8]) {
     const fig_spec *spec = session->info.spec;
     fig_engine_stats stats = {.size = sizeof stats};
@@ -306,7 +306,7 @@ static int check_rope(fig_check *check, fig_session *session, const fig_schedule
 /* The K side or the V side of a cache. */
 typedef struct cache_side {
     const fig_session_tensor *rows, *cache, *scale; /* scale NULL: 1 */
-    const uint8_t *low, *high; /* [as the mirror of rows] the bounds of each appended number */
+    const uint8_t *low, *high; /* [elements of rows] the bounds of each number */
 } cache_side;
 
 static cache_side side_of(const fig_session *session, int32_t layer, fig_session_kind rows) {

@@ -1,9 +1,9 @@
 /* check_latent.c: compares a layer's attention over a latent cache with truth_latent.c.
  *
- * q keeps its first values, and its others are rotated; the new tokens of the cache are the normed
- * and rotated latents of the step, and its other tokens stay. A code may be off by half a unit
- * beside the rounding of the value that it stands for. Invariant: on return the mirrors of q and of
- * the cache hold what the device has. */
+ * In q, the first values of each head stay and the others are rotated. In the cache, the new tokens
+ * are the normed and rotated latents of the step, and all other tokens stay. A code may be off by
+ * half a unit, in addition to the rounding of the value that it stands for. Invariant: on return
+ * the mirrors of q and of the cache hold what the device has. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 enum { ROPE_DIM = TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM };
 
-/* Returns RoPE of the last values of a row of a head; the pairs' lengths are the magnitudes. */
+/* Rotates the last values of one row of a head; the lengths of pairs become the magnitudes. */
 static void turn(const fig_session *session, const fig_session_tensor *tensor, int64_t row,
                  int32_t head, int64_t position, double *due, double *magnitude) {
     truth_rows rows = fig_check_rows(tensor);
@@ -69,7 +69,7 @@ static int check_q(fig_check *check, fig_session *session, const fig_schedule *s
     return code;
 }
 
-/* ---- What is appended */
+/* ---- Appended tokens */
 
 static truth_cache cache_of(const fig_session *session, const fig_session_tensor *cache) {
     return (truth_cache){.base = cache->mirror,
@@ -82,8 +82,8 @@ static truth_cache cache_of(const fig_session *session, const fig_session_tensor
                          .table_stride = session->sequence_pages};
 }
 
-/* Makes the token that a query appends, and how much each value may be off by rounding to q's
- * dtype. */
+/* Computes the token that a query appends, and by how much each of its values may be off because it
+ * is rounded to q's dtype. */
 static void make_token(const fig_session *session, const fig_session_tensor *latent, int32_t query,
                        int32_t place, double *due, double *slack) {
     const fig_spec *spec = session->info.spec;

@@ -5,7 +5,7 @@
 /* Returns the width from COLUMNS, or of the terminal on stdout, or 80; limited to 40..200. */
 int fig_columns(void);
 
-/* Returns the width for a table, which is unlimited without COLUMNS and a terminal. */
+/* Returns the width for a table, which is unlimited if neither COLUMNS nor a terminal gives one. */
 int fig_columns_of_table(void);
 
 /* Returns the number of columns of a text: its UTF-8 characters. */
