@@ -20,7 +20,7 @@ typedef struct span {
 } span;
 
 static const char entry_mark[] = ".visible .entry ", score_mark[] = "// fig_score ",
-                  function_mark[] = ".func ", function_name[] = "fig_score_",
+                  function_mark[] = ".func ", function_name[] = "fig_scored_functions_",
                   result[] = "func_retval0";
 
 static fig_status refuse(const char *entry, const char *what) {

@@ -1,5 +1,5 @@
-/* attention_form.cuh: describes an instance of attention on tensor cores, and the part of a worker's
- * work that one warp does.
+/* attention_form.cuh: describes an instance of attention on tensor cores, and the part of a
+ * worker's work that one warp does.
  *
  * attention_strip.cuh processes strips in these terms. Invariant: nothing here depends on the
  * tokens of a strip. */

@@ -11,40 +11,40 @@
 
 #define FIG_SCORED_FUNCTION extern "C" __device__ __noinline__ __attribute__((used))
 
-FIG_SCORED_FUNCTION int32_t fig_score_quotient(int32_t a, int32_t b) {
+FIG_SCORED_FUNCTION int32_t fig_scored_functions_quotient(int32_t a, int32_t b) {
     return fig_score_value_quotient(a, b);
 }
 
-FIG_SCORED_FUNCTION int32_t fig_score_remainder(int32_t a, int32_t b) {
+FIG_SCORED_FUNCTION int32_t fig_scored_functions_remainder(int32_t a, int32_t b) {
     return fig_score_value_remainder(a, b);
 }
 
-FIG_SCORED_FUNCTION float fig_score_exp2(float x) {
+FIG_SCORED_FUNCTION float fig_scored_functions_exp2(float x) {
     return exp2f(x);
 }
 
-FIG_SCORED_FUNCTION float fig_score_log2(float x) {
+FIG_SCORED_FUNCTION float fig_scored_functions_log2(float x) {
     return log2f(x);
 }
 
-FIG_SCORED_FUNCTION float fig_score_tanh(float x) {
+FIG_SCORED_FUNCTION float fig_scored_functions_tanh(float x) {
     return tanhf(x);
 }
 
-FIG_SCORED_FUNCTION float fig_score_sigmoid(float x) {
+FIG_SCORED_FUNCTION float fig_scored_functions_sigmoid(float x) {
     return fig_score_value_sigmoid(x);
 }
 
-FIG_SCORED_FUNCTION float fig_score_sin(float x) {
+FIG_SCORED_FUNCTION float fig_scored_functions_sin(float x) {
     return sinf(x);
 }
 
-FIG_SCORED_FUNCTION float fig_score_cos(float x) {
+FIG_SCORED_FUNCTION float fig_scored_functions_cos(float x) {
     return cosf(x);
 }
 
 /* The logit in base 2 of a score whose weight is a sigmoid. */
-FIG_SCORED_FUNCTION float fig_score_sigmoid_logit(float score) {
+FIG_SCORED_FUNCTION float fig_scored_functions_sigmoid_logit(float score) {
     return fig_logit_of_score(score, FIG_SCORE_SIGMOID_WEIGHTS);
 }
 

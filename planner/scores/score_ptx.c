@@ -8,45 +8,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-/* ---- Text */
-
-static int reserve(fig_ptx_text *text, size_t more) {
-    if (text->is_short) return 0;
-    if (text->count + more < text->capacity) return 1;
-    const size_t capacity = 2 * (text->count + more) + 256;
-    char *bytes = realloc(text->bytes, capacity);
-    text->is_short = bytes == NULL;
-    if (bytes == NULL) return 0;
-    text->bytes = bytes;
-    text->capacity = capacity;
-    return 1;
-}
-
-void fig_ptx_text_put(fig_ptx_text *text, const char *bytes, size_t count) {
-    if (!reserve(text, count)) return;
-    memcpy(text->bytes + text->count, bytes, count);
-    text->count += count;
-    text->bytes[text->count] = '\0';
-}
-
-void fig_ptx_text_say(fig_ptx_text *text, const char *format, ...) {
-    char line[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    const int count = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    assert(count >= 0 && (size_t)count < sizeof line);
-    fig_ptx_text_put(text, line, (size_t)count);
-}
-
-void fig_ptx_text_finish(fig_ptx_text *text) {
-    free(text->bytes);
-    *text = (fig_ptx_text){0};
-}
 
 /* ---- Nodes */
 
@@ -69,7 +30,8 @@ static void write_one(const writing *w, uint32_t i, const char *name) {
 /* Writes a call of a function of the template. */
 static void write_call(const writing *w, uint32_t i, const char *name, int operands) {
     const fig_score_node *node = &w->code->nodes[i];
-    fig_ptx_text_say(w->text, "call (n%" PRIu32 "), fig_score_%s, (n%u", i, name, node->a);
+    fig_ptx_text_say(w->text, "call (n%" PRIu32 "), fig_scored_functions_%s, (n%u", i, name,
+                     node->a);
     if (operands > 1) fig_ptx_text_say(w->text, ", n%u", node->b);
     fig_ptx_text_say(w->text, ");\n");
 }
@@ -245,8 +207,9 @@ void fig_score_ptx_write(const fig_score_code *code, const fig_score_ptx_place *
         fig_ptx_text_say(text, "mul.rn.f32 n%" PRIu32 ", n%" PRIu32 ", 0f3FB8AA3B;\n", logit,
                          score);
     } else {
-        fig_ptx_text_say(text, "call (n%" PRIu32 "), fig_score_sigmoid_logit, (n%" PRIu32 ");\n",
-                         logit, score);
+        fig_ptx_text_say(
+            text, "call (n%" PRIu32 "), fig_scored_functions_sigmoid_logit, (n%" PRIu32 ");\n",
+            logit, score);
     }
     fig_ptx_text_say(text, "mov.b32 %s, n%" PRIu32 ";\n}\n", place->out, logit);
 }

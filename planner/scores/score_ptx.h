@@ -8,19 +8,8 @@
 #ifndef FIG_PLANNER_SCORE_PTX_H
 #define FIG_PLANNER_SCORE_PTX_H
 
+#include "planner/scores/ptx_text.h"
 #include "planner/scores/score_value.h"
-
-/* A text that grows. After memory ran out it stays as it is. */
-typedef struct fig_ptx_text {
-    char *bytes; /* [count], and a NUL */
-    size_t count, capacity;
-    int is_short; /* 1: memory ran out */
-} fig_ptx_text;
-
-void fig_ptx_text_put(fig_ptx_text *text, const char *bytes, size_t count);
-void fig_ptx_text_say(fig_ptx_text *text, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void fig_ptx_text_finish(fig_ptx_text *text); /* accepts a zeroed struct */
 
 enum { FIG_SCORE_PTX_NAME_LIMIT = 128 }; /* bytes of a register's or param's name, with its NUL */
 

@@ -190,21 +190,23 @@ static uint64_t call(machine *m, const char *name, char o[OPERAND_LIMIT][WORD_LI
     const int32_t a = (int32_t)word_of(m, o[2]), b = o[3][0] ? (int32_t)word_of(m, o[3]) : 0;
     const float x = real_of(m, o[2]);
     float y = 0;
-    if (strcmp(name, "fig_score_quotient") == 0) return (uint32_t)fig_score_value_quotient(a, b);
-    if (strcmp(name, "fig_score_remainder") == 0) return (uint32_t)fig_score_value_remainder(a, b);
-    if (strcmp(name, "fig_score_exp2") == 0)
+    if (strcmp(name, "fig_scored_functions_quotient") == 0)
+        return (uint32_t)fig_score_value_quotient(a, b);
+    if (strcmp(name, "fig_scored_functions_remainder") == 0)
+        return (uint32_t)fig_score_value_remainder(a, b);
+    if (strcmp(name, "fig_scored_functions_exp2") == 0)
         y = exp2f(x);
-    else if (strcmp(name, "fig_score_log2") == 0)
+    else if (strcmp(name, "fig_scored_functions_log2") == 0)
         y = log2f(x);
-    else if (strcmp(name, "fig_score_tanh") == 0)
+    else if (strcmp(name, "fig_scored_functions_tanh") == 0)
         y = tanhf(x);
-    else if (strcmp(name, "fig_score_sin") == 0)
+    else if (strcmp(name, "fig_scored_functions_sin") == 0)
         y = sinf(x);
-    else if (strcmp(name, "fig_score_cos") == 0)
+    else if (strcmp(name, "fig_scored_functions_cos") == 0)
         y = cosf(x);
-    else if (strcmp(name, "fig_score_sigmoid") == 0)
+    else if (strcmp(name, "fig_scored_functions_sigmoid") == 0)
         y = fig_score_value_sigmoid(x);
-    else if (strcmp(name, "fig_score_sigmoid_logit") == 0)
+    else if (strcmp(name, "fig_scored_functions_sigmoid_logit") == 0)
         y = fig_logit_of_score(x, FIG_SCORE_SIGMOID_WEIGHTS);
     else
         fail_msg("a function: %s", name);

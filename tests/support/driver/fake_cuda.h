@@ -58,7 +58,8 @@ typedef struct fig_fake_cuda {
     int64_t unsafe;     /* calls that would have crashed a real driver */
     const char *last;   /* the name of the last call */
     const char *failed; /* the name of the call that failed at fail_at */
-    /* contexts, streams, links, libraries, graphs, execs, objects and blocks, including registered ones */
+    /* contexts, streams, links, libraries, graphs, execs, objects and blocks, including registered
+     * ones */
     int64_t held;
     int64_t registered;   /* blocks that were registered so far */
     uint64_t memory_used; /* memory of the GPU */

@@ -34,10 +34,12 @@ static void put_functions(fig_ptx_text *text) {
     static const char *const names[] = {"quotient", "remainder", "exp2", "log2",         "tanh",
                                         "sigmoid",  "sin",       "cos",  "sigmoid_logit"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        fig_ptx_text_say(text, ".func  (.param .b32 func_retval0) fig_score_%s(\n", names[i]);
-        fig_ptx_text_say(text, "\t.param .b32 fig_score_%s_param_0\n)\n{\n", names[i]);
+        fig_ptx_text_say(text, ".func  (.param .b32 func_retval0) fig_scored_functions_%s(\n",
+                         names[i]);
+        fig_ptx_text_say(text, "\t.param .b32 fig_scored_functions_%s_param_0\n)\n{\n", names[i]);
         fig_ptx_text_say(text, "\t.reg .f32 \t%%f<3>;\n\n\tld.param.f32 \t%%f1, ");
-        fig_ptx_text_say(text, "[fig_score_%s_param_0];\n\tneg.f32 \t%%f2, %%f1;\n", names[i]);
+        fig_ptx_text_say(text, "[fig_scored_functions_%s_param_0];\n\tneg.f32 \t%%f2, %%f1;\n",
+                         names[i]);
         fig_ptx_text_say(text, "\tst.param.f32 \t[func_retval0+0], %%f2;\n\tret;\n\n}\n");
     }
 }
@@ -101,7 +103,8 @@ static fig_cu_result link_create(unsigned int count, unsigned int *options, void
 static int is_complete(const char *text) {
     const char *entry = strstr(text, ".visible .entry ");
     return entry != NULL && strstr(entry + 1, ".visible .entry ") == NULL &&
-           strstr(text, ".version 8.4\n") != NULL && strstr(text, "fig_score") == NULL;
+           strstr(text, ".version 8.4\n") != NULL && strstr(text, "// fig_score") == NULL &&
+           strstr(text, "fig_scored_functions") == NULL;
 }
 
 static fig_cu_result link_add_data(fig_cu_link link, unsigned int kind, void *data, size_t count,
