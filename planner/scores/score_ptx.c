@@ -133,8 +133,8 @@ static void write_bound(const writing *w, uint32_t i, const char *comparison) {
 static void write_ratio(const writing *w, uint32_t i) {
     const fig_score_node *node = &w->code->nodes[i], *by = &w->code->nodes[node->b];
     const uint32_t exponent = by->bits >> 23 & 0xff;
-    if (by->op != FIG_SCORE_CONSTANT || (by->bits & 0x7fffff) != 0 || exponent < 2 ||
-        exponent > 252) {
+    if (by->op != FIG_SCORE_CONSTANT || (by->bits & 0x7fffff) != 0 || exponent < 1 ||
+        exponent > 253) {
         write_two(w, i, "div.rn.f32");
         return;
     }

@@ -219,7 +219,12 @@ static void a_later_process_finds_the_code_in_the_folder(void **state) {
     assert_int_equal(compiled_by(plain_text, folder), 0);
     assert_int_equal(compiled_by("score * 3.0", folder), links);
     assert_int_equal(compiled_by(plain_text, NULL), links);
-    fake->capability = 80; /* another GPU */
+    fake->capability = 80; /* another GPU, with another kernel */
+    assert_true(compiled_by(plain_text, folder) > 0);
+    assert_int_equal(compiled_by(plain_text, folder), 0);
+    fake->capability = 89; /* with the same kernel */
+    assert_true(compiled_by(plain_text, folder) > 0);
+    fig_cuda_api_table()->version += 10; /* another driver */
     assert_true(compiled_by(plain_text, folder) > 0);
     assert_int_equal(compiled_by(plain_text, folder), 0);
     remove_folder();

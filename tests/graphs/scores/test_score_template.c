@@ -3,8 +3,8 @@
  *
  * Without nvcc the library has no templates, and without ptxas nothing assembles them; the tests
  * that need them then say so and pass. SCORES=all gives ptxas every score for every entry, which
- * takes a core a quarter of an hour. Otherwise every score is assembled for one entry, and one score
- * for every entry of head_dim 128. */
+ * takes a core a quarter of an hour. Otherwise one entry gets every score, and every entry of
+ * head_dim 128 gets one score. */
 #define _GNU_SOURCE /* popen */
 #include "graphs/scores/score_template.h"
 

@@ -434,7 +434,8 @@ static void scores_of_users_give_the_interpreters_bits(void **state) {
         "i32 sees[8]; n = kv_pos - kv_length + 8; "
         "select((n < 0) | (sees[row * 8 + q_pos - kv_length + 8] >> n & 1), score, -inf)",
         "score * cos(kv_pos - q_pos) + sin(score) / 8",
-        "f32 cap; cap * tanh(score / cap) + float(kv_head)"};
+        "f32 cap; cap * tanh(score / cap) + float(kv_head)",
+        "score / 1.7014118346046923e38 + score / 8.507059173023462e37 - score / -0.125"};
     (void)state;
     fig_random random = fig_random_seed(2);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
