@@ -104,6 +104,62 @@ static void a_score_is_compiled_once_for_all_layers_and_buckets(void **state) {
     close_scene(&s);
 }
 
+static fig_tensor declare(fig_program *program, const char *name, int64_t rows, int64_t heads) {
+    return fig_program_tensor(program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
+                                          .dtype = FIG_BF16, .rank = 3, .dims = {rows, heads, 64}));
+}
+
+/* Records attention with two scores, which the same kernel serves. */
+static void lower_two_scores(scene *s) {
+    static const char *const texts[] = {"score * 2.0", "score * 3.0"};
+    static const char *const outs[] = {"out", "other_out"};
+    const fig_bucket bucket = {2, 64};
+    const fig_lower_options lower = {.size = sizeof lower, .buckets = &bucket, .bucket_count = 1};
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .q_heads = 8,
+                           .kv_heads = 4,
+                           .head_dim = 64,
+                           .page_size = 64,
+                           .batch_limit = 2,
+                           .kv_limit = 64};
+    fig_program *program;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    const fig_tensor q = declare(program, "q", FIG_DIM_BATCH, 8);
+    fig_cache cache = {0};
+    fig_tensor *sides[] = {&cache.k, &cache.v};
+    for (int i = 0; i < 2; i++)
+        *sides[i] =
+            fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = i == 0 ? "k" : "v",
+                                                    .role = FIG_ROLE_BOUND, .dtype = FIG_BF16,
+                                                    .rank = 4, .dims = {FIG_DIM_PAGES, 64, 4, 64}));
+    for (int i = 0; i < 2; i++) {
+        fig_score *score;
+        assert_int_equal(fig_score_parse(&score, texts[i]), FIG_OK);
+        fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q,
+                                           .out = declare(program, outs[i], FIG_DIM_BATCH, 8),
+                                           .cache = cache, .score = score));
+        fig_score_destroy(score);
+    }
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    if (fig_graphs_lower(&s->graphs, program, &lower) != FIG_OK) fail_msg("%s", fig_message());
+    fig_program_destroy(program);
+}
+
+static void two_scores_of_a_program_are_two_kernels(void **state) {
+    (void)state;
+    const fig_engine_options options = {
+        .size = sizeof options, .device = FIG_DEVICE_CUDA, .compile_scores = 1};
+    scene s;
+    lower_two_scores(&s);
+    assert_int_equal(fig_engine_open(&s.engine, s.graphs, &options), FIG_OK);
+    assert_int_equal(fig_caller_bind_all(s.engine, s.graphs), FIG_OK);
+    if (fig_engine_prepare(s.engine, 0) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(fake->links, 2);
+    close_scene(&s);
+}
+
 static void a_gpu_without_the_copy_engine_compiles_the_other_family(void **state) {
     (void)state;
     scene s;
@@ -284,6 +340,7 @@ static void a_folder_that_others_may_write_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(a_score_is_compiled_once_for_all_layers_and_buckets),
+        FIG_CUDA_BENCH_TEST(two_scores_of_a_program_are_two_kernels),
         FIG_CUDA_BENCH_TEST(a_gpu_without_the_copy_engine_compiles_the_other_family),
         FIG_CUDA_BENCH_TEST(without_the_option_nothing_is_compiled),
         FIG_CUDA_BENCH_TEST(a_score_with_a_mask_is_interpreted),
