@@ -63,6 +63,8 @@ CFLAGS_ALL = -std=c11 -D_POSIX_C_SOURCE=200809L -iquote . -Iinclude $(WARNINGS) 
     $(CPPFLAGS) $(CFLAGS)
 NVCCFLAGS := -std=c++17 -O3 -I. -Iinclude -fatbin -Werror all-warnings
 CHIPS.hopper := -gencode arch=compute_90a,code=sm_90a
+PTX.hopper := -ptx -arch=compute_90a
+PTX.plain := -ptx -arch=compute_80
 # One PTX serves all chips except 9.0, so running it on a 9.0 tests the code that an 8.0 runs.
 CHIPS.plain := -gencode arch=compute_80,code=[sm_80,sm_90,compute_80]
 LIBS := -lzstd -ljansson -lhwloc -lm -lpthread
@@ -74,8 +76,12 @@ BUILD := build/$(VARIANT)
 OUT := $(if $(filter release,$(VARIANT)),build,$(BUILD))
 objects = $(patsubst %.c,$(BUILD)/%.o,$(wildcard $(1)))
 FATBINS := $(if $(NVCC),$(shell awk -F '[(), ]+' '/^ *FAMILY/ { at = "build/kernels/" $$6; \
-    print at ".hopper.fatbin"; if ($$7 == "ALL") print at ".plain.fatbin" }' \
-    kernels/table/operations.h))
+    end = $$7 ~ /^TEXT/ ? ".ptx.zst" : ".fatbin"; print at ".hopper" end; \
+    if ($$7 ~ /ALL$$/) print at ".plain" end }' kernels/table/operations.h))
+# Templates are PTX, which the library completes for a score. They are images too.
+TEMPLATES := $(filter %.zst,$(FATBINS))
+FATBINS := $(filter %.fatbin,$(FATBINS))
+HASHES := $(FATBINS:fatbin=sha256) $(TEMPLATES:ptx.zst=sha256)
 # The file's name says whether it holds kernels, and only one such file exists, so builds with and
 # without nvcc are never confused.
 IMAGES := build/kernels/images.$(if $(NVCC),all,none).o
@@ -153,7 +159,17 @@ $(FATBINS): build/kernels/%.fatbin: $$(wildcard kernels/*/$$(basename $$*).cu) M
 	@! grep -E 'C75(12|20)' $(@:fatbin=log) # the products of warpgroups one after another
 $(FATBINS:fatbin=sha256): %.sha256: %.fatbin
 	@sha256sum < $< | cut -c 1-64 | sed -e 's/../0x&,/g' -e 's/,$$//' -e 's/^/.byte /' > $@
-$(IMAGES): kernels/table/images.S kernels/table/operations.h $(FATBINS) $(FATBINS:fatbin=sha256) \
+$(TEMPLATES:.zst=): build/kernels/%.ptx: $$(wildcard kernels/*/$$(basename $$*).cu) Makefile
+	@mkdir -p $(@D) && echo "nvcc $@"
+	@$(NVCC) $(filter-out -fatbin,$(NVCCFLAGS)) $(PTX$(suffix $*)) -MMD -MP -MF $(@:ptx=d) $< -o $@
+build/pack: tools/package/pack.c Makefile
+	@mkdir -p $(@D) && echo "cc   $@"
+	@$(CC) -std=c11 -O2 $(WARNINGS) -Wno-missing-prototypes $< -o $@ -lzstd
+$(TEMPLATES): %.zst: % build/pack
+	@build/pack < $< > $@
+$(TEMPLATES:ptx.zst=sha256): %.sha256: %.ptx.zst
+	@sha256sum < $< | cut -c 1-64 | sed -e 's/../0x&,/g' -e 's/,$$//' -e 's/^/.byte /' > $@
+$(IMAGES): kernels/table/images.S kernels/table/operations.h $(FATBINS) $(TEMPLATES) $(HASHES) \
     Makefile
 	@mkdir -p $(@D) && rm -f $(@D)/images.*.o && echo "cc   $@"
 	@$(CC) $(if $(NVCC),-DFIG_IMAGES) -iquote . -c $< -o $@

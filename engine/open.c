@@ -103,6 +103,7 @@ static fig_status open_execs(fig_engine *engine, const fig_engine_options *optio
         .graphs = engine->graphs, .api = engine->api, .dev = engine->dev, .stream = engine->stream};
     FIG_TRY(fig_binding_init(&engine->bindings, &on, engine->workspace.device));
     FIG_TRY(fig_execs_init(&engine->execs, &engine->bindings, engine->stream, &places));
+    engine->execs.compiles_scores = options->compile_scores;
     const size_t slots_bytes = (size_t)engine->ring.slot_count * engine->ring.slot_bytes;
     FIG_TRY(fig_page_tables_init(&engine->tables, &engine->bindings, engine->stream, &engine->ring,
                                  engine->ring.slots + slots_bytes));

@@ -1147,6 +1147,15 @@ typedef struct fig_engine_options {
      * the rows, where this saves time; fig_engine_sharing tells whether the engine can do so. -1:
      * each row reads all of its pages. */
     int32_t share;
+    /* 1: a GPU compiles each score without a mask into attention on tensor cores, when a bucket is
+     * first prepared; fig_engine_prepare then takes about a second for each score. FIG_UNSUPPORTED,
+     * from the call that prepares the bucket: the driver does not compile it. 0: scores are
+     * interpreted on plain cores. This option has not run on a GPU yet. The host always
+     * interprets. */
+    int32_t compile_scores;
+    /* A folder that keeps compiled scores for later processes; only this user may write in it.
+     * NULL: they are kept in memory, for this process. */
+    const char *score_cache;
 } fig_engine_options;
 
 typedef struct fig_engine fig_engine;

@@ -81,7 +81,7 @@ static loaded_kernel *find(const fig_run_device *device, fig_op op,
 /* Takes even a known kernel again, because this launch may need more shared memory than earlier
  * launches. */
 static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_choice *choice) {
-    fig_cuda_kernel_wish wish = {op, choice->family, {0}, choice->shape.shared_bytes};
+    fig_cuda_kernel_wish wish = {op, choice->family, {0}, choice->shape.shared_bytes, NULL};
     loaded_kernel kernel = {.op = op, .family = choice->family, .shared_bytes = wish.shared_bytes};
     memcpy(wish.entry, choice->entry, sizeof wish.entry);
     memcpy(kernel.entry, choice->entry, sizeof kernel.entry);

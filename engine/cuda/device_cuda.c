@@ -19,6 +19,7 @@
 #include "engine/cuda/cuda_stream.h"
 #include "engine/seam/lender.h"
 #include "engine/machine/placement.h"
+#include "graphs/scores/score_cache.h"
 #include "engine/seam/stats.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
@@ -82,6 +83,7 @@ static void cuda_close(fig_dev *dev) {
     fig_cuda_gpu_close(&dev->gpu);
     fig_placement_close(&dev->placement);
     pthread_mutex_destroy(&dev->one);
+    free(dev->kernels.folder);
     free(dev);
 }
 
@@ -91,6 +93,16 @@ static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
     FIG_TRY(fig_cuda_gpu_open(&dev->gpu));
     FIG_TRY(fig_cuda_gpu_enter(&dev->gpu));
     return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_kernels_try(&dev->kernels, &dev->gpu));
+}
+
+/* Checks the folder for compiled scores, and keeps a copy of its path. */
+static fig_status take_folder(fig_dev *dev, const fig_engine_options *options) {
+    if (options->score_cache == NULL) return FIG_OK;
+    if (!options->compile_scores)
+        return fig_fail(FIG_INVALID, "engine: score_cache is for engines with compile_scores");
+    FIG_TRY(fig_score_cache_check(options->score_cache));
+    dev->kernels.folder = strdup(options->score_cache);
+    return dev->kernels.folder != NULL ? FIG_OK : fig_fail(FIG_NOMEM, "cuda device: a path");
 }
 
 /* If the machine has no GPU, this function fails before it counts any call. So a test that then
@@ -112,6 +124,7 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     dev->fail_at_call = test.fail_at_call;
     dev->child_nodes = test.child_nodes;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
+    if (status == FIG_OK) status = take_folder(dev, options);
     if (status == FIG_OK) status = fig_lender_init(&dev->lender, options);
     if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
     if (status == FIG_OK) {

@@ -24,7 +24,7 @@ static const cuda_entry entries[] = {FIG_CUDA_API_ENTRIES(ENTRY)};
 #undef ENTRY
 enum { ENTRY_COUNT = sizeof entries / sizeof entries[0] };
 
-static fig_cuda_api driver = {.image = fig_images_of};
+static fig_cuda_api driver = {.image = fig_images_of, .score_template = fig_images_template};
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 static char refusal[256];
 
@@ -40,7 +40,7 @@ static fig_status fail_version(int version) {
 }
 
 fig_status fig_cuda_api_resolve(fig_cuda_api *api, fig_cuda_api_lookup lookup, int version) {
-    *api = (fig_cuda_api){.image = api->image};
+    *api = (fig_cuda_api){.image = api->image, .score_template = api->score_template};
     if (version < FIG_CU_LEAST_VERSION) return fail_version(version);
     for (size_t i = 0; i < ENTRY_COUNT; i++) {
         unsigned int status = 1;

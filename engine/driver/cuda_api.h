@@ -26,6 +26,7 @@ typedef struct CUgraph_st *fig_cu_graph;
 typedef struct CUgraphNode_st *fig_cu_node;
 typedef struct CUgraphExec_st *fig_cu_exec;
 typedef struct CUuserObject_st *fig_cu_object;
+typedef struct CUlinkState_st *fig_cu_link;
 
 /* The driver's results that this library distinguishes. */
 enum {
@@ -96,6 +97,9 @@ enum {
     FIG_CU_EDGE_FULL = 0,          /* type and port of an edge that begins at the node's end */
     FIG_CU_EDGE_PROGRAMMATIC = 1,
     FIG_CU_NODE_KERNEL = 0,
+    FIG_CU_LINK_PTX = 1, /* a text that the driver compiles */
+    FIG_CU_LINK_LOG = 5, /* options: where the compiler's errors go, and the room for them */
+    FIG_CU_LINK_LOG_BYTES = 6,
     /* An attribute that lets a launch begin before the previous launch on the stream has ended. */
     FIG_CU_LAUNCH_PROGRAMMATIC = 6,
     FIG_CU_LEGACY_STREAM =
@@ -218,6 +222,12 @@ static_assert(sizeof(fig_cu_instantiate_params) == 32, "ABI");
       (fig_cu_object *, void *, void (*)(void *), unsigned int, unsigned int))                     \
     X(UserObjectRelease, 11030, (fig_cu_object, unsigned int))                                     \
     X(GraphRetainUserObject, 11030, (fig_cu_graph, fig_cu_object, unsigned int, unsigned int))     \
+    X(LinkCreate, 6050, (unsigned int, unsigned int *, void **, fig_cu_link *))                    \
+    X(LinkAddData, 6050,                                                                           \
+      (fig_cu_link, unsigned int, void *, size_t, const char *, unsigned int, unsigned int *,      \
+       void **))                                                                                   \
+    X(LinkComplete, 5050, (fig_cu_link, void **, size_t *))                                        \
+    X(LinkDestroy, 5050, (fig_cu_link))                                                            \
     X(LibraryLoadData, 12000,                                                                      \
       (fig_cu_library *, const void *, unsigned int *, void **, unsigned int, unsigned int *,      \
        void **, unsigned int))                                                                     \
@@ -255,6 +265,8 @@ typedef struct fig_cuda_api {
     /* fig_images_of(), except in tests: a test that replaces the driver through this table also
      * replaces the images. */
     fig_image (*image)(fig_op op, uint32_t family, fig_image_path path);
+    /* The same for fig_images_template(). */
+    fig_image (*score_template)(fig_op op, uint32_t family, fig_image_path path);
 #define FIG_CUDA_API_MEMBER(name, since, parameters) fig_cu_result(*name) parameters;
     FIG_CUDA_API_ENTRIES(FIG_CUDA_API_MEMBER)
 #undef FIG_CUDA_API_MEMBER

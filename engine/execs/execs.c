@@ -208,6 +208,15 @@ static fig_status patch(fig_execs *execs, fig_exec *exec) {
     return FIG_OK;
 }
 
+/* Says in the params of launches with a score that the device may compile it. */
+static void allow_compiling(const fig_lowered *lowered) {
+    for (uint32_t i = 0; i < lowered->launch_count; i++) {
+        const fig_launch *launch = &lowered->launches[i];
+        fig_attention_params *params = (void *)(lowered->params + launch->params);
+        if (launch->op == FIG_OP_SCORED_ATTENTION) params->flags |= FIG_SCORED_COMPILES;
+    }
+}
+
 static fig_status lower(const fig_execs *execs, uint32_t index) {
     const fig_graphs *graphs = execs->bindings->graphs;
     fig_exec *exec = &execs->of[index];
@@ -220,6 +229,7 @@ static fig_status lower(const fig_execs *execs, uint32_t index) {
         fig_lower_finish(&lowered);
         return fig_fail(FIG_NOMEM, "engine: %u launches", lowered.launch_count);
     }
+    if (execs->compiles_scores) allow_compiling(&lowered);
     exec->lowered = lowered;
     return FIG_OK;
 }

@@ -65,6 +65,7 @@ typedef struct fig_execs {
     fig_dev_stream *stream;
     fig_exec_places places;
     fig_traits traits;           /* the device's read_kernel_traits */
+    int compiles_scores;         /* 1: the device may compile scores */
     fig_exec *of;                /* [exec_count of the graphs] */
     fig_dev_exec *drop, *forget; /* FIG_FETCH_DROP, FIG_FETCH_FORGET; NULL before settle */
     /* version of the bindings at the last fig_execs_settle(); 0: none yet */

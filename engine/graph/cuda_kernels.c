@@ -24,6 +24,15 @@ struct fig_cuda_kernel {
     fig_cuda_kernel *next;
 };
 
+struct fig_cuda_scored {
+    fig_op op;
+    uint32_t family;
+    char entry[FIG_ENTRY_BYTES];
+    fig_score_code score;
+    fig_cuda_image image;
+    fig_cuda_scored *next;
+};
+
 /* Checks the params' sizes: an image compiled for a larger params struct than the table's would
  * read past the end of the params that we pass. */
 static fig_status check_params(fig_cuda_gpu *gpu, const fig_cuda_kernel_wish *wish,
@@ -133,13 +142,47 @@ static fig_status allow_shared(fig_cuda_gpu *gpu, const fig_cuda_kernel_wish *wi
     return FIG_OK;
 }
 
+/* Finds the image of a family. */
+static fig_status find_whole(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
+                             const fig_cuda_kernel_wish *wish, fig_cuda_image **image) {
+    *image = &kernels->images[wish->op][wish->family];
+    return (*image)->library != NULL ? FIG_OK : load(kernels, gpu, wish, *image);
+}
+
+/* Finds an entry that is compiled for the wish's score, or compiles it. Its image has no other
+ * entry. */
+static fig_status find_scored(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
+                              const fig_cuda_kernel_wish *wish, fig_cuda_image **image) {
+    fig_cuda_scored *at = kernels->scored;
+    while (at != NULL && (at->op != wish->op || at->family != wish->family ||
+                          strcmp(at->entry, wish->entry) != 0 ||
+                          memcmp(&at->score, wish->score, sizeof at->score) != 0))
+        at = at->next;
+    if (at == NULL) {
+        at = calloc(1, sizeof *at);
+        if (at == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *at);
+        at->op = wish->op;
+        at->family = wish->family;
+        at->score = *wish->score;
+        memcpy(at->entry, wish->entry, sizeof at->entry);
+        at->next = kernels->scored;
+        kernels->scored = at;
+    }
+    *image = &at->image;
+    if (at->image.library != NULL) return FIG_OK;
+    const fig_cuda_score_wish score = {wish->op, wish->family, at->entry, &at->score,
+                                       kernels->folder};
+    return fig_cuda_scores_load(gpu, &score, &at->image.library);
+}
+
 /* Unloads an image again if its first entry fails the check. */
 fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
                                  const fig_cuda_kernel_wish *wish, fig_cu_kernel *kernel) {
-    fig_cuda_image *image = &kernels->images[wish->op][wish->family];
+    fig_cuda_image *image = NULL;
     fig_cuda_kernel *entry = NULL;
     *kernel = NULL;
-    if (image->library == NULL) FIG_TRY(load(kernels, gpu, wish, image));
+    FIG_TRY(wish->score != NULL ? find_scored(kernels, gpu, wish, &image)
+                                : find_whole(kernels, gpu, wish, &image));
     fig_status status = find_entry(gpu, image, wish, &entry);
     if (status != FIG_OK && image->entries == NULL) unload(gpu, image);
     FIG_TRY(status);
@@ -162,4 +205,10 @@ void fig_cuda_kernels_finish(fig_cuda_kernels *kernels, const fig_cuda_gpu *gpu)
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++)
         for (int family = 0; family < FIG_FAMILY_LIMIT; family++)
             unload(gpu, &kernels->images[op][family]);
+    while (kernels->scored != NULL) {
+        fig_cuda_scored *first = kernels->scored;
+        kernels->scored = first->next;
+        unload(gpu, &first->image);
+        free(first);
+    }
 }

@@ -6,7 +6,7 @@
 #ifndef FIG_ENGINE_CUDA_KERNELS_H
 #define FIG_ENGINE_CUDA_KERNELS_H
 
-#include "engine/driver/cuda_gpu.h"
+#include "engine/graph/cuda_scores.h"
 #include "kernels/table/families.h"
 
 typedef struct fig_cuda_kernel fig_cuda_kernel; /* an entry that was found */
@@ -16,8 +16,12 @@ typedef struct fig_cuda_image {
     fig_cuda_kernel *entries; /* a linked list, newest first */
 } fig_cuda_image;
 
+typedef struct fig_cuda_scored fig_cuda_scored; /* an entry that was compiled for a score */
+
 typedef struct fig_cuda_kernels {
     const fig_image_set *given; /* images that replace the library's own; NULL: none */
+    char *folder;               /* where compiled scores are kept; NULL: in memory alone */
+    fig_cuda_scored *scored;    /* a linked list, newest first */
     fig_cuda_image images[FIG_OP_KERNEL_COUNT][FIG_FAMILY_LIMIT]; /* [fig_op] */
 } fig_cuda_kernels;
 
@@ -27,6 +31,7 @@ typedef struct fig_cuda_kernel_wish {
     uint32_t family;
     char entry[FIG_ENTRY_BYTES];
     uint32_t shared_bytes;
+    const fig_score_code *score; /* of a family that compiles; else NULL */
 } fig_cuda_kernel_wish;
 
 /* The caller has entered the GPU's context. fig_cuda_kernels_finish() also accepts a zeroed

@@ -213,7 +213,7 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
                           .family = launch->family,
                           .shared_bytes = launch->shared_bytes,
                           .params_bytes = launch->params_bytes};
-    fig_cuda_kernel_wish wish = {launch->op, launch->family, {0}, launch->shared_bytes};
+    fig_cuda_kernel_wish wish = {launch->op, launch->family, {0}, launch->shared_bytes, NULL};
     size_t programmatic_count;
     params_copy copy;
     fig_cu_kernel_params params;
@@ -223,6 +223,8 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
     memcpy(node.block, launch->block, sizeof node.block);
     FIG_TRY(reserve(work));
     fig_families_entry(launch->op, launch->family, launch->params, wish.entry);
+    if (fig_families_of(launch->op, launch->family)->compiles)
+        wish.score = &((const fig_scored_attention_params *)launch->params)->score;
     FIG_TRY(fig_cuda_kernels_take(kernels, gpu, &wish, &node.kernel));
     FIG_TRY(make_driver_params(gpu, &node, launch->params, &copy, &params));
     after = place_next(work, after, launch->is_leaf, &place);

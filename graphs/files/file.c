@@ -93,6 +93,7 @@ typedef struct place {
     int directory;       /* its file descriptor */
     int readable;        /* 0: this process may write in the directory but not read it */
     int exists;          /* 1: the path is a regular file, and `old` describes it */
+    int is_private;      /* 1: the new file gets neither the old mode nor the usual one */
     struct stat old;
 } place;
 
@@ -199,11 +200,16 @@ static int hold(int fd) {
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
+/* Returns the mode of a new file, before the process's mask. */
+static mode_t mode_of(const place *at) {
+    return at->is_private ? 0600 : 0666;
+}
+
 /* Opens a file without a name, which the system removes if this process is killed. Returns -1 if
  * the file system does not support such files, or if there is no /proc through which to name the
  * file later. */
 static int open_unnamed(const place *at, char from[32]) {
-    const int fd = openat(at->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    const int fd = openat(at->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, mode_of(at));
     if (fd < 0) return -1;
     snprintf(from, 32, "/proc/self/fd/%d", fd);
     if (access(from, F_OK) == 0 && hold(fd)) return fd;
@@ -220,7 +226,7 @@ static int is_there(int fd) {
 static fig_status open_named(const place *at, char name[NAME_BYTES], int *fd) {
     for (int i = 0; i < TEMPORARY_LIMIT; i++) {
         FIG_TRY(make_name(at, name));
-        *fd = openat(at->directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        *fd = openat(at->directory, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_of(at));
         if (*fd < 0 && errno != EEXIST) return refuse(at->path, "open a file beside it");
         if (*fd >= 0 && hold(*fd) && is_there(*fd)) return FIG_OK;
         if (*fd < 0) continue;
@@ -236,7 +242,7 @@ static fig_status open_named(const place *at, char name[NAME_BYTES], int *fd) {
 /* Copies the owner and mode of the replaced file. Only a privileged process may change an owner. */
 static fig_status keep_mode(const place *at, int fd) {
     struct stat info;
-    if (!at->exists) return FIG_OK;
+    if (!at->exists || at->is_private) return FIG_OK;
     if (fstat(fd, &info) != 0) return refuse(at->path, "fstat");
     mode_t mode = at->old.st_mode & 07777;
     const int same = info.st_uid == at->old.st_uid && info.st_gid == at->old.st_gid;
@@ -289,11 +295,20 @@ static fig_status replace(const place *at, const uint8_t *bytes, size_t count) {
     return FIG_OK;
 }
 
-fig_status fig_file_write(const char *path, const uint8_t *bytes, size_t count) {
+static fig_status write_file(const char *path, const uint8_t *bytes, size_t count, int is_private) {
     place at;
     FIG_TRY(open_place(&at, path));
+    at.is_private = is_private;
     sweep(&at);
     const fig_status status = replace(&at, bytes, count);
     close(at.directory);
     return status;
+}
+
+fig_status fig_file_write(const char *path, const uint8_t *bytes, size_t count) {
+    return write_file(path, bytes, count, 0);
+}
+
+fig_status fig_file_write_private(const char *path, const uint8_t *bytes, size_t count) {
+    return write_file(path, bytes, count, 1);
 }

@@ -52,6 +52,9 @@ typedef struct fig_partials_place {
     int32_t index;        /* index of the first vector among the group's */
     int32_t vectors;      /* number of vectors in a group */
     float v_scale;
+#ifdef FIG_PIECES_SCORED
+    int32_t kv_length; /* tokens of the row */
+#endif
 } fig_partials_place;
 
 static __device__ __forceinline__ float fig_partials_power(float x) {
@@ -140,6 +143,9 @@ static __device__ __forceinline__ void fig_partials_write_number(uint16_t *to, i
 typedef struct fig_partials_way {
     int64_t out, lse;
     float sink, scale; /* sink: in base 2; -inf if there is none */
+#ifdef FIG_PIECES_SCORED
+    uint32_t weights; /* fig_score_weights */
+#endif
 } fig_partials_way;
 
 /* Returns the way of vector n of the place. */
@@ -151,6 +157,9 @@ fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &pla
     way.lse = vector.row * p.lse_stride + vector.q_head;
     way.sink = p.sinks == NULL ? -INFINITY : p.sinks[vector.q_head] * FIG_NUMERIC_LOG2_E;
     way.scale = place.v_scale;
+#ifdef FIG_PIECES_SCORED
+    way.weights = fig_pieces_scored(p).score.weights;
+#endif
     return way;
 }
 
@@ -164,6 +173,9 @@ static __device__ __forceinline__ fig_pieces_end fig_partials_end_of(const fig_p
     asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(weights));
     fig_pieces_end end = {weights == 0 ? 0 : __fdividef(way.scale * shrink, weights),
                           greatest + log2};
+#ifdef FIG_PIECES_SCORED
+    if (way.weights != FIG_SCORE_SOFTMAX) end.scale = way.scale * exp2f(sum.greatest);
+#endif
     return end;
 }
 

@@ -140,7 +140,7 @@ fig_warps_take_q(const fig_attention_params &p, const fig_warps_role &role,
     for (int32_t k = 0; k < form::TILES; k++)
         if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
     float scale = p.sm_scale * fig_cache_scale(p.k_scale, p.k_scales, place.kv_head);
-    seen->scale[0] = seen->scale[1] = scale * FIG_NUMERIC_LOG2_E;
+    seen->scale[0] = seen->scale[1] = scale * FIG_WARPS_BASE;
     if constexpr (form::VALUE_BYTES == 1) fig_warps_halve_q<form>(p, role, seen);
 }
 

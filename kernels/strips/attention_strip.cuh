@@ -20,169 +20,9 @@
 #ifndef FIG_KERNELS_ATTENTION_STRIP_CUH
 #define FIG_KERNELS_ATTENTION_STRIP_CUH
 
-#include "kernels/strips/attention_turn.cuh"
-#include "kernels/strips/kv_feed.cuh"
-#include "kernels/attention/logit.h"
-#include "kernels/attention/partials.cuh"
-
-/* Holds the compile-time parameters of an instance. */
-template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK, int32_t TURNING>
-struct fig_warps_form {
-    static constexpr int32_t KV_DTYPE = KV;
-    static constexpr int32_t HEAD_DIM = DIMS;
-    static constexpr int32_t SHARES = SHARE_COUNT; /* 0: read from the launch */
-    static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_GEOMETRY_SHARE_LIMIT;
-    /* 1: pieces are short, so latency counts, and registers are free for reducing it. */
-    static constexpr int32_t READS_EARLY = SHARE_COUNT == FIG_GEOMETRY_SHARE_LIMIT;
-    static constexpr int32_t IS_BULK = BULK;
-    /* 1: applies RoPE to q and k, which arrive without it, and appends k and v */
-    static constexpr int32_t TURNS = TURNING;
-    static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
-    /* Log2 of the factor by which weights exceed 2^(l - m): f16 spans 2^-24 to 2^16. */
-    static constexpr int32_t LIFT = DTYPE == FIG_F16 ? 7 : 0;
-    static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
-    static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
-    static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
-    static constexpr int32_t COLUMN = fig_geometry_column(VALUE_BYTES, DIMS);
-    static constexpr int32_t BLOCK_BYTES = fig_geometry_block_bytes(VALUE_BYTES, DIMS);
-    static constexpr int32_t FILLERS = BULK ? FIG_GEOMETRY_BULK_FILLERS : FIG_GEOMETRY_COPY_FILLERS;
-    static constexpr int32_t STEPS = fig_geometry_steps(VALUE_BYTES, DIMS);
-    static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
-    static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;
-    static constexpr int32_t TILES = DIMS / 16; /* tiles of 16 dimensions */
-    static constexpr int32_t TILES_OF_LOAD = 2 / VALUE_BYTES;
-    static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
-    static constexpr int32_t PARTIAL_DIMS = fig_geometry_partial_dims(DIMS);
-    static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* packs of a vector that one lane holds */
-    static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK; /* packs of a vector */
-    /* 1: V is read before logits become weights, so that conversions fill the waits. */
-    static constexpr int32_t IS_AHEAD = VALUE_BYTES == 1 && DIMS <= 128 && BULK;
-    static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
-};
-
-/* Describes the part of a worker's work that one warp does. */
-typedef struct fig_warps_role {
-    int32_t lane, row, column; /* row and column in a fragment: lane / 4, lane % 4 */
-    int32_t shares, share;
-    int32_t head;           /* index among the worker's heads */
-    int32_t first, count;   /* vectors of the head */
-    int32_t ratio, vectors; /* q heads of a kv head; vectors of all heads of a worker */
-    int32_t number;         /* index of the group of warps with these vectors */
-} fig_warps_role;
-
-/* Holds the state of a warp's vectors. A lane has two of the vectors: columns 2t and 2t + 1. */
-template <class form> struct fig_warps_seen {
-    uint32_t q[form::TILES][2];
-    float values[form::TILES][4];
-    float weights[2]; /* sums over only the lane's rows */
-    float greatest[2];
-    float scale[2]; /* factor from a product to a logit in base 2 */
-    int32_t query[2];
-};
-
-/* Returns the number of warps that share a head's tokens if a head has `vectors` vectors. */
-template <class form>
-static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_params &p,
-                                                           int32_t vectors) {
-    return form::SHARES > 0 ? form::SHARES
-                            : fig_geometry_shares(fig_geometry_sets(p.heads_per_worker, vectors));
-}
-
-template <class form>
-static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
-    fig_warps_role role;
-    const int32_t warp = fig_block_warp();
-    role.ratio = fig_geometry_divide(p.q_heads, p.kv_heads);
-    const int32_t vectors = role.ratio * p.split.row_tokens;
-    role.vectors = vectors * p.heads_per_worker;
-    role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    role.row = role.lane / 4;
-    role.column = role.lane % 4;
-    role.shares = fig_warps_shares<form>(p, vectors);
-    role.number = form::SHARES > 0 ? warp / role.shares : fig_geometry_divide(warp, role.shares);
-    role.share = warp - role.number * role.shares;
-    const int32_t turn = fig_geometry_divide(role.number, p.heads_per_worker);
-    role.head = role.number - turn * p.heads_per_worker;
-    role.first = turn * FIG_GEOMETRY_VECTORS;
-    role.count = fig_size_min(FIG_GEOMETRY_VECTORS, vectors - role.first);
-    return role;
-}
-
-/* Returns the number of a head's vectors that have a place in the join. */
-static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_attention_params &p,
-                                                                 const fig_warps_role &role) {
-    return fig_size_min(FIG_GEOMETRY_VECTORS, role.ratio * p.split.row_tokens);
-}
-
-/* Loads the scale of V when a piece begins. The compiler would load it where the piece ends. */
-static __device__ __forceinline__ float fig_warps_v_scale(const fig_attention_params &p,
-                                                          int32_t kv_head) {
-    float scale = 1;
-    if (p.v_scale == NULL) return scale;
-    asm volatile("ld.global.f32 %0, [%1];"
-                 : "=f"(scale)
-                 : "l"(&p.v_scale[p.v_scales > 1 ? kv_head : 0]));
-    return scale;
-}
-
-static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
-                                                                     const fig_warps_role &role,
-                                                                     int32_t row, int32_t group) {
-    fig_partials_place place;
-    place.row = row;
-    place.group = group;
-    place.base = row * p.split.row_tokens;
-    place.kv_head = group * p.heads_per_worker + role.head;
-    place.ratio = role.ratio;
-    place.first = role.first;
-    place.count = role.count;
-    place.index = role.head * role.ratio * p.split.row_tokens + role.first;
-    place.vectors = role.vectors;
-    place.v_scale = 1;
-    return place;
-}
-
-/* Converts two neighbouring numbers of q to f32. */
-static __device__ __forceinline__ float2 fig_warps_widen_q(int32_t dtype, uint32_t pair) {
-    if (dtype == FIG_BF16)
-        return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
-    return __half22float2(*(const __half2 *)&pair);
-}
-
-template <class form>
-static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &role,
-                                                       fig_warps_seen<form> *seen) {
-#pragma unroll
-    for (int32_t m = 0; m < form::TILES; m++)
-#pragma unroll
-        for (int32_t i = 0; i < 4; i++)
-            seen->values[m][i] = 0;
-#pragma unroll
-    for (int32_t i = 0; i < 2; i++) {
-        seen->greatest[i] = FIG_PARTIALS_NONE;
-        seen->weights[i] = 0;
-        seen->query[i] = fig_geometry_divide(
-            role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
-    }
-}
+#include "kernels/strips/attention_logits.cuh"
 
 /* ---- Logits */
-
-/* Returns the position of a query. */
-static __device__ __forceinline__ int32_t fig_warps_position(const fig_attention_params &p,
-                                                             const fig_ring_note &note,
-                                                             int32_t query) {
-    return note.length - p.split.row_tokens + query;
-}
-
-static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_attention_params &p,
-                                                                 const fig_ring_note &note,
-                                                                 int32_t query) {
-    const int32_t end = fig_warps_position(p, note, query) + 1, window = p.split.window;
-    const int32_t first = window > 0 && end > window ? end - window : 0;
-    fig_strip_range seen = {max(first, note.first), min(end, note.end)};
-    return seen;
-}
 
 /* Returns the shared address of a load's chunks, laid out as in kv_ring.cuh. `block` is that of
  * load 0. For codes in an odd number of tiles, the last load has a single chunk, and the bytes
@@ -227,65 +67,6 @@ static __device__ __forceinline__ void fig_warps_multiply_k(const fig_warps_seen
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
         if (CHAINS == 4) products[i] += sums[CHAINS - 2][i] + sums[CHAINS - 1][i];
-}
-
-/* Adds ALiBi and applies the soft cap. Logit i belongs to token `token` + i / 2 * 8 and vector i %
- * 2. The loop is not unrolled: most models skip this code, so it should be short. */
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_cap(const fig_attention_params &p, const fig_ring_note &note,
-              const fig_partials_place &place, const fig_warps_role &role,
-              const fig_warps_seen<form> &seen, int32_t token, float (&logits)[4]) {
-#pragma unroll 1
-    for (int32_t i = 0; i < 4; i++) {
-        const int32_t n = fig_size_min(2 * role.column + i % 2, role.count - 1);
-        const float low = i % 2 ? logits[1] : logits[0], high = i % 2 ? logits[3] : logits[2];
-        float logit = (i / 2 ? high : low) * (1 / FIG_NUMERIC_LOG2_E);
-        if (p.alibi != NULL) {
-            const int32_t query = i % 2 ? seen.query[1] : seen.query[0];
-            const int32_t behind = token + i / 2 * 8 - fig_warps_position(p, note, query);
-            const float slope = p.alibi[fig_partials_vector(place, n).q_head];
-            logit = fig_logit_lean(logit, slope, behind);
-        }
-        logit = fig_logit_finish(logit, p.soft_cap);
-#pragma unroll
-        for (int32_t j = 0; j < 4; j++)
-            logits[j] = i == j ? logit : logits[j];
-    }
-}
-
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_hide_unseen(const fig_attention_params &p, const fig_ring_note &note,
-                      const fig_warps_seen<form> &seen, int32_t token, float (&logits)[4]) {
-#pragma unroll
-    for (int32_t i = 0; i < 4; i++) {
-        const fig_strip_range range = fig_warps_sees(p, note, seen.query[i % 2]);
-        const int32_t at = token + i / 2 * 8;
-        if (at < range.first || at >= range.end) logits[i] = -INFINITY;
-    }
-}
-
-/* Turns products into logits, for the warp's part of a strip from `token` on. One branch skips the
- * rare cases, so the common steps form one straight run of instructions. */
-template <class form>
-static __device__ __forceinline__ void
-fig_warps_scale(const fig_attention_params &p, const fig_ring_note &note,
-                const fig_warps_role &role, const fig_partials_place &place,
-                const fig_warps_seen<form> &seen, int32_t token, float (&logits)[form::STEPS][4]) {
-    const int32_t is_capped = p.alibi != NULL || p.soft_cap > 0;
-#pragma unroll
-    for (int32_t s = 0; s < form::STEPS; s++)
-#pragma unroll
-        for (int32_t i = 0; i < 4; i++)
-            logits[s][i] *= seen.scale[i % 2];
-    if (__builtin_expect(!is_capped && (note.flags & FIG_RING_EDGE) == 0, 1)) return;
-#pragma unroll
-    for (int32_t s = 0; s < form::STEPS; s++) {
-        const int32_t mine = token + s * FIG_RING_TOKENS + role.row;
-        if (is_capped) fig_warps_cap<form>(p, note, place, role, seen, mine, logits[s]);
-        if (note.flags & FIG_RING_EDGE) fig_warps_hide_unseen<form>(p, note, seen, mine, logits[s]);
-    }
 }
 
 /* If some logit exceeds its vector's m by 2^8, sets the m of every vector to its greatest logit.
@@ -422,6 +203,66 @@ static __device__ __forceinline__ uint32_t fig_warps_mask(fig_strip_range range,
     return low | high;
 }
 
+#ifdef FIG_PIECES_SCORED
+
+/* Returns 1 if some vector of the warp does not see some token of the strip. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_hides(const float (&logits)[form::STEPS][4]) {
+    int32_t hides = 0;
+#pragma unroll
+    for (int32_t s = 0; s < form::STEPS; s++)
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            hides |= logits[s][i] == -INFINITY;
+    return __any_sync(0xffffffffu, hides);
+}
+
+/* Adds V of a step, once for all vectors that see the same tokens, and keeps only the sums of those
+ * vectors. A score may hide any token from any vector, so a query's vectors may differ. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_add_apart(const fig_warps_role &role, const fig_warps_v<form> &v, int32_t step,
+                    const float (&logits)[4], const fig_warps_weights &weights,
+                    fig_warps_seen<form> *seen) {
+    const fig_scored_hidden hidden = fig_scored_hidden_of(logits);
+    int32_t waits[2] = {2 * role.column < role.count, 2 * role.column + 1 < role.count};
+#pragma unroll 1
+    for (;;) {
+        const uint32_t even = __ballot_sync(0xffffffffu, waits[0]);
+        const uint32_t odd = __ballot_sync(0xffffffffu, waits[1]);
+        if ((even | odd) == 0) return;
+        const int32_t next = even != 0 ? 2 * ((__ffs((int32_t)even) - 1) % 4)
+                                       : 2 * ((__ffs((int32_t)odd) - 1) % 4) + 1;
+        const fig_scored_mask mask = fig_scored_mask_of(hidden, next);
+        int32_t takes[2];
+#pragma unroll
+        for (int32_t i = 0; i < 2; i++) {
+            takes[i] = waits[i] &&
+                       fig_scored_is_same(mask, fig_scored_mask_of(hidden, 2 * role.column + i));
+            waits[i] = waits[i] && !takes[i];
+        }
+#pragma unroll
+        for (int32_t load = 0; load < form::LOADS; load++) {
+            uint32_t tiles[form::TILES_OF_LOAD][4];
+            fig_warps_tiles_of_v<form>(v, step, load, fig_scored_pair(mask.low, role.column),
+                                       fig_scored_pair(mask.high, role.column), tiles);
+#pragma unroll
+            for (int32_t i = 0; i < form::TILES_OF_LOAD; i++) {
+                const int32_t tile = load * form::TILES_OF_LOAD + i;
+                if (tile >= form::TILES) continue;
+                float(&values)[4] = seen->values[tile];
+                float sums[4] = {values[0], values[1], values[2], values[3]};
+                fig_warps_add_tile<form>(tiles[i], weights, sums);
+#pragma unroll
+                for (int32_t n = 0; n < 4; n++)
+                    values[n] = takes[n % 2] ? sums[n] : values[n];
+            }
+        }
+    }
+}
+
+#else
+
 /* Adds V for each query separately, and keeps only the sums of that query's vectors. */
 template <class form>
 static __device__ __forceinline__ void
@@ -455,6 +296,8 @@ fig_warps_add_seen(const fig_attention_params &p, const fig_ring_note &note,
         }
     }
 }
+
+#endif
 
 /* ---- A strip */
 
@@ -509,12 +352,22 @@ fig_warps_add_strip(const fig_attention_params &p, const fig_ring_note &note,
                     const fig_warps_role &role, const fig_warps_v<form> &v, int32_t token,
                     const float (&logits)[form::STEPS][4], fig_warps_seen<form> *seen) {
     fig_warps_weights weights[form::STEPS];
-    if (__builtin_expect(note.flags & FIG_RING_EDGE, 0)) {
+#ifdef FIG_PIECES_SCORED
+    const int32_t hides = fig_warps_hides<form>(logits);
+#else
+    const int32_t hides = note.flags & FIG_RING_EDGE;
+#endif
+    if (__builtin_expect(hides, 0)) {
         asm volatile("" ::: "memory");
         fig_warps_weigh<form>(logits, weights, seen);
 #pragma unroll
-        for (int32_t s = 0; s < form::STEPS; s++)
+        for (int32_t s = 0; s < form::STEPS; s++) {
+#ifdef FIG_PIECES_SCORED
+            fig_warps_add_apart<form>(role, v, s, logits[s], weights[s], seen);
+#else
             fig_warps_add_seen<form>(p, note, role, v, s, token, weights[s], seen);
+#endif
+        }
         return;
     }
     fig_warps_weigh<form>(logits, weights, seen);

@@ -7,7 +7,7 @@
  * outside the library, except in the library of images that tests share (FIG_IMAGES_VISIBLE). */
 #include "kernels/table/operations.h"
 
-.macro data file, path
+.macro data file, path, kind
     .balign 16
     .global fig_images_\file\()_\path
 #ifndef FIG_IMAGES_VISIBLE
@@ -23,14 +23,16 @@ fig_images_\file\()_\path:
 #endif
 1:
 #ifdef FIG_IMAGES
-    .incbin "build/kernels/\file\().\path\().fatbin"
+    .incbin "build/kernels/\file\().\path\().\kind"
 #endif
 2:
     .size fig_images_\file\()_\path, . - fig_images_\file\()_\path
 .endm
 
-#define ALL(file) data file, plain; data file, hopper;
-#define HOPPER(file) data file, hopper;
+#define ALL(file) data file, plain, fatbin; data file, hopper, fatbin;
+#define HOPPER(file) data file, hopper, fatbin;
+#define TEXT_ALL(file) data file, plain, ptx.zst; data file, hopper, ptx.zst;
+#define TEXT_HOPPER(file) data file, hopper, ptx.zst;
 #define FAMILY(OP, KIND, kind, file, PATHS) PATHS(file)
 #define OPERATION(number, OP, name, twin, check, families) families
 

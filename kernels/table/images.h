@@ -1,8 +1,8 @@
 /* images.h: gives access to the compiled kernels that the library contains.
  *
  * An image holds the entries of one family of an operation, for the chips of one path. The engine
- * loads them. Invariant: a library built with nvcc has an image of every family for each path on
- * which the family serves any launch; a library built without nvcc has no images. */
+ * loads them. Invariant: a library built with nvcc has an image or a template of every family for
+ * each path on which the family serves any launch; a library built without nvcc has neither. */
 #ifndef FIG_KERNELS_IMAGES_H
 #define FIG_KERNELS_IMAGES_H
 
@@ -29,6 +29,9 @@ typedef struct fig_image {
 
 /* Returns an image. family: the family's index in the operation's row. */
 FIG_KERNELS_API fig_image fig_images_of(fig_op op, uint32_t family, fig_image_path path);
+/* Returns the template of a family that has no image: a zstd frame of PTX, with all entries of the
+ * family and a mark in place of the score. planner/scores/score_ptx.h completes it. */
+FIG_KERNELS_API fig_image fig_images_template(fig_op op, uint32_t family, fig_image_path path);
 
 /* A source of images: fig_images_of, or a function of a test. */
 typedef fig_image (*fig_image_source)(fig_op op, uint32_t family, fig_image_path path);

@@ -15,7 +15,8 @@
  *           FREE: a program records it, and its row holds all its requirements;
  *           NO_NODE: no program records it; an engine or a run adds its launch itself
  *   file    kernels/<file>.cu holds the entries of the family; one family per line
- *   PATHS   ALL: every path has an image of it; HOPPER: only 9.0 has one */
+ *   PATHS   ALL: every path has an image of it; HOPPER: only 9.0 has one; TEXT_ALL, TEXT_HOPPER:
+ *           the paths have a template in place of an image, see images.h */
 /* clang-format off */
 #define FIG_OPERATIONS(OPERATION, FAMILY)                                                          \
     OPERATION(0, FETCH, fetch, fetch, NO_NODE,                                                     \
@@ -65,6 +66,8 @@
     OPERATION(16, LATENT_DECODE, latent_decode, latent_decode, CHECKED(latent_check_decode),       \
         FAMILY(LATENT_DECODE, GENERAL, general, latent_decode, ALL))                               \
     OPERATION(17, SCORED_ATTENTION, scored_attention, attention, CHECKED(scored_check),            \
+        FAMILY(SCORED_ATTENTION, BULK, bulk, scored_bulk, TEXT_HOPPER)                             \
+        FAMILY(SCORED_ATTENTION, COPY, copy, scored_copy, TEXT_ALL)                                \
         FAMILY(SCORED_ATTENTION, PLAIN, plain, scored_attention, ALL))
 /* clang-format on */
 

@@ -45,6 +45,14 @@ static const fig_split_row scored_attention_split = {
         FIELDS(scored_attention_fields),                                                           \
         ATTRIBUTE_BYTES(fig_scored_attributes, sizeof(fig_scored_attributes)),                     \
         .split = &scored_attention_split, .has_score = 1
+#define SCORED_ATTENTION_BULK                                                                      \
+    .refuses = fig_scored_family_bulk_refuses, .shape = fig_attention_family_bulk_shape,           \
+    .shared = fig_attention_family_bulk_shared, .entry = fig_scored_family_bulk_entry,             \
+    .map = fig_attention_family_bulk_map, .compiles = 1
+#define SCORED_ATTENTION_COPY                                                                      \
+    .refuses = fig_scored_family_copy_refuses, .shape = fig_attention_family_copy_shape,           \
+    .shared = fig_attention_family_copy_shared, .entry = fig_scored_family_copy_entry,             \
+    .compiles = 1
 #define SCORED_ATTENTION_PLAIN .shape = fig_attention_shape
 
 #endif

@@ -201,6 +201,9 @@ typedef struct fig_family {
     /* 1: NCCL does the work, and it is captured again whenever params change. The image holds only
      * the kernels around the NCCL call. */
     int is_captured;
+    /* 1: the family has a template in place of an image. Its params are those of a
+     * fig_scored_attention_params, and its entry is compiled for their score. */
+    int compiles;
 } fig_family;
 
 /* Attributes [to, to + bytes) of a launch are copied from the node's attributes at offset
@@ -445,6 +448,9 @@ typedef struct fig_scored_attributes {
     fig_attention_attributes attention;
     uint32_t score; /* number of a score of the program, from 1 */
 } fig_scored_attributes;
+/* A flag beside FIG_ATTENTION_*: the device may compile the score of the launch. An engine sets it
+ * in its own params, so no lowering depends on it. No kernel reads it. */
+enum { FIG_SCORED_COMPILES = 1 << 16 };
 /* The table follows the fig_rope_attributes at `offset`, rounded up to the alignment of a
  * double. */
 static inline uint32_t fig_table_rope_table(uint32_t offset) {

@@ -20,7 +20,7 @@ from . import abi, errors, forms, keywords
 from .arrays import CUDA, HOST, Place, place_of
 from .graphs import Graphs, Tensor, Traits, integers_of_rows, load
 from .integers import INT64, UINT64, integer, integers, options, packed, put
-from .native import Handle, Path, Unique, encoded, library, must, sentence
+from .native import Handle, Path, Unique, encoded, library, must, path_bytes, sentence
 from .stats import Progress, Stats
 from .steps import Steps
 from .streams import stream_cell, stream_number
@@ -155,7 +155,9 @@ class Engine(Unique):
     wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
     ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: if rows begin
     with the same pages, read these pages once for all of them; the property `sharing` gives the
-    reason if this is not possible.
+    reason if this is not possible. compile_scores: on a GPU, compile scores into attention when a
+    bucket is prepared; this has not run on a GPU yet. score_cache: a folder that keeps the compiled
+    scores for later processes, in which only you may write.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:
@@ -176,6 +178,8 @@ class Engine(Unique):
         numa_node: int = 0,
         check_plans: bool = False,
         share: bool = True,
+        compile_scores: bool = False,
+        score_cache: Optional[Path] = None,
     ) -> None:
         self.graphs = graphs if isinstance(graphs, Graphs) else load(graphs)
         if device not in DEVICES:
@@ -190,6 +194,8 @@ class Engine(Unique):
             check_plans=check_plans,
             stream=stream_cell(stream),
             share=0 if share else -1,
+            compile_scores=compile_scores,
+            score_cache=None if score_cache is None else path_bytes(score_cache),
         )
         handle = ctypes.POINTER(abi.fig_engine)()
         must(library.fig_engine_open(handle, self.graphs.handle, asked))

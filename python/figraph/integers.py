@@ -15,7 +15,7 @@ from typing import Any, Optional, Sequence
 
 INT32, INT64, UINT64 = ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64
 # Flags of figraph.h. Only these fields accept True and False; all others refuse bools.
-FLAGS = {"interleaved", "sinks", "deterministic", "check_plans"}
+FLAGS = {"interleaved", "sinks", "deterministic", "check_plans", "compile_scores"}
 _INT_ALONE = frozenset([int])
 
 

@@ -171,7 +171,7 @@ fi
 
 # An image without kernels has 48 bytes: a count of 0, padding, and 32 zero bytes in place of a
 # hash.
-all=$(awk '/^ *FAMILY.* ALL\)/ { n += 2 } /^ *FAMILY.* HOPPER\)/ { n++ } END { print n }' \
+all=$(awk '/^ *FAMILY.*[ _]ALL\)/ { n += 2 } /^ *FAMILY.*[ _]HOPPER\)/ { n++ } END { print n }' \
     kernels/table/operations.h)
 case ${NVCC-unknown} in unknown) counts="0 $all" ;; '') counts=0 ;; *) counts=$all ;; esac
 for library in "$scratch/usr/lib/libfigraph.a" "$scratch"/usr/lib/libfigraph_kernels-*.so; do

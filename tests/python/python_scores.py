@@ -136,7 +136,8 @@ def a_captured_step_computes_the_score():
     def weights_of(score, mask=None):
         graphs = figraph.capture("tutorial", traits="host", dtype="float32", kv_limit=64,
                                  score=score, mask=mask)
-        engine = figraph.Engine(graphs, device="host")
+        # the host has nothing to compile
+        engine = figraph.Engine(graphs, device="host", compile_scores=True, score_cache="scores")
         values = 4 * 64
         engine.bind("v.0", size=4 * 8 * values)
         engine.bind_rest(pages=32)
@@ -147,6 +148,9 @@ def a_captured_step_computes_the_score():
             engine.wait(timeout=10)
         return struct.unpack("f", engine.read("out.0", 4))[0]
 
+    refused("compile_scores", lambda: figraph.Engine(figraph.capture("tutorial", traits="host"),
+                                                     device="host", compile_scores="yes"),
+            (TypeError,))
     assert abs(weights_of(None) - 2) < 1e-6
     assert abs(weights_of(lambda score, kv: score + kv * math.log(3)) - 2.5) < 1e-5
     assert weights_of("select(kv_pos < 1, score, -inf)") == 1

@@ -516,6 +516,7 @@ fig_fake_cuda *fig_fake_cuda_install(void) {
     before = *fig_cuda_api_table();
     fig_fake_graph_fill(&entries);
     fig_fake_capture_fill(&entries);
+    fig_fake_link_fill(&entries);
     *fig_cuda_api_table() = entries;
     depth = 0;
     default_stream = (struct CUstream_st){0};
@@ -541,6 +542,7 @@ fig_cu_result fig_fake_cuda_lookup(const char *name, void **entry, int version, 
     *status = 1;
     fig_fake_graph_fill(&entries);
     fig_fake_capture_fill(&entries);
+    fig_fake_link_fill(&entries);
 #define FIND(member, since, parameters)                                                            \
     if (strcmp(name, "cu" #member) == 0 && version == (since)) {                                   \
         memcpy(entry, &entries.member, sizeof *entry);                                             \

@@ -26,6 +26,8 @@ typedef struct fig_fake_cuda {
     int is_slow;           /* 1: GPUs are connected by PCIe only */
     const char *name;      /* the GPU's name */
     int no_images;         /* 1: the library was built without nvcc */
+    int no_templates;      /* 1: only the templates are absent */
+    int refuses_scores;    /* 1: the driver does not compile PTX */
     fig_cu_result init;    /* what cuInit returns */
     uint64_t memory_bytes; /* the total memory of the GPU */
     int node;              /* the NUMA node of the GPU; -1: unknown */
@@ -56,7 +58,8 @@ typedef struct fig_fake_cuda {
     int64_t unsafe;     /* calls that would have crashed a real driver */
     const char *last;   /* the name of the last call */
     const char *failed; /* the name of the call that failed at fail_at */
-    /* contexts, streams, libraries, graphs, execs, objects and blocks, including registered ones */
+    /* contexts, streams, links, libraries, graphs, execs, objects and blocks, including registered
+     * ones */
     int64_t held;
     int64_t registered;   /* blocks that were registered so far */
     uint64_t memory_used; /* memory of the GPU */
@@ -75,6 +78,7 @@ typedef struct fig_fake_cuda {
     int64_t foreign_images;               /* loaded images that are not in the table */
     int64_t images[FIG_OP_KERNEL_COUNT];  /* images loaded for each operation */
     int64_t images_in_capture;            /* images loaded while a stream was capturing */
+    int64_t links;                        /* scores compiled */
     fig_cu_context current;               /* NULL: none */
 } fig_fake_cuda;
 

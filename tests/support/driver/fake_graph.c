@@ -296,10 +296,19 @@ static fig_cu_result library_unload(fig_cu_library library) {
     return FIG_CU_SUCCESS;
 }
 
+/* Returns 1 if the name is that of an entry compiled for a score: the code holds no other one. */
+static int holds_scored(fig_cu_library library, const char *name) {
+    char own[FIG_ENTRY_BYTES];
+    const int length = snprintf(own, sizeof own, "fig_kernel_scored_%s_",
+                                fig_families_of(library->op, library->family)->name);
+    return strncmp(name, own, (size_t)length) == 0;
+}
+
 /* An image holds the entry that is named after the operation. If the family has entry names of its
  * own, it holds instead all entries with that name, an underscore and a suffix. */
 static int holds_entry(fig_cu_library library, const char *name) {
     char own[FIG_ENTRY_BYTES];
+    if (fig_families_of(library->op, library->family)->compiles) return holds_scored(library, name);
     const int length =
         snprintf(own, sizeof own, "fig_kernel_%s", fig_kernel_table[library->op].name);
     return strncmp(name, own, (size_t)length) == 0 &&

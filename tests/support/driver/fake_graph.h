@@ -126,6 +126,7 @@ int fig_fake_cuda_breaks(void);
  * captures and user objects. */
 void fig_fake_graph_fill(fig_cuda_api *table);
 void fig_fake_capture_fill(fig_cuda_api *table);
+void fig_fake_link_fill(fig_cuda_api *table);
 
 /* Returns NULL if the graph is full or memory ran out. */
 fig_cu_node fig_fake_graph_node(fig_cu_graph graph);

@@ -1,0 +1,30 @@
+/* cuda_scores.h: attention compiled for a score, by the driver's own compiler.
+ *
+ * score_template.c writes the PTX; the driver makes code of it for its GPU. The process keeps that
+ * code in memory, and in a folder if the caller names one, so that a score is compiled once.
+ * Invariant: code is found again only by the SHA-256 of the PTX, the GPU's compute capability and
+ * the driver's version. */
+#ifndef FIG_ENGINE_CUDA_SCORES_H
+#define FIG_ENGINE_CUDA_SCORES_H
+
+#include "engine/driver/cuda_gpu.h"
+#include "graphs/scores/score_template.h"
+
+/* What is to be compiled. */
+typedef struct fig_cuda_score_wish {
+    fig_op op;
+    uint32_t family;
+    const char *entry;
+    const fig_score_code *score;
+    const char *folder; /* NULL: the code is kept in memory alone */
+} fig_cuda_score_wish;
+
+/* Loads the entry as a library that holds nothing else. The caller has entered the GPU's context.
+ * FIG_UNSUPPORTED: there is no template, or the driver does not compile it; the message says how to
+ * do without. */
+fig_status fig_cuda_scores_load(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
+                                fig_cu_library *library);
+/* Forgets all code in memory, for tests. */
+void fig_cuda_scores_forget(void);
+
+#endif

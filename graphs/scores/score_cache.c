@@ -1,0 +1,122 @@
+/* score_cache.c: keeps compiled scores in a folder.
+ *
+ *     entry   "figscore" [8], key [32], SHA-256 of the code [32], bytes of the code [8], code
+ *
+ * The folder is checked again for every entry, because a long-lived process may outlive its mode.
+ * Invariant: that of score_cache.h. */
+#include "graphs/scores/score_cache.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "graphs/files/archive.h"
+#include "graphs/files/file.h"
+#include "graphs/view/hash.h"
+#include "planner/status.h"
+
+typedef struct entry_head {
+    char magic[8];
+    uint8_t key[FIG_SCORE_CACHE_KEY_BYTES];
+    uint8_t sha256[32];
+    uint64_t count;
+} entry_head;
+static_assert(sizeof(entry_head) == 80, "file format");
+
+static const char magic[8] = {'f', 'i', 'g', 's', 'c', 'o', 'r', 'e'};
+
+/* Returns 1 if only this user, or root, may write the file. */
+static int is_ours(const struct stat *info) {
+    return (info->st_uid == geteuid() || info->st_uid == 0) &&
+           (info->st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+fig_status fig_score_cache_check(const char *folder) {
+    struct stat info;
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
+        return fig_fail(FIG_INVALID, "score_cache: %s is no folder", folder);
+    if (!is_ours(&info))
+        return fig_fail(FIG_INVALID,
+                        "score_cache: others may write in %s: name a folder that only you may "
+                        "write, such as one of mode 700",
+                        folder);
+    return FIG_OK;
+}
+
+static fig_status path_of(const char *folder, const uint8_t *key, char path[PATH_MAX]) {
+    char hex[65];
+    fig_archive_hex(key, hex);
+    const int count = snprintf(path, PATH_MAX, "%s/%s.score", folder, hex);
+    if (count < 0 || count >= PATH_MAX)
+        return fig_fail(FIG_INVALID, "score_cache: %s is too long a path", folder);
+    return FIG_OK;
+}
+
+static void hash_of(const uint8_t *bytes, size_t count, uint8_t sha256[32]) {
+    fig_hash_sha256 hash;
+    fig_hash_sha256_init(&hash);
+    fig_hash_sha256_add(&hash, bytes, count);
+    fig_hash_sha256_finish(&hash, sha256);
+}
+
+/* Returns 1 if the file holds the code of the key and nothing else. */
+static int is_sound(const uint8_t *file, size_t count, const uint8_t *key) {
+    entry_head head;
+    uint8_t sha256[32];
+    if (count <= sizeof head) return 0;
+    memcpy(&head, file, sizeof head);
+    if (memcmp(head.magic, magic, sizeof magic) != 0 || head.count != count - sizeof head ||
+        memcmp(head.key, key, sizeof head.key) != 0)
+        return 0;
+    hash_of(file + sizeof head, count - sizeof head, sha256);
+    return memcmp(head.sha256, sha256, sizeof sha256) == 0;
+}
+
+fig_status fig_score_cache_read(const char *folder, const uint8_t key[FIG_SCORE_CACHE_KEY_BYTES],
+                                uint8_t **code, size_t *count) {
+    char path[PATH_MAX];
+    struct stat info;
+    uint8_t *file;
+    *code = NULL;
+    *count = 0;
+    FIG_TRY(fig_score_cache_check(folder));
+    FIG_TRY(path_of(folder, key, path));
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(&info)) return FIG_OK;
+    const fig_status status =
+        fig_file_read(path, FIG_SCORE_CACHE_CODE_LIMIT + sizeof(entry_head), &file, count);
+    if (status != FIG_OK) *count = 0;
+    if (status != FIG_OK) return status == FIG_NOMEM ? status : FIG_OK;
+    if (is_sound(file, *count, key)) {
+        *count -= sizeof(entry_head);
+        memmove(file, file + sizeof(entry_head), *count);
+        *code = file;
+        return FIG_OK;
+    }
+    free(file);
+    *count = 0;
+    return FIG_OK;
+}
+
+fig_status fig_score_cache_write(const char *folder, const uint8_t key[FIG_SCORE_CACHE_KEY_BYTES],
+                                 const uint8_t *code, size_t count) {
+    char path[PATH_MAX];
+    struct stat info;
+    entry_head head = {.count = count};
+    FIG_TRY(fig_score_cache_check(folder));
+    FIG_TRY(path_of(folder, key, path));
+    /* a link, or whatever else is no file, would be followed or refused */
+    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) unlink(path);
+    uint8_t *file = malloc(sizeof head + count);
+    if (file == NULL) return fig_fail(FIG_NOMEM, "score_cache: %zu bytes", sizeof head + count);
+    memcpy(head.magic, magic, sizeof magic);
+    memcpy(head.key, key, sizeof head.key);
+    hash_of(code, count, head.sha256);
+    memcpy(file, &head, sizeof head);
+    memcpy(file + sizeof head, code, count);
+    const fig_status status = fig_file_write_private(path, file, sizeof head + count);
+    free(file);
+    return status;
+}

@@ -1,0 +1,183 @@
+/* attention_form.cuh: describes an instance of attention on tensor cores, and the part of a
+ * worker's work that one warp does.
+ *
+ * attention_strip.cuh processes strips in these terms. Invariant: nothing here depends on the
+ * tokens of a strip. */
+#ifndef FIG_KERNELS_ATTENTION_FORM_CUH
+#define FIG_KERNELS_ATTENTION_FORM_CUH
+
+#include "kernels/strips/attention_turn.cuh"
+#include "kernels/strips/kv_feed.cuh"
+#include "kernels/attention/logit.h"
+#include "kernels/attention/partials.cuh"
+
+/* The factor from a logit to base 2. A score takes a logit in base e. */
+#ifdef FIG_PIECES_SCORED
+#define FIG_WARPS_BASE 1.0f
+#else
+#define FIG_WARPS_BASE FIG_NUMERIC_LOG2_E
+#endif
+
+/* Holds the compile-time parameters of an instance. */
+template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK, int32_t TURNING>
+struct fig_warps_form {
+    static constexpr int32_t KV_DTYPE = KV;
+    static constexpr int32_t HEAD_DIM = DIMS;
+    static constexpr int32_t SHARES = SHARE_COUNT; /* 0: read from the launch */
+    static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_GEOMETRY_SHARE_LIMIT;
+    /* 1: pieces are short, so latency counts, and registers are free for reducing it. */
+    static constexpr int32_t READS_EARLY = SHARE_COUNT == FIG_GEOMETRY_SHARE_LIMIT;
+    static constexpr int32_t IS_BULK = BULK;
+    /* 1: applies RoPE to q and k, which arrive without it, and appends k and v */
+    static constexpr int32_t TURNS = TURNING;
+    static constexpr int32_t DTYPE = fig_fragment_dtype(KV);
+    /* Log2 of the factor by which weights exceed 2^(l - m): f16 spans 2^-24 to 2^16. */
+    static constexpr int32_t LIFT = DTYPE == FIG_F16 ? 7 : 0;
+    static constexpr int32_t VALUE_BYTES = KV == FIG_F16 || KV == FIG_BF16 ? 2 : 1;
+    static constexpr int32_t CHUNKS = DIMS * VALUE_BYTES / FIG_RING_CHUNK;
+    static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
+    static constexpr int32_t COLUMN = fig_geometry_column(VALUE_BYTES, DIMS);
+    static constexpr int32_t BLOCK_BYTES = fig_geometry_block_bytes(VALUE_BYTES, DIMS);
+    static constexpr int32_t FILLERS = BULK ? FIG_GEOMETRY_BULK_FILLERS : FIG_GEOMETRY_COPY_FILLERS;
+    static constexpr int32_t STEPS = fig_geometry_steps(VALUE_BYTES, DIMS);
+    static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;
+    static constexpr int32_t STRIP = SHARE_TOKENS * SHARE_COUNT;
+    static constexpr int32_t TILES = DIMS / 16; /* tiles of 16 dimensions */
+    static constexpr int32_t TILES_OF_LOAD = 2 / VALUE_BYTES;
+    static constexpr int32_t LOADS = (TILES + TILES_OF_LOAD - 1) / TILES_OF_LOAD;
+    static constexpr int32_t PARTIAL_DIMS = fig_geometry_partial_dims(DIMS);
+    static constexpr int32_t PACKS = PARTIAL_DIMS / 32; /* packs of a vector that one lane holds */
+    static constexpr int32_t OF_VECTOR = PARTIAL_DIMS / FIG_PARTIALS_PACK; /* packs of a vector */
+    /* 1: V is read before logits become weights, so that conversions fill the waits. */
+    static constexpr int32_t IS_AHEAD = VALUE_BYTES == 1 && DIMS <= 128 && BULK;
+    static_assert(DIMS % 16 == 0 && DIMS <= 256, "head_dim");
+};
+
+/* Describes the part of a worker's work that one warp does. */
+typedef struct fig_warps_role {
+    int32_t lane, row, column; /* row and column in a fragment: lane / 4, lane % 4 */
+    int32_t shares, share;
+    int32_t head;           /* index among the worker's heads */
+    int32_t first, count;   /* vectors of the head */
+    int32_t ratio, vectors; /* q heads of a kv head; vectors of all heads of a worker */
+    int32_t number;         /* index of the group of warps with these vectors */
+} fig_warps_role;
+
+/* Holds the state of a warp's vectors. A lane has two of the vectors: columns 2t and 2t + 1. */
+template <class form> struct fig_warps_seen {
+    uint32_t q[form::TILES][2];
+    float values[form::TILES][4];
+    float weights[2]; /* sums over only the lane's rows */
+    float greatest[2];
+    float scale[2]; /* factor from a product to a logit in base 2, or to a score's logit */
+    int32_t query[2];
+};
+
+/* Returns the number of warps that share a head's tokens if a head has `vectors` vectors. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_shares(const fig_attention_params &p,
+                                                           int32_t vectors) {
+    return form::SHARES > 0 ? form::SHARES
+                            : fig_geometry_shares(fig_geometry_sets(p.heads_per_worker, vectors));
+}
+
+template <class form>
+static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_attention_params &p) {
+    fig_warps_role role;
+    const int32_t warp = fig_block_warp();
+    role.ratio = fig_geometry_divide(p.q_heads, p.kv_heads);
+    const int32_t vectors = role.ratio * p.split.row_tokens;
+    role.vectors = vectors * p.heads_per_worker;
+    role.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    role.row = role.lane / 4;
+    role.column = role.lane % 4;
+    role.shares = fig_warps_shares<form>(p, vectors);
+    role.number = form::SHARES > 0 ? warp / role.shares : fig_geometry_divide(warp, role.shares);
+    role.share = warp - role.number * role.shares;
+    const int32_t turn = fig_geometry_divide(role.number, p.heads_per_worker);
+    role.head = role.number - turn * p.heads_per_worker;
+    role.first = turn * FIG_GEOMETRY_VECTORS;
+    role.count = fig_size_min(FIG_GEOMETRY_VECTORS, vectors - role.first);
+    return role;
+}
+
+/* Returns the number of a head's vectors that have a place in the join. */
+static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_attention_params &p,
+                                                                 const fig_warps_role &role) {
+    return fig_size_min(FIG_GEOMETRY_VECTORS, role.ratio * p.split.row_tokens);
+}
+
+/* Loads the scale of V when a piece begins. The compiler would load it where the piece ends. */
+static __device__ __forceinline__ float fig_warps_v_scale(const fig_attention_params &p,
+                                                          int32_t kv_head) {
+    float scale = 1;
+    if (p.v_scale == NULL) return scale;
+    asm volatile("ld.global.f32 %0, [%1];"
+                 : "=f"(scale)
+                 : "l"(&p.v_scale[p.v_scales > 1 ? kv_head : 0]));
+    return scale;
+}
+
+static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
+                                                                     const fig_warps_role &role,
+                                                                     int32_t row, int32_t group) {
+    fig_partials_place place;
+    place.row = row;
+    place.group = group;
+    place.base = row * p.split.row_tokens;
+    place.kv_head = group * p.heads_per_worker + role.head;
+    place.ratio = role.ratio;
+    place.first = role.first;
+    place.count = role.count;
+    place.index = role.head * role.ratio * p.split.row_tokens + role.first;
+    place.vectors = role.vectors;
+    place.v_scale = 1;
+#ifdef FIG_PIECES_SCORED
+    place.kv_length = ((const int32_t *)(p.plan + p.lengths_offset))[row];
+#endif
+    return place;
+}
+
+/* Converts two neighbouring numbers of q to f32. */
+static __device__ __forceinline__ float2 fig_warps_widen_q(int32_t dtype, uint32_t pair) {
+    if (dtype == FIG_BF16)
+        return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+    return __half22float2(*(const __half2 *)&pair);
+}
+
+template <class form>
+static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &role,
+                                                       fig_warps_seen<form> *seen) {
+#pragma unroll
+    for (int32_t m = 0; m < form::TILES; m++)
+#pragma unroll
+        for (int32_t i = 0; i < 4; i++)
+            seen->values[m][i] = 0;
+#pragma unroll
+    for (int32_t i = 0; i < 2; i++) {
+        seen->greatest[i] = FIG_PARTIALS_NONE;
+        seen->weights[i] = 0;
+        seen->query[i] = fig_geometry_divide(
+            role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
+    }
+}
+
+/* ---- Positions */
+
+/* Returns the position of a query. */
+static __device__ __forceinline__ int32_t fig_warps_position(const fig_attention_params &p,
+                                                             const fig_ring_note &note,
+                                                             int32_t query) {
+    return note.length - p.split.row_tokens + query;
+}
+
+static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_attention_params &p,
+                                                                 const fig_ring_note &note,
+                                                                 int32_t query) {
+    const int32_t end = fig_warps_position(p, note, query) + 1, window = p.split.window;
+    const int32_t first = window > 0 && end > window ? end - window : 0;
+    fig_strip_range seen = {max(first, note.first), min(end, note.end)};
+    return seen;
+}
+
+#endif
