@@ -424,7 +424,7 @@ def calls_of_servers_make_no_more_runners():
     assert ffi.counts().missed == made
 
 
-def what_the_documents_show_is_what_happens():
+def the_documented_output_is_the_real_one():
     with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef attend(")[1].split("```")[0]
     names = dict(ft=ft, torch=torch)
@@ -442,7 +442,7 @@ def what_the_documents_show_is_what_happens():
 
 
 CASES = [
-    what_the_documents_show_is_what_happens,
+    the_documented_output_is_the_real_one,
     without_rope_one_call_appends_and_attends,
     every_operator_takes_the_pages_of_servers,
     pages_with_heads_first_are_a_layout_too,

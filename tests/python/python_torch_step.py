@@ -384,7 +384,7 @@ def a_step_s_keys_and_values_may_share_one_pool():
         assert torch.equal(a, b)
 
 
-def what_the_documents_show_is_what_happens():
+def the_documented_output_is_the_real_one():
     with open(os.path.join(HERE, "../../docs/python.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\nimport figraph.torch as ft\n")[1].split("```")[0]
     names = dict(ft=ft)
@@ -507,7 +507,7 @@ def a_step_may_have_several_tokens_a_row():
 CASES = [
     several_steps_share_one_pool_and_one_table,
     a_step_may_have_several_tokens_a_row,
-    what_the_documents_show_is_what_happens,
+    the_documented_output_is_the_real_one,
     a_step_is_its_layers_for_every_length,
     a_step_may_count_its_own_lengths,
     positions_may_be_given_apart,

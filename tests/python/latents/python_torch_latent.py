@@ -347,7 +347,7 @@ def numbers_and_kinds_are_told_by_name():
         refused(words, call)
 
 
-def what_the_documents_show_is_what_happens():
+def the_documented_output_is_the_real_one():
     with open(os.path.join(HERE, "../../../docs/python.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef attend_latents(")[1].split("```")[0]
     names = dict(ft=ft)
@@ -398,7 +398,7 @@ CASES = [
     a_compiled_call_is_the_eager_one,
     each_operator_is_what_its_schema_says,
     numbers_and_kinds_are_told_by_name,
-    what_the_documents_show_is_what_happens,
+    the_documented_output_is_the_real_one,
     a_batch_without_rows_is_no_work,
     calls_make_no_more_runners,
 ]

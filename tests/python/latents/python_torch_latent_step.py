@@ -227,7 +227,7 @@ def mistakes_are_told_by_name():
     refused("latent_norm.0", lambda: bare.attend_latent(0, q, latent))
 
 
-def what_the_documents_show_is_what_happens():
+def the_documented_output_is_the_real_one():
     with open(os.path.join(HERE, "../../../docs/python.md"), encoding="utf-8") as page:
         shown = page.read().split("```python\ndef captured_latents(")[1].split("```")[0]
     names = dict(ft=ft)
@@ -272,7 +272,7 @@ CASES = [
     first_layers_may_have_no_experts,
     several_steps_share_one_pool_and_one_table,
     mistakes_are_told_by_name,
-    what_the_documents_show_is_what_happens,
+    the_documented_output_is_the_real_one,
 ]
 if __name__ == "__main__":
     run(CASES)
