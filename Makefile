@@ -90,7 +90,7 @@ FEW := build/examples/blas_few.fatbin
 FEW_IMAGE := build/examples/blas_few.$(if $(NVCC),all,none).o
 SAY_IMAGES = $(if $(NVCC),$(words $(FATBINS)) kernel images of $$(cat $(FATBINS) | wc -c) \
     bytes,no kernel images: built without nvcc)
-FFI := $(call objects,ffi/*.c)
+FFI := $(call objects,ffi/*.c ffi/*/*.c)
 LIBRARY := $(call objects,planner/*.c planner/*/*.c kernels/*/*.c graphs/*.c graphs/*/*.c \
     engine/*.c engine/*/*.c) $(IMAGES)
 # Tests share one library of the kernel images. With a copy in each, they would take 25 GB.
@@ -104,7 +104,7 @@ BESIDE = -Wl,--push-state,--no-as-needed $(OUT)/libfigraph_kernels.so -Wl,--pop-
 # The objects of the program figraph that tests use or test.
 SUPPORT := $(call objects,tests/support/*.c tests/support/*/*.c examples/*_*.c \
     $(addprefix tools/figraph/,terminal/*.c inspect/*.c \
-    $(addprefix step/,check*.c schedule.c session.c standard*.c synthetic.c truth*.c) \
+    $(addprefix step/,check*.c schedule.c session.c standard*.c synthetic.c) truth/*.c \
     bench/bench_table.c serve/serve_[bpt]*.c tune/tune_[flt]*.c)) $(FEW_IMAGE)
 GRID := $(filter-out %/test_grid.o %/test_ledger.o,$(call objects,tests/grid/*.c))
 FUZZ := $(call objects,tests/fuzz/fuzz*.c)
@@ -302,8 +302,8 @@ tidy: ## check the layering, lengths and names that CONTRIBUTING.md demands
 	@tests/tidy
 format: ## format every source by .clang-format
 	clang-format -i $(wildcard kernels/*/*.cu* examples/*.cu $(addsuffix /*.[ch],examples include \
-	    planner planner/* kernels/* graphs graphs/* engine engine/* ffi tools/figraph tools/figraph/* \
-	    tools/launch tests/* tests/*/*))
+	    planner planner/* kernels/* graphs graphs/* engine engine/* ffi ffi/* tools/figraph \
+	    tools/figraph/* tools/launch tests/* tests/*/*))
 man: $(MAN) ## the manual pages of figraph and figraph-launch, from their help texts
 install: all $(MAN) ## install libraries, headers and programs under $(DESTDIR)$(PREFIX)
 	install -d $(addprefix $(DESTDIR),$(PREFIX)/bin $(PREFIX)/include $(LIBDIR)/pkgconfig \

@@ -9,14 +9,14 @@
 
 #include "ffi/known_scores.h"
 #include "kernels/latent/latent.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 typedef struct slots {
     fig_tensor of[FIG_SLOT_COUNT];
 } slots;
 
-/* The limit of heads times tokens in a batch, as in planner/spec.c. */
+/* The limit of heads times tokens in a batch, as in planner/spec/spec.c. */
 static const int64_t head_token_limit = INT64_C(1) << 34;
 
 const char *const fig_recipe_score_arrays[FIG_SCORE_ARRAY_LIMIT] = {

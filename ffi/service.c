@@ -10,8 +10,8 @@
 #include "ffi/registry.h"
 #include "graphs/graphs.h"
 #include "graphs/record/program.h"
-#include "planner/rope_spec.h"
-#include "planner/spec.h"
+#include "planner/spec/rope_spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 const char *fig_ffi_message(void) {

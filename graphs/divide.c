@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "graphs/graphs.h"
-#include "planner/share.h"
+#include "planner/spec/share.h"
 #include "planner/status.h"
 
 /* The rule by which a tensor is divided. The first operand that refers to the tensor sets it. */

@@ -12,8 +12,8 @@
 #include "include/figraph_tune.h"
 #include "include/figraph_unstable.h"
 #include "kernels/table/families.h"
+#include "planner/machine/traits.h"
 #include "planner/status.h"
-#include "planner/traits.h"
 
 /* Kernels are compiled for 9.0 and for 8.0; later chips run the latter. */
 enum { CAPABILITY_OWN = 90, REASON_BYTES = 256 };

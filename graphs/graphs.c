@@ -14,10 +14,10 @@
 #include "graphs/files/sections.h"
 #include "graphs/lower/launch_list.h"
 #include "graphs/view/score_units.h"
+#include "planner/machine/traits.h"
 #include "planner/size.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
-#include "planner/traits.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* plan_report.c: plans a step without a device and reports the result.
  *
- * planner/plan.c makes the plan. Invariant: the reported plan is the one that an engine would
+ * planner/plans/plan.c makes the plan. Invariant: the reported plan is the one that an engine would
  * stage, made by the same calls. */
 #include "graphs/plan_report.h"
 
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "graphs/step.h"
+#include "planner/split/units.h"
 #include "planner/status.h"
-#include "planner/units.h"
 
 /* Counts the partials of a step and the units of its fullest worker. If a segment has more than one
  * piece, each piece gives a partial. */

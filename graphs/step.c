@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* Checks which arrays are NULL and which are not. */

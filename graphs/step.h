@@ -8,7 +8,7 @@
 #define FIG_GRAPHS_STEP_H
 
 #include "graphs/view/program_view.h"
-#include "planner/plan.h"
+#include "planner/plans/plan.h"
 
 /* The last position at which a query may stand, including growth within a horizon. It is far beyond
  * every model's context, and far enough from INT32_MAX that no sum on the device overflows. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "graphs/graphs.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static fig_status find_class(const fig_graphs *graphs, int32_t split_class,

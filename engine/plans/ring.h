@@ -7,7 +7,7 @@
  *
  * Plans are numbered from 1; plan n goes to slot (n - 1) % slot_count. This file decides which slot
  * is free, and makes a plan's bytes visible in the right order. The engine owns the memory,
- * planner/plan.c writes the bytes of a plan, and kernels/step/fetch.c is the device's side.
+ * planner/plans/plan.c writes the bytes of a plan, and kernels/step/fetch.c is the device's side.
  * Invariant: the bytes of a slot never change between the moment when the host publishes its plan
  * and the moment when the device reports that plan as consumed. */
 #ifndef FIG_ENGINE_RING_H

@@ -7,7 +7,7 @@
 #define FIG_ENGINE_PROMPT_GROUPS_H
 
 #include "include/figraph_prompts.h"
-#include "planner/strip_groups.h"
+#include "planner/plans/strip_groups.h"
 
 typedef struct fig_prompt_groups {
     fig_strip_group *groups; /* [count] each comes after the groups that enclose it */

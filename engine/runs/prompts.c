@@ -1,7 +1,7 @@
 /* prompts.c: runs attention over rows with many query tokens: checks the call, plans on the host,
  * launches.
  *
- * planner/strips.c makes plans, and the kernel table has the kernels; nothing here records a
+ * planner/plans/strips.c makes plans, and the kernel table has the kernels; nothing here records a
  * program. The layout of scratch is
  *
  *     [counters][greatest logits and sums of weights][partials]
@@ -21,10 +21,10 @@
 #include "engine/runs/prompt_groups.h"
 #include "engine/seam/run_device.h"
 #include "kernels/wide/wide.h"
-#include "planner/head_dims.h"
-#include "planner/spec.h"
+#include "planner/plans/strip_groups.h"
+#include "planner/spec/head_dims.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
-#include "planner/strip_groups.h"
 
 enum { TOKEN_LIMIT = 1 << 24, SHARED_LIMIT = 1 << 16, PIECE_BYTES = 16 };
 

@@ -12,7 +12,7 @@
 #include "engine/cuda/choice.h"
 #include "graphs/lower/early_reads.h"
 #include "kernels/attention/merges.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 enum { CONCURRENT_RUNS = 12, CONCURRENT_LIMIT = 1024 };

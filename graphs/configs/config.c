@@ -1,9 +1,9 @@
 /* config.c: reads a spec's fields from a Hugging Face config.json.
  *
  * Owns the meaning of such a file's fields for a decode step; limits and defaults of a spec are in
- * planner/spec.c. Invariant: if the file requires a feature that this library lacks, reading fails
- * with a message that names the feature, so no step is ever planned for a model other than the one
- * described. */
+ * planner/spec/spec.c. Invariant: if the file requires a feature that this library lacks, reading
+ * fails with a message that names the feature, so no step is ever planned for a model other than
+ * the one described. */
 #include "include/figraph.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include "graphs/configs/config_latent.h"
 #include "graphs/configs/config_rope.h"
 #include "graphs/configs/document.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static const fig_document_range layer_range = {1, FIG_LAYER_LIMIT},

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "planner/latent_spec.h"
-#include "planner/spec.h"
+#include "planner/spec/latent_spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 #define LATENT_NORM_EPSILON 1e-6f

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "include/figraph_rope.h"
-#include "planner/frequencies.h"
-#include "planner/spec.h"
+#include "planner/spec/frequencies.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static const fig_document_range any_count = {1, INT32_MAX};

@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "graphs/files/sections.h"
-#include "graphs/view/hash.h"
 #include "graphs/record/program.h"
-#include "planner/spec.h"
+#include "graphs/view/hash.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 enum { WHOSE_BYTES = 512 }; /* more than the names of all operations */

@@ -12,12 +12,12 @@
 
 #include "graphs/files/archive.h"
 #include "graphs/files/notes.h"
+#include "graphs/lower/tuning.h"
 #include "graphs/view/hash.h"
 #include "graphs/view/program_view.h"
 #include "graphs/view/score_units.h"
 #include "graphs/view/strings.h"
-#include "graphs/lower/tuning.h"
-#include "planner/bucket.h"
+#include "planner/plans/bucket.h"
 #include "planner/size.h"
 #include "planner/status.h"
 

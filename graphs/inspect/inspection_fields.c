@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "graphs/inspect/inspection.h"
-#include "planner/frequencies.h"
+#include "planner/spec/frequencies.h"
 
 static_assert(sizeof(fig_inspect_split) == sizeof(fig_split_shape) &&
                   offsetof(fig_inspect_split, window) == offsetof(fig_split_shape, window) &&

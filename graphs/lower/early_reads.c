@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "kernels/table/table.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* Returns the number of tokens that a node appends to each row, or INT64_MAX if the node is not an

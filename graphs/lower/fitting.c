@@ -5,7 +5,7 @@
 
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent.h"
-#include "planner/units.h"
+#include "planner/split/units.h"
 
 /* TOKEN_BYTES: bytes of K and V of one token in one head, for which candidates state their
  * costs. */

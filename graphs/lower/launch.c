@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "graphs/view/score_units.h"
-#include "planner/frequencies.h"
 #include "planner/scores/mask_lines.h"
+#include "planner/spec/frequencies.h"
 
 typedef struct filling {
     const fig_launch_source *source;

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static fig_launch launch_of(uint32_t op) {

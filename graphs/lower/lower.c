@@ -11,16 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graphs/view/hash.h"
 #include "graphs/lower/early_reads.h"
 #include "graphs/lower/fitting.h"
 #include "graphs/lower/launch_list.h"
+#include "graphs/view/hash.h"
 #include "kernels/attention/geometry.h"
 #include "kernels/wide/wide.h"
-#include "planner/bounds.h"
-#include "planner/offer.h"
+#include "planner/plans/offer.h"
 #include "planner/size.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
+#include "planner/split/bounds.h"
 #include "planner/status.h"
 
 enum { PARAMS_UNIT = 64 }; /* the alignment of a tensor map, which params may hold */

@@ -39,7 +39,7 @@ typedef struct fig_lowered {
 /* The machine and options for which a program is lowered. */
 typedef struct fig_lower_target {
     fig_traits traits;
-    int32_t deterministic; /* 1: splits are fixed, see planner/split.h; only variant 0 exists */
+    int32_t deterministic; /* 1: splits are fixed (planner/split/split.h); only variant 0 exists */
     fig_tuning tuning;     /* records of this machine replace the costs of its traits */
 } fig_lower_target;
 
@@ -64,7 +64,7 @@ fig_status fig_lower_shapes(const fig_program_view *view, const fig_lower_target
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
 /* Finds the variants that a bucket of a normalised list offers, as bit n for variant n; see
- * planner/offer.h. */
+ * planner/plans/offer.h. */
 fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
                            const fig_bucket *buckets, int32_t index, uint32_t *offered);
 

@@ -8,13 +8,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "graphs/view/score_units.h"
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent.h"
-#include "graphs/view/score_units.h"
 #include "kernels/wide/wide.h"
 #include "planner/scores/mask_lines.h"
 #include "planner/size.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static int32_t max_of(int32_t a, int32_t b) {

@@ -14,7 +14,7 @@
 #define FIG_GRAPHS_SPLIT_CLASSES_H
 
 #include "graphs/view/program_view.h"
-#include "planner/split.h"
+#include "planner/split/split.h"
 
 typedef struct fig_split_class {
     int32_t kv_heads, window, row_tokens;   /* the key of the class; row_tokens ignores chunks */

@@ -7,7 +7,7 @@
 #ifndef FIG_GRAPHS_TUNING_H
 #define FIG_GRAPHS_TUNING_H
 
-#include "planner/traits.h"
+#include "planner/machine/traits.h"
 
 typedef struct fig_tuned {
     char machine[16]; /* the name of the machine's traits */

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "planner/bounds.h"
 #include "planner/size.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
+#include "planner/split/bounds.h"
 #include "planner/status.h"
 
 enum { UNIT = 256 };

@@ -10,7 +10,7 @@
 #define FIG_GRAPHS_WORKSPACE_H
 
 #include "graphs/lower/split_classes.h"
-#include "planner/bucket.h"
+#include "planner/plans/bucket.h"
 
 /* The limit is above any device's memory, and low enough that no sum of sizes wraps. */
 #define FIG_WORKSPACE_BYTES_LIMIT (UINT64_C(1) << 46)

@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 fig_status fig_operand_refuse(const fig_operand_node *o, fig_status status, const char *format,

@@ -7,8 +7,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "planner/head_dims.h"
-#include "planner/spec.h"
+#include "planner/spec/head_dims.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* ---- Caches ---------------------------------------------------------------------------------- */

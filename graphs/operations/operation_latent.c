@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 #include "kernels/latent/latent.h"
-#include "planner/latent_spec.h"
-#include "planner/spec.h"
+#include "planner/spec/latent_spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static fig_status check_heads(const fig_operand_node *o) {

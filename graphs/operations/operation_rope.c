@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "kernels/latent/latent.h"
-#include "planner/frequencies.h"
-#include "planner/rope_spec.h"
-#include "planner/spec.h"
+#include "planner/spec/frequencies.h"
+#include "planner/spec/rope_spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* The operands of RoPE in a node. */

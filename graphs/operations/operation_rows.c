@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "include/figraph_parallel.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* Checks that the plan is made once, before any node reads it. */

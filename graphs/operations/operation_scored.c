@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 #include "graphs/view/score_units.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static fig_status check_array(const fig_operand_node *o, uint32_t array,

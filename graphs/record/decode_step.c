@@ -10,7 +10,7 @@
 #include "graphs/record/program.h"
 #include "include/figraph_scores.h"
 #include "kernels/latent/latent.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* The function and the score with which the attention of each layer is recorded. */

@@ -15,7 +15,7 @@
 #include "graphs/view/score_units.h"
 #include "graphs/view/segment.h"
 #include "planner/size.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static_assert(FIG_MULTIPLE_LIMIT == (int)FIG_ROW_TOKENS_LIMIT * (int)FIG_FFN_ROWS_LIMIT,

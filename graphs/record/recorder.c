@@ -10,8 +10,8 @@
 #include "graphs/record/scored.h"
 #include "include/figraph_parallel.h"
 #include "kernels/latent/latent.h"
-#include "planner/frequencies.h"
-#include "planner/rope_spec.h"
+#include "planner/spec/frequencies.h"
+#include "planner/spec/rope_spec.h"
 #include "planner/status.h"
 
 #define NORM_EPSILON 1e-6f

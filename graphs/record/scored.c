@@ -10,7 +10,7 @@
 
 #include "graphs/record/program.h"
 #include "planner/scores/score.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 /* The fields of attention and of decode_attention that this file reads and changes. */

@@ -4,9 +4,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "planner/latent_spec.h"
 #include "planner/size.h"
-#include "planner/spec.h"
+#include "planner/spec/latent_spec.h"
+#include "planner/spec/spec.h"
 
 uint32_t fig_program_view_dtype_bytes(uint32_t dtype) {
     switch (dtype) {

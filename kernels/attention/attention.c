@@ -22,7 +22,7 @@
 #include "kernels/common/cache.h"
 #include "kernels/common/numeric.h"
 #include "kernels/common/seen_tiles.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 
 /* LANES is the number of sums that a dot product keeps side by side. Separate sums let the compiler
  * use vector instructions although it may not reorder a sum. LANES divides every head_dim. */

@@ -13,10 +13,10 @@
  * because of it. */
 #include "kernels/table/reference_kernels.h"
 
+#include "kernels/attention/geometry.h"
 #include "kernels/common/angle.h"
 #include "kernels/table/entry.h"
-#include "kernels/attention/geometry.h"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 /* A bulk copy moves boxes of 128 bytes of a token, or boxes of 64 bytes if values have 16 bits.
  * Therefore an instance fed by bulk copies exists only where head_dims.h says that a token is a

@@ -15,8 +15,8 @@
 
 #include "kernels/common/numeric.h"
 #include "kernels/common/params.h"
-#include "planner/bounds.h"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
+#include "planner/split/bounds.h"
 
 #ifdef __CUDACC__
 #define FIG_FORM static __host__ __device__ constexpr

@@ -12,7 +12,7 @@
 #include "kernels/attention/geometry.h"
 #include "kernels/common/numeric.h"
 #include "kernels/table/reference_kernels.h"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 enum { DIM_LIMIT = 128 };
 #define FITS(wide, codes, short_wide, short_codes, whole, limit, dims)                             \

@@ -16,7 +16,7 @@
 
 #include "kernels/common/block.cuh"
 #include "kernels/common/numeric.h"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 enum {
     BLOCKS = FIG_WHOLE_ATTENTION_BLOCKS,

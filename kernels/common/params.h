@@ -11,10 +11,10 @@
 #include <stdalign.h>
 #include <stddef.h>
 
-#include "kernels/common/peers.h"
-#include "planner/scores/score_value.h"
-#include "planner/plan.h"
 #include "include/figraph.h"
+#include "kernels/common/peers.h"
+#include "planner/plans/plan.h"
+#include "planner/scores/score_value.h"
 
 static_assert(sizeof(void *) == 8, "addresses are eight bytes in params");
 
@@ -413,11 +413,11 @@ typedef struct fig_whole_attention_params {
 } fig_whole_attention_params;
 static_assert(sizeof(fig_whole_attention_params) == 160, "ABI");
 
-/* Attention of rows with many query tokens over a paged or dense cache. Strips (planner/strips.h)
- * give each block its work. In a run of fig_prompts, `plan` consists of strips alone; in a program,
- * they are a section of the step's plan. If several blocks share a strip, they leave its state in
- * partials and sums, and counters identify the last one to finish. That block merges the partials
- * and sets the counters to 0. */
+/* Attention of rows with many query tokens over a paged or dense cache. Strips
+ * (planner/plans/strips.h) give each block its work. In a run of fig_prompts, `plan` consists of
+ * strips alone; in a program, they are a section of the step's plan. If several blocks share a
+ * strip, they leave its state in partials and sums, and counters identify the last one to finish.
+ * That block merges the partials and sets the counters to 0. */
 typedef struct fig_prompt_attention_params {
     fig_tensor_map k_map, v_map, q_map; /* for the family that uses warpgroups */
     const void *q;                      /* [tokens][q_heads][head_dim] */

@@ -20,7 +20,7 @@
 #include "kernels/latent/latent.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/table/entry.h"
-#include "planner/latent_spec.h"
+#include "planner/spec/latent_spec.h"
 
 /* LANES is the number of sums that a dot product keeps side by side, so that the compiler can use
  * vector instructions. A chunk and a strip fit the stack of any thread. */

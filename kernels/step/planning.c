@@ -1,11 +1,11 @@
 /* planning.c: makes the plan of a step on the device, where its lengths are.
  *
- * In an engine's step the fetch has written the head and the sequences; in a run this kernel
- * writes them. planner/plan.c writes lengths, positions, query tokens and every class's split, as
- * for a step that the host plans. A row with an impossible length becomes idle. If a line is
- * longer than its bucket allows, the step gets zero rows and counts as missed. If an engine's step
- * has no rows, nothing is written: its launch found no plan of its own, and the next plan of
- * another bucket may leave out sections that are still there. Invariant: the plan equals, byte for
+ * In an engine's step the fetch has written the head and the sequences; in a run this kernel writes
+ * them. planner/plans/plan.c writes lengths, positions, query tokens and every class's split, as
+ * for a step that the host plans. A row with an impossible length becomes idle. If a line is longer
+ * than its bucket allows, the step gets zero rows and counts as missed. If an engine's step has no
+ * rows, nothing is written: its launch found no plan of its own, and the next plan of another
+ * bucket may leave out sections that are still there. Invariant: the plan equals, byte for
  * byte, the host's plan for the same lengths. */
 #include "kernels/step/planning.h"
 
@@ -13,7 +13,7 @@
 
 #include "kernels/step/fetch.h"
 #include "kernels/table/reference_kernels.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 
 enum { THREADS = 256, PIECE_BYTES = 16 };
 

@@ -1,18 +1,18 @@
 /* planning.cu: makes the plan of a step on the device, where its lengths are.
  *
  * It writes lengths and positions, the query tokens of a packed program, and each class's prefix
- * and starts, by the rules of planner/plan.h and planner/split.h. For a run it also writes the
- * head and the sequences. The bytes equal those of planning.c and the host. One block plans; the
- * blocks after it set a run's scratch to zeros. Thread r % THREADS handles row r throughout, so
- * each length is read once, and no barrier is needed before the prefix. Invariant: nothing past
- * the step's rows is written. For a step that breaks a bound, only its lengths and an empty split
- * are written. */
+ * and starts, by the rules of planner/plans/plan.h and planner/split/split.h. For a run it also
+ * writes the head and the sequences. The bytes equal those of planning.c and the host. One block
+ * plans; the blocks after it set a run's scratch to zeros. Thread r % THREADS handles row r
+ * throughout, so each length is read once, and no barrier is needed before the prefix. Invariant:
+ * nothing past the step's rows is written. For a step that breaks a bound, only its lengths and an
+ * empty split are written. */
 #include "kernels/step/planning.h"
 
 #include "kernels/common/block.cuh"
 #include "kernels/step/fetch.cuh"
-#include "planner/spec.h"
-#include "planner/units.h"
+#include "planner/spec/spec.h"
+#include "planner/split/units.h"
 
 enum { THREADS = 256, WARPS = THREADS / FIG_BLOCK_WARP };
 

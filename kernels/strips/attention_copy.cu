@@ -3,7 +3,7 @@
  * Owns the instances, one for each cache type and head_dim; attention_family.c forms their names.
  * attention_warps.cuh holds the code. */
 #include "kernels/strips/attention_warps.cuh"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 #define INSTANCE(name, kv, dims)                                                                   \
     extern "C" __global__ void __launch_bounds__(                                                  \

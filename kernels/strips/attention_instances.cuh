@@ -9,7 +9,7 @@
 #define FIG_KERNELS_ATTENTION_INSTANCES_CUH
 
 #include "kernels/strips/attention_warps.cuh"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 #define FIG_ATTENTION_INSTANCE(family, turns, name, kv, dims, shares)                              \
     extern "C" __global__ void __launch_bounds__(                                                  \

@@ -6,7 +6,7 @@
 #define FIG_PIECES_SCORED 1
 #include "kernels/strips/attention_warps.cuh"
 #include "kernels/strips/scored_functions.cuh"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 #define INSTANCE(name, kv, dims, shares)                                                           \
     extern "C" __global__ void __launch_bounds__(                                                  \

@@ -8,7 +8,7 @@
 #define FIG_KERNELS_SHORT_INSTANCES_CUH
 
 #include "kernels/strips/attention_short.cuh"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 /* Defines one instance. Two blocks of 4 warps share an SM. */
 #define FIG_SHORT_INSTANCE(family, turns, name, kv, dims, blocks, warps)                           \

@@ -11,9 +11,9 @@
 #ifndef FIG_KERNELS_TABLE_H
 #define FIG_KERNELS_TABLE_H
 
-#include "kernels/table/operations.h"
 #include "kernels/common/params.h"
-#include "planner/share.h"
+#include "kernels/table/operations.h"
+#include "planner/spec/share.h"
 
 /* FIG_OP_FETCH and so on. Files store these numbers, which come from operations.h. */
 #define FIG_OP_OF(number, OP, name, reference, check, families) FIG_OP_##OP = number,

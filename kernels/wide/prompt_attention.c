@@ -13,7 +13,7 @@
 #include "kernels/table/entry.h"
 #include "kernels/table/reference_kernels.h"
 #include "kernels/wide/wide.h"
-#include "planner/head_dims.h"
+#include "planner/spec/head_dims.h"
 
 enum { DIM_LIMIT = 256, ARRIVE_VECTORS = 16, PLAIN_THREADS = 256, BOX_LIMIT = 256 };
 

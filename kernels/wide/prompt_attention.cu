@@ -4,7 +4,7 @@
  *     l[i][h][t] = cap(q[i][h] . k[t] * sm_scale + alibi[h] * (t - position of i))
  *
  * A value of an 8-bit cache is the stored number times a scale. One block is one worker of the
- * strips (planner/strips.h). It processes its items in order, each in two halves of 64 vectors.
+ * strips (planner/plans/strips.h). It processes its items in order, in halves of 64 vectors.
  * Four threads share a vector and hold its queries and sums in registers. All threads together load
  * 8 tokens of K and V at a time to shared memory, in f32. The last block to finish a piece of half
  * a strip merges the pieces in their order. Premises: the launch has one block per worker of the
@@ -14,8 +14,8 @@
 #include "kernels/common/block.cuh"
 #include "kernels/common/cache.h"
 #include "kernels/common/numeric.h"
-#include "planner/head_dims.h"
-#include "planner/strips.h"
+#include "planner/plans/strips.h"
+#include "planner/spec/head_dims.h"
 
 enum { THREADS = 256, TEAM = 4, TOKENS = 8, PACK = 4, SPAN = TEAM * PACK };
 #define MINUS_INFINITY __int_as_float((int32_t)0xff800000u)

@@ -14,7 +14,7 @@
 
 #include "kernels/attention/geometry.h"
 #include "kernels/common/params.h"
-#include "planner/strips.h"
+#include "planner/plans/strips.h"
 
 enum {
     FIG_WIDE_WARPS = 12,           /* one warpgroup loads, and two multiply */

@@ -3,8 +3,8 @@
  *     out[i][h] = sum over the tokens t that query i sees of softmax(l[i][h])[t] * v[t]
  *     l[i][h][t] = cap(q[i][h] . k[t] * sm_scale)
  *
- * One block is one worker of the plan (planner/strips.h) and processes its items in order. One
- * warpgroup loads: one of its warps loads tiles of K and V, another loads the queries
+ * One block is one worker of the plan (planner/plans/strips.h) and processes its items in order.
+ * One warpgroup loads: one of its warps loads tiles of K and V, another loads the queries
  * (wide_feed.cuh). Two warpgroups multiply the same tiles, by 64 query vectors each
  * (wide_multiply.cuh). If several blocks share a strip, their warps exchange partials and merge
  * them (wide_leave.cuh). Results of vectors in shared strips are merged by whoever comes last: by a

@@ -6,8 +6,8 @@
 #ifndef FIG_PLANNER_PREFIX_GROUPS_H
 #define FIG_PLANNER_PREFIX_GROUPS_H
 
+#include "planner/plans/strip_groups.h"
 #include "planner/prefixes/prefixes.h"
-#include "planner/strip_groups.h"
 
 /* Returns the costs of strips of this shape. Only rows whose queries fit into half a strip may
  * share: a longer row fills its strips by itself. */

@@ -19,7 +19,7 @@
 #define FIG_PLANNER_MASK_LINE_H
 
 #include "planner/scores/mask_value.h"
-#include "planner/split.h"
+#include "planner/split/split.h"
 
 /* Bits of fig_score_code.line. */
 enum {

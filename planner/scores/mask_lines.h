@@ -11,7 +11,7 @@
 #define FIG_PLANNER_MASK_LINES_H
 
 #include "include/figraph.h"
-#include "planner/plan.h"
+#include "planner/plans/plan.h"
 #include "planner/scores/mask_line.h"
 
 /* A class whose mask the planner knows. */

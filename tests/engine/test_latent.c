@@ -11,11 +11,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "kernels/common/numeric.h"
 #include "include/figraph_unstable.h"
+#include "kernels/common/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
-#include "tools/figraph/step/truth_latent.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum {
     ROWS = 4,

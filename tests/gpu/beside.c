@@ -23,13 +23,13 @@
 
 #include <cmocka.h>
 
-#include "engine/seam/clock.h"
 #include "engine/engine.h"
+#include "engine/seam/clock.h"
 #include "include/figraph_unstable.h"
 #include "kernels/common/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 enum {
     LAYERS = 12,

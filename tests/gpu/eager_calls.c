@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "ffi/tvm.h"
+#include "ffi/tvm/tvm.h"
 #include "include/figraph_ffi.h"
 #include "tests/support/driver/gpu_caller.h"
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "graphs/run_shape.h"
-#include "planner/bounds.h"
+#include "planner/split/bounds.h"
 #include "tests/support/random.h"
 
 enum { BATCH = 64, LIMIT = 4096, PAGE = 16, CASES = 300 };

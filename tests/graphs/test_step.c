@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "graphs/step.h"
-#include "planner/spec.h"
-#include "tests/support/random.h"
+#include "planner/spec/spec.h"
 #include "tests/support/files/sample.h"
+#include "tests/support/random.h"
 
 /* At most 6 rows of 200 tokens, and 9 sequences. */
 enum { SEQUENCES = 9 };

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "tools/figraph/inspect/inspect_names.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum {
     /* the most bytes of K, or of V, for which rows have pages of their own */

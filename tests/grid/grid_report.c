@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/grid/grid.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { STRETCH = 256 };
 

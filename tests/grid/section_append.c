@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "tools/figraph/inspect/inspect_names.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { EXTRA_PAGES = 3 };
 

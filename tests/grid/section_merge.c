@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "tools/figraph/inspect/inspect_names.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum { TRUTH_PER_S = 4000000 };
 

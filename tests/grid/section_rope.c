@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/figraph/inspect/inspect_names.h"
 #include "include/figraph_rope.h"
-#include "planner/rope_spec.h"
-#include "tools/figraph/step/truth.h"
+#include "planner/spec/rope_spec.h"
+#include "tools/figraph/inspect/inspect_names.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { TOKEN_LIMIT = 1 << 13, TRUTH_PER_S = 2000000 };
 

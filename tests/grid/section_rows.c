@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tools/figraph/inspect/inspect_names.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { TRUTH_PER_S = 4000000 };
 

@@ -1,8 +1,8 @@
-/* abi_tvm.c: checks that the declarations in ffi/tvm.h have the same layout as those in tvm-ffi's
- * and DLPack's own headers.
+/* abi_tvm.c: checks that the declarations in ffi/tvm/tvm.h have the same layout as those in the
+ * headers of tvm-ffi and DLPack.
  *
  * test_jax.sh only compiles it, with the headers of the package that it installs. */
-#include "ffi/tvm.h"
+#include "ffi/tvm/tvm.h"
 
 #include <tvm/ffi/c_api.h>
 

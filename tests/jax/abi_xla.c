@@ -1,9 +1,9 @@
-/* abi_xla.c: checks that the declarations in ffi/xla.h have the same layout as those in XLA's own
- * header.
+/* abi_xla.c: checks that the declarations in ffi/xla/xla.h have the same layout as those in XLA's
+ * own header.
  *
  * test_jax.sh only compiles it, with the header of every jaxlib that it installs. For names that
  * changed with API 0.4, it uses the names of the installed header. */
-#include "ffi/xla.h"
+#include "ffi/xla/xla.h"
 
 #include <xla/ffi/api/c_api.h>
 

@@ -2,8 +2,8 @@
  *
  * tests/gpu/jax_compare.py measures their time, the overhead of a call, and subtracts it from the
  * times of both libraries. */
-#include "ffi/tvm.h"
-#include "ffi/xla.h"
+#include "ffi/tvm/tvm.h"
+#include "ffi/xla/xla.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define FUNCTION(name)                                                                             \

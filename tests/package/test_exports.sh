@@ -87,9 +87,9 @@ sed -n 's/^ *\(fig_[a-z0-9_]*\);$/\1/p' tools/package/libfigraph.map | sort |
 # The declared names are those of figraph_ffi.h and one name per entry, in TVM FFI's form.
 {
     declared include/figraph_ffi.h
-    sed -n 's/^    X(\([a-z0-9_]*\), .*/__tvm_ffi_\1/p' ffi/tvm_entries.c
+    sed -n 's/^    X(\([a-z0-9_]*\), .*/__tvm_ffi_\1/p' ffi/tvm/tvm_entries.c
 } > "$scratch/declared"
-grep -q __tvm_ffi_run "$scratch/declared" || wrong 'ffi/tvm_entries.c: no list of entries'
+grep -q __tvm_ffi_run "$scratch/declared" || wrong 'ffi/tvm/tvm_entries.c: no list of entries'
 check "${BUILD:-build}/libfigraph_ffi.so" libfigraph_ffi.so.0
 sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' "$scratch/dynamic" |
     grep -vxF "$name" |

@@ -109,7 +109,8 @@ if [ -z "${NVCC:-}" ]; then
     echo 'skipped: nvcc was not found, so no header was read as CUDA'
     exit 0
 fi
-for header in planner/split.h planner/plan.h kernels/common/params.h kernels/common/numeric.h; do
+for header in planner/split/split.h planner/plans/plan.h kernels/common/params.h \
+    kernels/common/numeric.h; do
     [ -e $header ] && echo "#include \"$header\""
 done > "$scratch/shared.cu"
 cat >> "$scratch/shared.cu" << 'END'

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "include/figraph_unstable.h"
-#include "planner/latent_spec.h"
-#include "planner/spec.h"
+#include "planner/spec/latent_spec.h"
+#include "planner/spec/spec.h"
 
 static fig_spec latent(void) {
     return (fig_spec){.size = sizeof(fig_spec),

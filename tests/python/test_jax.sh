@@ -13,9 +13,10 @@ set -u
 
 # Every entry, and every name that an entry asks for, must be in the documentation.
 documented() {
-    missing=$(sed -n 's/.*fig_xla_call_[a-z_]*(call, "\([a-z0-9_]*\)".*/`\1/p' ffi/xla_entries.c |
-        sort -u | while read -r name; do grep -qF "$name" tools/jax/TARGETS.md || echo "$name"; done
-    sed -n 's/^    X(\([a-z0-9_]*\)[,)].*/\1/p' ffi/xla_entries.c ffi/tvm_entries.c |
+    missing=$(sed -n 's/.*fig_xla_call_[a-z_]*(call, "\([a-z0-9_]*\)".*/`\1/p' \
+        ffi/xla/xla_entries.c | sort -u |
+        while read -r name; do grep -qF "$name" tools/jax/TARGETS.md || echo "$name"; done
+    sed -n 's/^    X(\([a-z0-9_]*\)[,)].*/\1/p' ffi/xla/xla_entries.c ffi/tvm/tvm_entries.c |
         while read -r name; do grep -qw "$name" tools/jax/TARGETS.md || echo "$name"; done)
     [ -z "$missing" ] || { echo "tools/jax/TARGETS.md lacks $missing"; return 1; }
 }

@@ -1,13 +1,14 @@
 #!/bin/sh
 # costs.sh: makes the table of the variants' costs from the times in tools/bench/results.
 #
-# Replaces the rows of planner/costs.c by the costs that figraph tune fits to every <chip>_tune.csv,
-# for caches with elements of 2 bytes and of 1 byte. Invariant: the same times give the same table.
+# Replaces the rows of planner/machine/costs.c by the costs that figraph tune fits to every
+# <chip>_tune.csv, for caches with elements of 2 bytes and of 1 byte. Invariant: the same times give
+# the same table.
 #
-# Usage: tools/bench/costs.sh [FILE]   FILE: planner/costs.c; FIGRAPH is the program
+# Usage: tools/bench/costs.sh [FILE]   FILE: planner/machine/costs.c; FIGRAPH is the program
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
-file=${1:-planner/costs.c}
+file=${1:-planner/machine/costs.c}
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 

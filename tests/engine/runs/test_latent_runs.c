@@ -13,10 +13,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/support/place.h"
 #include "tests/support/ffi/run_rig.h"
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth_latent.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { ROW_LIMIT = 5, STEPS = 4, KEY = TRUTH_LATENT_KEY_DIM, DIM = TRUTH_LATENT_DIM };
 

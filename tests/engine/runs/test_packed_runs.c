@@ -13,10 +13,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/support/place.h"
 #include "tests/support/ffi/run_rig.h"
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum { ROW_LIMIT = 9, TOKENS = 16, QUERY_LIMIT = ROW_LIMIT * TOKENS, STEPS = 12 };
 

@@ -12,9 +12,9 @@
 
 #include "include/figraph_unstable.h"
 #include "tests/support/fault.h"
-#include "tests/support/place.h"
 #include "tests/support/ffi/run_rig.h"
-#include "tools/figraph/step/truth.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { ROWS = 4, LENGTH = 100, THREADS = 4, REPEATS = 25 };
 

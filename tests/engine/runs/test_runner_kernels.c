@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "engine/graph/cuda_resident.h"
-#include "ffi/invoke.h"
+#include "ffi/invoke/invoke.h"
 #include "include/figraph_runner.h"
 #include "tests/support/driver/fake_cuda.h"
 

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/support/place.h"
 #include "tests/support/ffi/run_rig.h"
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { WIDTH_LIMIT = 4096, HEADS_LIMIT = 8 };
 

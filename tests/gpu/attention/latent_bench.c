@@ -30,7 +30,7 @@
 #include "tests/support/driver/gpu_caller.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
-#include "tools/figraph/step/truth_latent.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { ROUNDS = 7, COPY_LIMIT = 64, LAUNCH_LIMIT = 64, SAMPLES = 24, HANG_S = 60 };
 enum { Q = TRUTH_LATENT_KEY_DIM, OUT = TRUTH_LATENT_DIM };

@@ -28,7 +28,7 @@
 #include "tests/support/driver/gpu_caller.h"
 #include "tests/support/place.h"
 #include "tests/support/random.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum { ROUNDS = 7, COPY_LIMIT = 64, LAUNCH_LIMIT = 64, SAMPLES = 48, HANG_S = 60 };
 #define COLD_BYTES 300e6

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "include/figraph_unstable.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "tests/support/files/json_file.h"
 
 static fig_spec empty_spec(void) {

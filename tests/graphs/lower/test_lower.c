@@ -12,7 +12,7 @@
 #include "graphs/lower/lower.h"
 #include "graphs/record/program.h"
 #include "kernels/attention/geometry.h"
-#include "planner/bounds.h"
+#include "planner/split/bounds.h"
 #include "tests/support/files/sample.h"
 
 static fig_status shape_for(const fig_program *program, const fig_lower_target *target,

@@ -13,7 +13,7 @@
 #include "graphs/lower/lower.h"
 #include "graphs/record/program.h"
 #include "kernels/wide/wide.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "tests/support/files/sample.h"
 
 enum { CAPACITY = 48, ROWS = 6, QUERIES = 500, TOKENS = 300 };

@@ -10,9 +10,9 @@
 #include <cmocka.h>
 
 #include "graphs/lower/lower.h"
-#include "graphs/record/program.h"
 #include "graphs/lower/workspace.h"
-#include "planner/bounds.h"
+#include "graphs/record/program.h"
+#include "planner/split/bounds.h"
 #include "tests/support/fault.h"
 #include "tests/support/files/sample.h"
 

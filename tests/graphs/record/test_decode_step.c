@@ -9,9 +9,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "planner/frequencies.h"
-#include "planner/spec.h"
 #include "graphs/record/program.h"
+#include "planner/spec/frequencies.h"
+#include "planner/spec/spec.h"
 #include "tests/support/files/sample.h"
 
 /* Expects dims past the rank to be 1. A symbolic dim is given as the recorder takes it. */

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "planner/spec.h"
 #include "graphs/record/program.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 #include "tests/support/fault.h"
 #include "tests/support/files/sample.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "tests/support/kernels/attention_case.h"
 #include "tests/support/place.h"
 

@@ -14,10 +14,10 @@
 #include <cmocka.h>
 
 #include "kernels/attention/decode_attention.h"
+#include "tests/support/kernels/reference_step.h"
 #include "tests/support/place.h"
 #include "tests/support/ranks/turns.h"
-#include "tests/support/kernels/reference_step.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { CASES = 500, FEW_HEADS = 3, HEAD_LIMIT = 40, TABLE_LIMIT = 7, KV_SIDES = 2 };
 enum { TOKEN_LIMIT = 8 * FIG_TWIN_STEP_LIMIT, SEQUENCE_LIMIT = 2 * FIG_TWIN_STEP_LIMIT };

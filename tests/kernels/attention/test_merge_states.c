@@ -9,9 +9,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/support/place.h"
 #include "tests/support/kernels/reference_step.h"
-#include "tools/figraph/step/truth.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { CASES = 400, HEAD_LIMIT = 5 };
 

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "tests/support/place.h"
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 static uint64_t seed;
 

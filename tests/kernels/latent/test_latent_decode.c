@@ -15,7 +15,7 @@
 #include "tests/support/kernels/reference_step.h"
 #include "tests/support/place.h"
 #include "tests/support/ranks/turns.h"
-#include "tools/figraph/step/truth_latent.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { CASES = 150, TABLE_LIMIT = 7, SEQUENCES = 2 * FIG_TWIN_STEP_LIMIT };
 

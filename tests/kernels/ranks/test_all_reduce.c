@@ -12,11 +12,11 @@
 #include <cmocka.h>
 
 #include "include/figraph_unstable.h"
-#include "kernels/table/families.h"
 #include "kernels/common/numeric.h"
-#include "tests/support/place.h"
+#include "kernels/table/families.h"
 #include "tests/support/kernels/reference_step.h"
-#include "tools/figraph/step/truth.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { CASES = 200, RANK_LIMIT = 9, WIDTH_LIMIT = 700 };
 

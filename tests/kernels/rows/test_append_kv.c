@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "kernels/common/numeric.h"
-#include "tests/support/place.h"
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { CASES = 400, ROW_LIMIT = 6, HEAD_LIMIT = 3, PAGE_LIMIT = 54, TABLE_LIMIT = 8 };
 static_assert(PAGE_LIMIT >= ROW_LIMIT * TABLE_LIMIT, "a page for each entry");

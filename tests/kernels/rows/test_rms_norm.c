@@ -13,9 +13,9 @@
 #include <cmocka.h>
 
 #include "kernels/common/numeric.h"
-#include "tests/support/place.h"
 #include "tests/support/kernels/reference_step.h"
-#include "tools/figraph/step/truth.h"
+#include "tests/support/place.h"
+#include "tools/figraph/truth/truth.h"
 
 /* In some cases, rows have more elements than a GPU's block processes at a time. */
 enum { CASES = 400, NARROW_LIMIT = 700, WIDTH_LIMIT = 12000 };

@@ -12,10 +12,10 @@
 #include <cmocka.h>
 
 #include "kernels/common/numeric.h"
+#include "tests/support/kernels/reference_step.h"
 #include "tests/support/place.h"
 #include "tests/support/ranks/turns.h"
-#include "tests/support/kernels/reference_step.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 /* In some cases, a token's heads have more elements than a GPU's block processes at a time. */
 enum { CASES = 500, FEW_HEADS = 5, HEAD_LIMIT = 72 };

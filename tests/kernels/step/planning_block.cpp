@@ -5,7 +5,7 @@
 
 #include "include/figraph.h"
 extern "C" {
-#include "planner/plan.h"
+#include "planner/plans/plan.h"
 }
 
 #define BLOCK_THREADS 256

@@ -11,7 +11,7 @@
 #include "include/figraph_scores.h"
 #include "planner/scores/mask_lines.h"
 #include "planner/scores/score.h"
-#include "planner/units.h"
+#include "planner/split/units.h"
 #include "tests/support/random.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

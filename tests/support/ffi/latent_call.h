@@ -7,7 +7,7 @@
 #define FIG_TESTS_SUPPORT_LATENT_CALL_H
 
 #include "tests/support/ffi/xla_host.h"
-#include "tools/figraph/step/truth_latent.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum {
     FIG_LATENT_CALL_ROWS = 3,

@@ -6,7 +6,7 @@
 #ifndef FIG_TESTS_SUPPORT_XLA_HOST_H
 #define FIG_TESTS_SUPPORT_XLA_HOST_H
 
-#include "ffi/xla.h"
+#include "ffi/xla/xla.h"
 
 enum { FIG_XLA_HOST_LIMIT = 24, FIG_XLA_HOST_RANK = 10, FIG_XLA_HOST_TEXT = 1024 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "planner/rope_spec.h"
+#include "planner/spec/rope_spec.h"
 #include "tests/support/files/sample.h"
 
 enum { OPERAND_CAPACITY = FIG_OPERAND_LIMIT + 1, ATTRIBUTE_CAPACITY = FIG_ATTRIBUTE_LIMIT + 8 };

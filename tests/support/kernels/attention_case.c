@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "kernels/common/numeric.h"
-#include "planner/bounds.h"
+#include "planner/split/bounds.h"
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
 

@@ -12,7 +12,7 @@
 #include "planner/scores/mask_lines.h"
 #include "planner/scores/score.h"
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum { FIG_CASE_ROW_LIMIT = 256 };
 

@@ -14,7 +14,7 @@
 #include "kernels/common/numeric.h"
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum { WAIT_US = 120000000 };
 

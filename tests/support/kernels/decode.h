@@ -9,7 +9,7 @@
 
 #include "include/figraph.h"
 #include "tests/support/random.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 enum {
     FIG_DECODE_LAYER_LIMIT = 4,

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "kernels/common/numeric.h"
-#include "planner/spec.h"
+#include "planner/spec/spec.h"
 #include "tests/support/kernels/decode.h"
 #include "tests/support/worst.h"
 

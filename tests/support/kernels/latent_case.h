@@ -7,7 +7,7 @@
 #define FIG_TESTS_SUPPORT_LATENT_CASE_H
 
 #include "tests/support/kernels/reference.h"
-#include "tools/figraph/step/truth_latent.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { FIG_LATENT_CASE_ROWS = 64 };
 

@@ -13,7 +13,7 @@
 #include "tests/support/driver/caller.h"
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
-#include "tools/figraph/step/truth_attention.h"
+#include "tools/figraph/truth/truth_attention.h"
 
 fig_prompt_form fig_prompt_form_of(fig_dtype dtype, int32_t q_heads, int32_t kv_heads,
                                    int32_t head_dim) {

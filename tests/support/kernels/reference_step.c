@@ -12,7 +12,7 @@
 
 #include "tests/support/place.h"
 #include "tests/support/worst.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { MANY_ROWS = 530 };
 

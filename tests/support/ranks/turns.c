@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "planner/frequencies.h"
+#include "planner/spec/frequencies.h"
 
 fig_rope_angles fig_turns_of(const fig_rope_terms *terms) {
     fig_rope_spec rope = {0};

@@ -22,8 +22,8 @@
 #include "tests/support/place.h"
 #include "tools/figraph/step/standard.h"
 #include "tools/figraph/step/standard_score.h"
-#include "tools/figraph/step/truth.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { HEAD_DIM = 64, KV_HEADS = 2, ROWS = 3, STEPS = 6, WAIT_US = 60000000 };
 

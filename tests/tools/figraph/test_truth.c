@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "kernels/common/numeric.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 typedef struct small_float {
     fig_dtype dtype;

@@ -14,7 +14,7 @@
 
 #include "include/figraph_scores.h"
 #include "tools/figraph/step/synthetic.h"
-#include "tools/figraph/step/truth_score.h"
+#include "tools/figraph/truth/truth_score.h"
 
 enum { ELEMENTS = 24, PLACES = 200 };
 

@@ -11,14 +11,14 @@
 #include <cmocka.h>
 
 #include "graphs/graphs.h"
-#include "tools/figraph/inspect/failure.h"
-#include "tools/figraph/inspect/inspect_map.h"
 #include "include/figraph_scores.h"
 #include "include/figraph_unstable.h"
-#include "planner/traits.h"
-#include "tests/support/files/capture.h"
+#include "planner/machine/traits.h"
 #include "tests/support/fault.h"
+#include "tests/support/files/capture.h"
 #include "tests/support/files/sample.h"
+#include "tools/figraph/inspect/failure.h"
+#include "tools/figraph/inspect/inspect_map.h"
 #include "tools/figraph/inspect/inspect_print.h"
 
 typedef struct page {

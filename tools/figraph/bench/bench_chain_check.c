@@ -8,9 +8,9 @@
 
 #include "tools/figraph/bench/bench_chain.h"
 #include "tools/figraph/step/synthetic.h"
-#include "tools/figraph/step/truth_attention.h"
-#include "tools/figraph/step/truth_latent.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth_attention.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { SAMPLES_LIMIT = 64 /* the number of rows and heads that are compared */ };
 static const double SAMPLED_ELEMENTS = 2e6;  /* the elements of K in all compared rows and heads */

@@ -7,8 +7,8 @@
 
 #include "tools/figraph/bench/bench_ops.h"
 #include "tools/figraph/step/synthetic.h"
-#include "tools/figraph/step/truth.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { LENGTHS = 5 }; /* lengths that the rows have in turn */
 static const double TOLERANCE_ULP = 2, SMALL = 1.0 / 1024, EPSILON = 1e-6, THETA = 10000;

@@ -17,8 +17,8 @@
 #include "tools/figraph/bench/bench_parts.h"
 #include "tools/figraph/bench/bench_table.h"
 #include "tools/figraph/step/synthetic.h"
-#include "tools/figraph/step/truth.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth.h"
 
 enum { LAYERS = 32, HOST_LAYERS = 2, LAYER_LIMIT = 256, FFN = 14336, HEAD_DIM = 128, PAGE = 16 };
 static const double TOLERANCE_ULP = 1;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "tools/figraph/step/synthetic.h"
-#include "tools/figraph/step/truth.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth.h"
 
 /* The types of a cache hold multiples of a quarter up to 2 exactly. */
 enum { VALUES = 17, QUARTERS = 4 };

@@ -4,7 +4,7 @@
 #ifndef FIG_TOOLS_SERVE_SCORE_H
 #define FIG_TOOLS_SERVE_SCORE_H
 
-#include "tools/figraph/step/truth_score.h"
+#include "tools/figraph/truth/truth_score.h"
 
 typedef struct fig_serve_score { /* starts zeroed */
     fig_score *score;            /* the score of attention in every layer; NULL: none */

@@ -18,9 +18,9 @@
 #include <figraph_unstable.h>
 
 #include "tools/figraph/step/check_parts.h"
-#include "tools/figraph/step/truth.h"
-#include "tools/figraph/step/truth_score.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth.h"
+#include "tools/figraph/truth/truth_score.h"
 
 static const double half_tolerance_ulp = 2;
 static const double single_tolerance = 2e-5; /* relative to the magnitude */

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "tools/figraph/step/check_parts.h"
-#include "tools/figraph/step/truth_latent.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { ROPE_DIM = TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM };
 

@@ -3,7 +3,7 @@
 #define FIG_TOOLS_CHECK_PARTS_H
 
 #include "tools/figraph/step/check.h"
-#include "tools/figraph/step/truth.h"
+#include "tools/figraph/truth/truth.h"
 
 /* Some elements of an output and their expected values. */
 typedef struct fig_check_comparison {

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "tools/figraph/step/standard.h"
-#include "tools/figraph/step/truth_latent.h"
 #include "tools/figraph/terminal/report.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 /* The moment when a tensor gets synthetic data. */
 typedef enum filling {

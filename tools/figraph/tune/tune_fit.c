@@ -9,8 +9,8 @@
 #include <math.h>
 
 enum { START, BYTES, PIECES, SEGMENTS, TERMS };
-/* UNITS_OF_TILE is as in planner/units.h. With fewer than PROBES_LEAST probes, nothing is fitted to
- * them. */
+/* UNITS_OF_TILE is as in planner/split/units.h. With fewer than PROBES_LEAST probes, nothing is
+ * fitted to them. */
 enum { UNITS_OF_TILE = 16, PROBES_LEAST = 4, ROUNDS = 16 };
 
 static void terms_of(const fig_tune_point *point, double terms[TERMS]) {

@@ -1,0 +1,456 @@
+/* plan.c: computes the offsets of a plan's sections and writes the sections.
+ *
+ * split.c makes the split, and the ring owns the slots and their tags. Invariant: the offset of a
+ * section on the device depends on the bucket and never on the step, so the params of kernels can
+ * hold the offset. */
+#include "planner/plans/plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/status.h"
+
+/* Places a section of `count` items at *end and returns its offset. Moves *end to the next multiple
+ * of 16 behind the section. */
+static uint32_t take_section(uint32_t *end, int32_t count, size_t item_bytes) {
+    uint32_t offset = *end;
+    *end = (uint32_t)fig_size_align(offset + (uint64_t)count * item_bytes, 16);
+    return offset;
+}
+
+void fig_plan_lay_out(fig_plan_shape *shape) {
+    assert(shape->row_limit >= 1);
+    assert(shape->class_count >= 0 && shape->class_count <= FIG_CLASS_LIMIT);
+    fig_plan_layout layout = {0};
+    uint32_t end = sizeof(fig_plan_head);
+    layout.lengths = take_section(&end, shape->row_limit, sizeof(int32_t));
+    layout.positions = take_section(&end, shape->row_limit, sizeof(int32_t));
+    layout.sequences = take_section(&end, shape->row_limit, sizeof(int32_t));
+    if (shape->row_tokens > 1)
+        layout.tokens = take_section(&end, shape->row_limit, sizeof(int32_t));
+    if (shape->query_limit > 0)
+        layout.queries = take_section(&end, shape->row_limit + 2, sizeof(int32_t));
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        const fig_split_shape *split = &shape->splits[i];
+        assert(split->row_limit == shape->row_limit);
+        layout.prefix[i] = take_section(&end, shape->row_limit + 1, sizeof(int32_t));
+        layout.starts[i] = take_section(&end, split->workers, sizeof(fig_split_start));
+    }
+    layout.bytes = end;
+    shape->layout = layout;
+}
+
+/* A query token of a row that is in groups belongs to at most FIG_STRIPS_SLOT_LIMIT segments: those
+ * of up to three groups, and the row's own. Unlike chunks, these segments may have any number of
+ * query tokens. */
+fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
+                                         const fig_strips_shape *strips, int32_t least) {
+    fig_strips_limits limits = {
+        .segments = shape->row_limit, .queries = shape->query_limit, .least = least};
+    if (!strips->shares) return limits;
+    limits.least = 1;
+    limits.shared = fig_plan_shared_limit(shape);
+    limits.segments += fig_plan_group_limit(shape->row_limit);
+    limits.queries += FIG_STRIP_GROUPS_LEVEL_LIMIT * limits.shared;
+    return limits;
+}
+
+fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *strips,
+                               int32_t least) {
+    uint64_t bytes = shape->layout.bytes + (uint64_t)FIG_PLAN_STRIPS_HEAD;
+    assert(shape->query_limit > 0 && least >= 1);
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        const fig_strips_limits limits = fig_plan_strips_limits(shape, &strips[i], least);
+        bytes += (uint64_t)fig_strips_bound(&strips[i], &limits).plan_bytes;
+    }
+    if (bytes > FIG_PLAN_BYTES_LIMIT)
+        return fig_fail(FIG_TOO_LARGE,
+                        "plan: %" PRIu64 " bytes for %" PRId32 " rows and %" PRId32
+                        " query tokens, limit %" PRIu32,
+                        bytes, shape->row_limit, shape->query_limit, FIG_PLAN_BYTES_LIMIT);
+    if (shape->class_count > 0) shape->layout.bytes = (uint32_t)bytes;
+    return FIG_OK;
+}
+
+void fig_plan_held_finish(fig_plan_held *held) {
+    free(held->starts[0]);
+    free(held->chunks);
+    free(held->strips);
+    free(held->work.rows);
+    free(held->work.segments);
+    free(held->work.members);
+    free(held->narrow);
+    *held = (fig_plan_held){.exec = -1};
+}
+
+/* Allocates the arrays for the groups of a step, their rows, segments and members. */
+static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const size_t rows = (size_t)limits->row_limit;
+    const size_t segments = rows + (size_t)fig_plan_group_limit(limits->row_limit);
+    const size_t members = (size_t)limits->shared_limit * FIG_STRIPS_SLOT_LIMIT;
+    held->work.rows = calloc(rows, sizeof *held->work.rows);
+    held->work.segments = calloc(segments, sizeof *held->work.segments);
+    held->work.members = calloc(members, sizeof *held->work.members);
+    held->narrow = calloc(rows, sizeof *held->narrow);
+    if (held->work.rows != NULL && held->work.segments != NULL && held->work.members != NULL &&
+        held->narrow != NULL)
+        return FIG_OK;
+    fig_plan_held_finish(held);
+    return fig_fail(FIG_NOMEM, "plan: %zu rows that share pages", rows);
+}
+
+/* Allocates the arrays for the chunks of a step and for the strips. */
+static fig_status hold_chunks(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const size_t chunks = (size_t)limits->row_limit * sizeof *held->chunks;
+    const size_t strips = (size_t)fig_size_align((uint64_t)limits->strips_bytes + 1, 16);
+    held->chunk_classes = limits->chunk_classes;
+    held->chunk_least = limits->chunk_least;
+    memcpy(held->chunk_shapes, limits->chunk_shapes,
+           (size_t)limits->chunk_classes * sizeof *held->chunk_shapes);
+    held->chunks = malloc(chunks);
+    held->strips = aligned_alloc(16, strips);
+    if (held->chunks != NULL && held->strips != NULL)
+        return limits->shared_limit > 0 ? hold_groups(held, limits) : FIG_OK;
+    fig_plan_held_finish(held);
+    return fig_fail(FIG_NOMEM, "plan: %zu bytes", chunks + strips);
+}
+
+fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const size_t rows = (size_t)limits->row_limit + 2, words = rows * (2 + FIG_CLASS_LIMIT);
+    const size_t starts = (size_t)FIG_CLASS_LIMIT * FIG_WORKER_LIMIT;
+    const size_t bytes = starts * sizeof(fig_split_start) + words * sizeof(int32_t);
+    *held = (fig_plan_held){.exec = -1, .starts = {calloc(1, bytes)}};
+    if (held->starts[0] == NULL) return fig_fail(FIG_NOMEM, "plan: %zu bytes", bytes);
+    held->sequences = (int32_t *)(void *)(held->starts[0] + starts);
+    for (size_t i = 0; i < FIG_CLASS_LIMIT; i++) {
+        held->starts[i] = held->starts[0] + FIG_WORKER_LIMIT * i;
+        held->prefix[i] = held->sequences + rows * (i + 2);
+    }
+    held->queries = held->sequences + rows;
+    return limits->chunk_classes > 0 ? hold_chunks(held, limits) : FIG_OK;
+}
+
+/* ---- Deciding which sections a slot gets ----------------------------------------------------- */
+
+/* Copies the step's sequences to held->sequences. Returns 1 if they changed. */
+static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {
+    const int32_t *given = step->sequences;
+    int32_t *sequences = held->sequences, changed = 0;
+    for (int32_t row = 0; row < step->rows && given != NULL; row++) {
+        changed |= sequences[row] ^ given[row];
+        sequences[row] = given[row];
+    }
+    for (int32_t row = 0; row < step->rows && given == NULL; row++) {
+        changed |= sequences[row] ^ row;
+        sequences[row] = row;
+    }
+    return changed != 0;
+}
+
+/* Returns the number of a row's query tokens. */
+static int32_t queries_of(const fig_plan_shape *shape, const fig_plan_step *step, int32_t row) {
+    return step->queries != NULL ? step->queries[row] : shape->row_tokens;
+}
+
+/* Writes the step's section of query tokens to `queries` [rows + 2]. Returns 1 if it changed. */
+static int settle_queries(const fig_plan_shape *shape, const fig_plan_step *step,
+                          int32_t *queries) {
+    int32_t sum = 0, changed = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        changed |= queries[1 + row] ^ sum;
+        queries[1 + row] = sum;
+        sum += queries_of(shape, step, row);
+    }
+    changed |= (queries[1 + step->rows] ^ sum) | (queries[0] ^ sum);
+    queries[0] = queries[1 + step->rows] = sum;
+    return changed != 0;
+}
+
+static int32_t group_count_of(const fig_plan_step *step) {
+    return step->groups != NULL ? step->groups->count : 0;
+}
+
+/* Returns 1 if strips of this class serve the rows that share tokens. */
+static int has_groups(const fig_plan_step *step, const fig_plan_held *held, int32_t split_class) {
+    return group_count_of(step) > 0 && held->chunk_shapes[split_class].shares;
+}
+
+/* Writes held->narrow. It gives a row in a group 0 query tokens, because the row's work is done by
+ * strips: for the split of a class that shares, the row is idle. */
+static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step,
+                          fig_plan_held *held) {
+    for (int32_t row = 0; row < step->rows; row++)
+        held->narrow[row] = queries_of(shape, step, row);
+    for (int32_t g = 0; g < group_count_of(step); g++) {
+        const fig_strip_group *group = &step->groups->of[g];
+        for (int32_t n = 0; n < group->rows; n++)
+            held->narrow[step->groups->order[group->first + n]] = 0;
+    }
+}
+
+/* Computes the step's prefix for every class. Returns 1 if a prefix changed. */
+static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
+                         fig_plan_held *held) {
+    const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow, NULL};
+    int changed = 0;
+    if (group_count_of(step) > 0) settle_narrow(shape, step, held);
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries,
+                                     step->hidden != NULL ? step->hidden[i] : NULL};
+        changed |= fig_split_prefix(&shape->splits[i], has_groups(step, held, i) ? &narrow : &rows,
+                                    held->prefix[i]);
+    }
+    return changed;
+}
+
+/* Cuts the line of every class. */
+static void settle_starts(const fig_plan_shape *shape, const fig_plan_step *step,
+                          fig_plan_held *held) {
+    held->by_units = 0;
+    for (int32_t i = 0; i < shape->class_count; i++)
+        if (fig_split_starts(&shape->splits[i], shape->once[i], held->prefix[i], step->rows,
+                             held->starts[i]))
+            held->by_units = FIG_PLAN_BY_UNITS;
+}
+
+/* Lists the step's chunks in held->chunks; returns 1 if they changed. */
+static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
+    int32_t count = 0, changed = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t first = held->queries[1 + row], queries = held->queries[2 + row] - first;
+        fig_strips_segment chunk = {.first_query = first,
+                                    .queries = queries,
+                                    .sequence = held->sequences[row],
+                                    .end = step->lengths[row]};
+        if (queries < held->chunk_least || chunk.end == 0) continue;
+        changed |=
+            count >= held->chunk_count || memcmp(&held->chunks[count], &chunk, sizeof chunk) != 0;
+        held->chunks[count++] = chunk;
+    }
+    changed |= count != held->chunk_count;
+    held->chunk_count = count;
+    return changed;
+}
+
+/* Lists the step's groups. Returns 1 if the step or the last plan has groups: the section of strips
+ * is then written again. It is not compared with the last one, because in almost every step some
+ * row in a group has grown. */
+static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
+    const int32_t count = group_count_of(step), before = held->group_count;
+    held->group_count = count;
+    if (count == 0) return before > 0;
+    const fig_strip_groups groups = {.rows = step->rows,
+                                     .count = count,
+                                     .starts = held->queries + 1,
+                                     .lengths = step->lengths,
+                                     .sequences = held->sequences,
+                                     .order = step->groups->order,
+                                     .groups = step->groups->of};
+    fig_strip_groups_list(&groups, &held->work);
+    return 1;
+}
+
+/* Drops the segments of rows that the split serves; returns the number of segments that remain. */
+static int32_t keep_segments(const fig_plan_step *step, fig_plan_held *held) {
+    fig_strips_segment *segments = held->work.segments;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < step->rows + held->group_count; i++) {
+        const int is_chunk = segments[i].queries >= held->chunk_least && segments[i].end > 0;
+        if (segments[i].is_shared || is_chunk) segments[kept++] = segments[i];
+    }
+    return kept;
+}
+
+/* Writes the strips of all classes to held->strips, in the form of the section. */
+static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step,
+                          fig_plan_held *held) {
+    uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
+    const int32_t segments = held->group_count > 0 ? keep_segments(step, held) : 0;
+    memset(places, 0, FIG_PLAN_STRIPS_HEAD);
+    for (int32_t i = 0; i < held->chunk_classes; i++) {
+        const fig_strips_shape *of = &held->chunk_shapes[i];
+        uint8_t *plan = held->strips + end;
+        const int is_shared = has_groups(step, held, i);
+        const fig_strips_segment *own = is_shared ? held->work.segments : held->chunks;
+        const int32_t count = is_shared ? segments : held->chunk_count;
+        fig_strips_sizes sizes = fig_strips_make(of, own, count, plan);
+        if (is_shared) sizes = fig_strips_share(&held->work.shared, plan);
+        places[i] = end;
+        end += (uint32_t)sizes.plan_bytes;
+    }
+    held->strips_bytes = end;
+    assert(end <= fig_plan_strips_room(shape));
+    (void)shape;
+}
+
+uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
+                         fig_plan_held *held) {
+    const int held_none = held->exec != (int32_t)shape->exec || held->rows != step->rows;
+    uint32_t sections = step->positions != NULL ? FIG_PLAN_HAS_POSITIONS : 0;
+    assert(step->rows >= 0 && step->rows <= shape->row_limit && step->horizon >= 1);
+    assert(step->queries == NULL || shape->query_limit > 0);
+    assert(group_count_of(step) == 0 || held->narrow != NULL);
+    held->exec = (int32_t)shape->exec;
+    held->rows = step->rows;
+    if (step->tokens != NULL) sections |= FIG_PLAN_HAS_TOKENS;
+    if (settle_sequences(step, held) | held_none) sections |= FIG_PLAN_HAS_SEQUENCES;
+    if (step->lengths == NULL) return sections;
+    sections |= FIG_PLAN_HAS_LENGTHS;
+    if (step->hidden != NULL) sections |= FIG_PLAN_BY_MASKS;
+    if (shape->query_limit > 0 && (settle_queries(shape, step, held->queries) | held_none))
+        sections |= FIG_PLAN_HAS_QUERIES;
+    if (settle_splits(shape, step, held) | held_none) {
+        sections |= FIG_PLAN_HAS_SPLITS;
+        settle_starts(shape, step, held);
+    }
+    if (fig_plan_strips_room(shape) > 0 &&
+        (settle_chunks(step, held) | settle_groups(step, held) | held_none)) {
+        sections |= FIG_PLAN_HAS_STRIPS;
+        settle_strips(shape, step, held);
+    }
+    return sections | held->by_units;
+}
+
+/* ---- Writing a slot ------------------------------------------------------------------------ */
+
+static void write_words(uint8_t *to, const int32_t *words, int32_t count) {
+    if (count > 0) memcpy(to, words, (size_t)count * sizeof *words);
+}
+
+/* Writes the lengths. A row without query tokens is idle, so 0 is written as its length. */
+static void write_lengths(uint8_t *to, const fig_plan_step *step) {
+    int32_t *lengths = (int32_t *)(void *)to;
+    if (step->queries == NULL) {
+        write_words(to, step->lengths, step->rows);
+        return;
+    }
+    for (int32_t row = 0; row < step->rows; row++)
+        lengths[row] = step->queries[row] == 0 ? 0 : step->lengths[row];
+}
+
+uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint32_t sections,
+                        const fig_plan_held *held, uint8_t *slot) {
+    assert((uintptr_t)slot % 16 == 0);
+    const int grows = step->horizon > 1 && step->lengths != NULL;
+    fig_plan_head *head = (fig_plan_head *)(void *)slot;
+    fig_plan_head ours = {.exec = shape->exec,
+                          .rows = step->rows,
+                          .sections = sections,
+                          .horizon = step->horizon,
+                          .row_tokens = grows ? step->row_tokens : 0};
+    const fig_plan_places places = fig_plan_places_of(shape, &ours);
+    assert(fig_plan_has_places(shape, &ours));
+    ours.bytes = places.bytes;
+    if (sections & FIG_PLAN_HAS_STRIPS) ours.bytes += held->strips_bytes;
+    for (int32_t i = 0; i < shape->class_count; i++)
+        ours.tile_limits[i] = shape->splits[i].tile_limit;
+    /* Only the ring writes the tag, because the device may be reading the tag at this moment. */
+    memcpy(slot + sizeof head->tag, (const uint8_t *)&ours + sizeof head->tag,
+           sizeof ours - sizeof head->tag);
+    if (sections & FIG_PLAN_HAS_LENGTHS) write_lengths(slot + places.lengths, step);
+    if (sections & FIG_PLAN_HAS_SEQUENCES)
+        write_words(slot + places.sequences, held->sequences, step->rows);
+    if (sections & FIG_PLAN_HAS_POSITIONS)
+        write_words(slot + places.positions, step->positions, step->rows);
+    if (sections & FIG_PLAN_HAS_TOKENS) write_words(slot + places.tokens, step->tokens, step->rows);
+    if (sections & FIG_PLAN_HAS_QUERIES)
+        write_words(slot + places.queries, held->queries, step->rows + 2);
+    for (int32_t i = 0; i < shape->class_count && (sections & FIG_PLAN_HAS_SPLITS); i++) {
+        write_words(slot + places.prefix[i], held->prefix[i], step->rows + 1);
+        memcpy(slot + places.starts[i], held->starts[i],
+               (size_t)shape->splits[i].workers * sizeof(fig_split_start));
+    }
+    if (sections & FIG_PLAN_HAS_STRIPS)
+        memcpy(slot + places.strips, held->strips, held->strips_bytes);
+    return ours.bytes;
+}
+
+uint32_t fig_plan_add_pages(uint8_t *slot, const fig_plan_page *pages, uint32_t count) {
+    fig_plan_head *head = (fig_plan_head *)(void *)slot;
+    assert(head->page_count == 0);
+    memcpy(slot + head->bytes, pages, count * sizeof *pages);
+    head->page_count = count;
+    head->bytes += count * (uint32_t)sizeof *pages;
+    return head->bytes;
+}
+
+uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number) {
+    const uint32_t *words = (const uint32_t *)(const void *)slot;
+    const uint32_t head = sizeof(fig_plan_head) / 4;
+    uint64_t sum = fig_plan_number_term(number);
+    for (uint32_t n = 0; n < head; n++)
+        if (fig_plan_is_summed(n)) sum += fig_plan_term(n, words[n]);
+    for (uint32_t n = head; n < bytes / 4; n++)
+        sum += fig_plan_term(n, words[n]);
+    return sum;
+}
+
+/* ---- A plan on the device ------------------------------------------------------------------ */
+
+void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
+    const fig_plan_layout *layout = &shape->layout;
+    const fig_split_rows rows = {step->lengths, step->rows, 0, step->queries, NULL};
+    int32_t *lengths = (int32_t *)(void *)(plan + layout->lengths);
+    int32_t *positions = (int32_t *)(void *)(plan + layout->positions);
+    uint32_t *sections = &((fig_plan_head *)(void *)plan)->sections;
+    *sections &= ~(uint32_t)FIG_PLAN_BY_UNITS;
+    if (shape->query_limit > 0)
+        settle_queries(shape, step, (int32_t *)(void *)(plan + layout->queries));
+    for (int32_t row = 0; row < step->rows; row++) {
+        lengths[row] = step->queries != NULL && step->queries[row] == 0 ? 0 : step->lengths[row];
+        positions[row] =
+            step->positions != NULL ? step->positions[row] : fig_plan_last_token(lengths[row]);
+    }
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        int32_t *prefix = (int32_t *)(void *)(plan + layout->prefix[i]);
+        fig_split_start *starts = (fig_split_start *)(void *)(plan + layout->starts[i]);
+        fig_split_prefix(&shape->splits[i], &rows, prefix);
+        if (fig_split_starts(&shape->splits[i], shape->once[i], prefix, step->rows, starts))
+            *sections |= FIG_PLAN_BY_UNITS;
+    }
+}
+
+/* Copies whole pieces of 16 bytes, as the kernel does. A section on the device has room for them,
+ * because it ends at a multiple of 16 bytes. */
+static void unpack_words(uint8_t *plan, uint32_t to, const uint8_t *slot, uint32_t from,
+                         int32_t count) {
+    memcpy(plan + to, slot + from, fig_size_align((uint64_t)count * sizeof(int32_t), 16));
+}
+
+/* Copies the positions. If the slot has lengths but no positions, computes the positions from the
+ * lengths. */
+static void unpack_positions(const fig_plan_shape *shape, const fig_plan_head *head,
+                             const fig_plan_places *places, const uint8_t *slot, uint8_t *plan) {
+    const int32_t *lengths = (const int32_t *)(const void *)(plan + shape->layout.lengths);
+    int32_t *positions = (int32_t *)(void *)(plan + shape->layout.positions);
+    if (head->sections & FIG_PLAN_HAS_POSITIONS) {
+        unpack_words(plan, shape->layout.positions, slot, places->positions, head->rows);
+    } else if (head->sections & FIG_PLAN_HAS_LENGTHS) {
+        for (int32_t row = 0; row < head->rows; row++)
+            positions[row] = fig_plan_last_token(lengths[row]);
+    }
+}
+
+void fig_plan_unpack(const fig_plan_shape *shape, const uint8_t *slot, uint8_t *plan) {
+    const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
+    const fig_plan_layout *layout = &shape->layout;
+    const fig_plan_places places = fig_plan_places_of(shape, head);
+    memcpy(plan, head, sizeof *head);
+    if (head->sections & FIG_PLAN_HAS_LENGTHS)
+        unpack_words(plan, layout->lengths, slot, places.lengths, head->rows);
+    if (head->sections & FIG_PLAN_HAS_SEQUENCES)
+        unpack_words(plan, layout->sequences, slot, places.sequences, head->rows);
+    unpack_positions(shape, head, &places, slot, plan);
+    if (head->sections & FIG_PLAN_HAS_TOKENS)
+        unpack_words(plan, layout->tokens, slot, places.tokens, head->rows);
+    if (head->sections & FIG_PLAN_HAS_QUERIES)
+        unpack_words(plan, layout->queries, slot, places.queries, head->rows + 2);
+    for (int32_t i = 0; i < shape->class_count && (head->sections & FIG_PLAN_HAS_SPLITS); i++) {
+        const int32_t workers = shape->splits[i].workers;
+        unpack_words(plan, layout->prefix[i], slot, places.prefix[i], head->rows + 1);
+        unpack_words(plan, layout->starts[i], slot, places.starts[i],
+                     workers * (int32_t)(sizeof(fig_split_start) / sizeof(int32_t)));
+    }
+    memcpy(plan + fig_plan_strips_place(shape), slot + places.strips, places.pages - places.strips);
+}

@@ -1,0 +1,104 @@
+/* strip_groups.c: counts the slots of each row, then lists the segments of groups and of rows.
+ *
+ * A query token has one slot for each of its row's groups, the outermost first, and then one for
+ * the row's own segment. Invariant: slots and tokens are numbered without gaps, in the order of the
+ * rows. */
+#include "planner/plans/strip_groups.h"
+
+#include <string.h>
+
+static int32_t row_of(const fig_strip_groups *step, const fig_strip_group *group, int32_t n) {
+    return step->order != NULL ? step->order[group->first + n] : group->first + n;
+}
+
+static int32_t queries_of(const fig_strip_groups *step, int32_t row) {
+    return step->starts[row + 1] - step->starts[row];
+}
+
+static int32_t sequence_of(const fig_strip_groups *step, int32_t row) {
+    return step->sequences != NULL ? step->sequences[row] : row;
+}
+
+int64_t fig_strip_groups_members(const fig_strip_groups *step) {
+    int64_t members = 0;
+    for (int32_t g = 0; g < step->count; g++)
+        for (int32_t n = 0; n < step->groups[g].rows; n++)
+            members += queries_of(step, row_of(step, &step->groups[g], n));
+    /* Each of these rows is in at least one group, and has one further segment of its own. So a
+     * row's own segment at most doubles the number of its members. */
+    return 2 * members;
+}
+
+static void count_slots(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    int32_t tokens = 0, slots = 0;
+    memset(work->rows, 0, (size_t)step->rows * sizeof *work->rows);
+    for (int32_t g = 0; g < step->count; g++) {
+        for (int32_t n = 0; n < step->groups[g].rows; n++) {
+            fig_strip_groups_row *row = &work->rows[row_of(step, &step->groups[g], n)];
+            row->slots += row->slots == 0 ? 2 : 1;
+            row->from = step->groups[g].to;
+            assert(row->slots <= FIG_STRIPS_SLOT_LIMIT);
+        }
+    }
+    for (int32_t r = 0; r < step->rows; r++) {
+        if (work->rows[r].slots == 0) continue;
+        work->rows[r].token = tokens;
+        work->rows[r].first_slot = slots;
+        tokens += queries_of(step, r);
+        slots += queries_of(step, r) * work->rows[r].slots;
+    }
+    work->shared = (fig_strips_shared){.members = work->members, .tokens = tokens, .slots = slots};
+}
+
+/* Adds a member for each query token of a row, with the next slot of that row. */
+static void add_members(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r) {
+    fig_strip_groups_row *row = &work->rows[r];
+    for (int32_t i = 0; i < queries_of(step, r); i++)
+        work->members[work->shared.count++] =
+            (fig_strips_member){.query = step->starts[r] + i,
+                                .token = row->token + i,
+                                .first_slot = row->first_slot + i * row->slots,
+                                .slot = (int16_t)row->next,
+                                .slots = (int16_t)row->slots};
+    row->next++;
+}
+
+static void list_group(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t g) {
+    const fig_strip_group *group = &step->groups[g];
+    const int32_t first = work->shared.count;
+    int32_t reader = -1; /* a row without queries may have no pages */
+    for (int32_t n = 0; n < group->rows; n++) {
+        const int32_t r = row_of(step, group, n);
+        if (reader < 0 && queries_of(step, r) > 0) reader = r;
+        add_members(step, work, r);
+    }
+    work->segments[g] = (fig_strips_segment){.queries = work->shared.count - first,
+                                             .sequence = reader < 0 ? 0 : sequence_of(step, reader),
+                                             .first_token = group->from,
+                                             .end = group->to,
+                                             .visible = FIG_STRIPS_OLD,
+                                             .is_shared = 1,
+                                             .first_member = first};
+}
+
+static void list_row(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r) {
+    fig_strips_segment *segment = &work->segments[step->count + r];
+    *segment = (fig_strips_segment){.first_query = step->starts[r],
+                                    .queries = queries_of(step, r),
+                                    .sequence = sequence_of(step, r),
+                                    .first_token = work->rows[r].from,
+                                    .end = step->lengths[r],
+                                    .visible = step->visible};
+    if (work->rows[r].slots == 0) return;
+    segment->is_shared = 1;
+    segment->first_member = work->shared.count;
+    add_members(step, work, r);
+}
+
+void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    count_slots(step, work);
+    for (int32_t g = 0; g < step->count; g++)
+        list_group(step, work, g);
+    for (int32_t r = 0; r < step->rows; r++)
+        list_row(step, work, r);
+}

@@ -1,0 +1,56 @@
+/* strip_groups.h: turns groups of rows that begin with the same kv tokens into shared segments.
+ *
+ * The kv tokens of a group are one segment. Its query tokens are those of all rows of the group.
+ * Each of these rows has another segment for the kv tokens after its innermost group. Groups may be
+ * nested, at most three deep.
+ *
+ *     rows 0, 1, 2: tokens [0, 64)      segment of 3 rows
+ *     rows 0, 1: tokens [64, 200)       segment of 2 rows
+ *     row 0 from 200, 1 from 200, 2 from 64, 3 from 0
+ *
+ * Invariant: each query token of a row sees each of the row's tokens in exactly one segment. */
+#ifndef FIG_PLANNER_STRIP_GROUPS_H
+#define FIG_PLANNER_STRIP_GROUPS_H
+
+#include "planner/plans/strips.h"
+
+enum { FIG_STRIP_GROUPS_LEVEL_LIMIT = FIG_STRIPS_SLOT_LIMIT - 1 };
+
+typedef struct fig_strip_group {
+    int32_t first, rows; /* the group's rows are entries [first, first + rows) of `order` */
+    int32_t from, to;    /* kv tokens [from, to); the enclosing group ends at `from` */
+} fig_strip_group;
+
+/* The rows of a step, and their groups. Each group follows the groups that enclose it. */
+typedef struct fig_strip_groups {
+    int32_t rows, count;
+    const int32_t *starts;         /* [rows + 1] the first query token of each row */
+    const int32_t *lengths;        /* [rows] */
+    const int32_t *sequences;      /* [rows]; NULL: row r is sequence r */
+    const int32_t *order;          /* row numbers; groups are ranges of it. NULL: entry r is r */
+    const fig_strip_group *groups; /* [count] */
+    int32_t visible;               /* fig_strips_visible of each row's own segment */
+} fig_strip_groups;
+
+/* The groups of one row, and the slots for its partial results. */
+typedef struct fig_strip_groups_row {
+    int32_t token, first_slot; /* these fields of the row's first member (fig_strips_member) */
+    int32_t slots;             /* 0: the row is in no group */
+    int32_t from;              /* the first kv token after its groups */
+    int32_t next;              /* the slot of the next group */
+} fig_strip_groups_row;
+
+/* Memory that the caller provides, and the results. */
+typedef struct fig_strip_groups_work {
+    fig_strip_groups_row *rows;   /* [rows] */
+    fig_strips_segment *segments; /* [rows + count] those of groups, then one for each row */
+    fig_strips_member *members;   /* as many as fig_strip_groups_members() returns */
+    fig_strips_shared shared;
+} fig_strip_groups_work;
+
+/* Returns an upper bound on the members of the step. O(rows of all groups) */
+int64_t fig_strip_groups_members(const fig_strip_groups *step);
+/* Lists the segments and members of the step. O(members + rows) */
+void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work);
+
+#endif

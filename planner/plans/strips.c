@@ -1,0 +1,445 @@
+/* strips.c: makes the plan of attention over rows with many query tokens.
+ *
+ * The cost of a strip is once + tile * tiles. Its unit is a sixteenth of the time of a tile in a
+ * strip of two halves; all figures were measured. A worker that begins inside a strip pays `once`
+ * again, so on a line of U units, the wanted place of cut w of A workers is once + (U - once) * w /
+ * A. Invariant: a line of A workers has at most A - 1 cuts, which bounds everything that grows with
+ * the number of workers. */
+#include "planner/plans/strips.h"
+
+#include <string.h>
+
+/* Units of a strip of two halves (PAIR) and of a strip of one half (LONE), at head_dim 128 and 128
+ * tokens per tile. The time of a strip's `once` does not grow with the work of a tile. */
+enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK = 128 * 128 };
+/* The same in shared segments. A full strip leaves and merges 128 results, each in a slot. A lone
+ * strip is mostly a row's own tokens: other warps merge its few results while it goes on. */
+enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
+enum { TUPLE_WORTH = 108 }; /* limit on the fullest worker of tuples, in % of an even share */
+
+/* A strip and its place on the line. */
+typedef struct strip {
+    const fig_strips_segment *segment;
+    int32_t head, query, queries; /* query: index in the segment */
+    int32_t tile, tiles;
+    fig_strips_cost cost;
+} strip;
+
+/* The line while it is cut. */
+typedef struct cutter {
+    const fig_strips_shape *shape;
+    fig_strips_head *head;
+    int32_t *ranges;        /* [workers + 1] */
+    fig_strips_item *items; /* NULL: count items only */
+    int64_t units, tiles, dearest_once, dearest_tile;
+    int64_t active; /* number of workers that get a stretch */
+    int64_t place;  /* units before the strip */
+    int32_t worker; /* the worker whose stretch is being filled */
+    int32_t item_count, lone_count;
+    int64_t partial_vectors, cut_pieces; /* cut_pieces: number of pieces of cut strips */
+} cutter;
+
+static int64_t small(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static fig_strips_cost cost_of(const fig_strips_shape *shape, int64_t once, int64_t tile) {
+    const int64_t work = (int64_t)shape->tile_tokens * shape->head_dim;
+    return (fig_strips_cost){once * TILE_WORK / work, tile};
+}
+
+fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries) {
+    const int is_lone = queries <= fig_strips_half(shape->ratio);
+    return cost_of(shape, is_lone ? LONE_ONCE : PAIR_ONCE, is_lone ? LONE_TILE : PAIR_TILE);
+}
+
+fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries) {
+    const int is_lone = queries <= fig_strips_half(shape->ratio);
+    return cost_of(shape, is_lone ? SHARED_LONE_ONCE : SHARED_PAIR_ONCE,
+                   is_lone ? SHARED_LONE_TILE : PAIR_TILE);
+}
+
+static int32_t limit_of(const fig_strips_segment *segment, int32_t query) {
+    if (segment->visible != FIG_STRIPS_CAUSAL) return segment->end - 1;
+    return segment->end - segment->queries + query;
+}
+
+/* Returns the first kv token that query `query` or a later one sees. */
+static int32_t floor_of(const fig_strips_shape *shape, const fig_strips_segment *segment,
+                        int32_t query) {
+    if (shape->window == 0 || segment->visible != FIG_STRIPS_CAUSAL) return segment->first_token;
+    const int32_t low = limit_of(segment, query) + 1 - shape->window;
+    return low > segment->first_token ? low : segment->first_token;
+}
+
+static strip strip_at(const fig_strips_shape *shape, const fig_strips_segment *segment,
+                      int32_t head, int32_t query) {
+    const int32_t half = fig_strips_half(shape->ratio);
+    strip s = {.segment = segment, .head = head, .query = query};
+    s.queries = fig_size_min(segment->queries - query, 2 * half);
+    s.tile = floor_of(shape, segment, query) / shape->tile_tokens;
+    s.tiles = limit_of(segment, query + s.queries - 1) / shape->tile_tokens + 1 - s.tile;
+    s.cost = segment->is_shared ? fig_strips_shared_cost_of(shape, s.queries)
+                                : fig_strips_cost_of(shape, s.queries);
+    return s;
+}
+
+typedef void visit_function(cutter *cut, const strip *s);
+
+/* Visits each strip of the step, in the order of the line. */
+static void visit(cutter *cut, const fig_strips_segment *segments, int32_t count,
+                  visit_function *function) {
+    const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
+    for (int32_t i = 0; i < count; i++) {
+        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
+            for (int32_t query = 0; query < segments[i].queries; query += step) {
+                const strip s = strip_at(cut->shape, &segments[i], head, query);
+                function(cut, &s);
+            }
+        }
+    }
+}
+
+static void add_cost(cutter *cut, const strip *s) {
+    cut->units += s->cost.once + s->cost.tile * s->tiles;
+    cut->tiles += s->tiles;
+    if (s->cost.once > cut->dearest_once) cut->dearest_once = s->cost.once;
+    if (s->cost.tile > cut->dearest_tile) cut->dearest_tile = s->cost.tile;
+}
+
+/* ---- Cutting */
+
+/* Returns the wanted place of worker `worker`, in units from the start of the line. */
+static int64_t wanted(const cutter *cut, int64_t worker) {
+    const int64_t rest = cut->units - cut->dearest_once;
+    return cut->dearest_once + rest / cut->active * worker +
+           rest % cut->active * worker / cut->active;
+}
+
+/* Returns the strip's tile at which to cut, for a wanted place `units` units behind the strip's
+ * start. */
+static int32_t tile_of_cut(const cutter *cut, const strip *s, int64_t units) {
+    if (cut->shape->whole) return units * 2 < s->cost.once + s->cost.tile * s->tiles ? 0 : s->tiles;
+    if (units < s->cost.once) return 0;
+    return (int32_t)small((units - s->cost.once + s->cost.tile / 2) / s->cost.tile, s->tiles);
+}
+
+static void put(cutter *cut, const strip *s, int32_t from, int32_t end) {
+    const fig_strips_segment *segment = s->segment;
+    if (end <= from) return;
+    fig_strips_item item = {.query = segment->first_query + s->query,
+                            .queries = s->queries,
+                            .head = s->head,
+                            .sequence = segment->sequence,
+                            .tile = s->tile + from,
+                            .tiles = end - from,
+                            .first_token = segment->first_token,
+                            .end = segment->end,
+                            .limit = limit_of(segment, s->query),
+                            .partial = -1,
+                            .first_partial = -1,
+                            .pieces = 1,
+                            .fresh = segment->end - segment->queries};
+    if (segment->visible == FIG_STRIPS_CAUSAL) item.flags |= FIG_STRIPS_IS_CAUSAL;
+    if (segment->visible == FIG_STRIPS_ALL) item.fresh = 0;
+    if (segment->visible == FIG_STRIPS_OLD) item.fresh = segment->end;
+    if (segment->is_shared) {
+        item.flags |= FIG_STRIPS_IS_SHARED;
+        item.member = segment->first_member + s->query;
+    }
+    if (s->queries <= fig_strips_half(cut->shape->ratio)) {
+        item.flags |= FIG_STRIPS_LONE;
+        if (cut->lone_count++ % 2 != 0) item.flags |= FIG_STRIPS_SECOND;
+    }
+    cut->items[cut->item_count++] = item;
+}
+
+/* Ends the stretch of the current worker. */
+static void turn(cutter *cut) {
+    cut->ranges[++cut->worker] = cut->item_count;
+    cut->lone_count = 0;
+}
+
+/* Assigns partials to the pieces of a cut strip: the items from `first` on. */
+static void join(cutter *cut, int32_t first, int32_t vectors) {
+    const int32_t pieces = cut->item_count - first;
+    if (pieces < 2) return;
+    for (int32_t i = 0; i < pieces; i++) {
+        fig_strips_item *item = &cut->items[first + i];
+        item->first_partial = (int32_t)cut->partial_vectors;
+        item->partial = item->first_partial + i * vectors;
+        item->pieces = pieces;
+        item->counter = (int32_t)cut->cut_pieces * FIG_STRIPS_ARRIVALS;
+    }
+    cut->partial_vectors += (int64_t)pieces * vectors;
+    cut->cut_pieces += pieces;
+}
+
+static void cut_strip(cutter *cut, const strip *s) {
+    const int64_t end = cut->place + s->cost.once + s->cost.tile * s->tiles;
+    const int32_t first = cut->item_count;
+    int32_t from = 0;
+    while (cut->worker + 1 < cut->active && wanted(cut, cut->worker + 1) < end) {
+        const int64_t at = wanted(cut, cut->worker + 1) - cut->place;
+        const int32_t tile = tile_of_cut(cut, s, at);
+        put(cut, s, from, tile);
+        if (tile > from) from = tile;
+        turn(cut);
+    }
+    put(cut, s, from, s->tiles);
+    join(cut, first, s->queries * cut->shape->ratio);
+    cut->place = end;
+}
+
+/* ---- Tuples
+ *
+ * If only one segment has queries, the k strips of each kv head read the same tiles. Workers then
+ * form tuples of k. The workers of a tuple read the same range of tiles at the same time, each for
+ * a different strip, so that L2 serves all of them except the first. Of P tuples, tuple j processes
+ * tiles [L * j / P, L * (j + 1) / P) of a line of L = kv_heads * tiles. Causal strips differ in
+ * length, so odd heads assign their strips to workers in reverse order. */
+
+typedef struct tuple_set {
+    const fig_strips_segment *segment;
+    int32_t strips, tuples;
+    int32_t first, tiles; /* range of tiles that the strips of a head read */
+} tuple_set;
+
+/* Returns the first tile of the line that tuple `tuple` processes. */
+static int64_t begin_of(const cutter *cut, const tuple_set *set, int32_t tuple) {
+    return (int64_t)set->tiles * cut->shape->kv_heads * tuple / set->tuples;
+}
+
+/* Returns the tuple that processes tile x of the line. */
+static int32_t tuple_of(const cutter *cut, const tuple_set *set, int64_t x) {
+    const int64_t line = (int64_t)set->tiles * cut->shape->kv_heads;
+    return (int32_t)(((x + 1) * set->tuples - 1) / line);
+}
+
+/* A worker's part of the strips of one head. */
+typedef struct tuple_part {
+    strip s;
+    int32_t from, end; /* tiles of the strip */
+    int32_t pieces;    /* of the strip */
+    int is_first;      /* 1: this part is the first piece */
+} tuple_part;
+
+static tuple_part part_of(const cutter *cut, const tuple_set *set, int32_t worker, int32_t head) {
+    const int32_t tuple = worker / set->strips, member = worker % set->strips;
+    const int32_t number = head % 2 == 0 ? member : set->strips - 1 - member;
+    const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
+    tuple_part part = {.s = strip_at(cut->shape, set->segment, head, number * step)};
+    const int64_t low = (int64_t)head * set->tiles + part.s.tile - set->first;
+    const int64_t begin = begin_of(cut, set, tuple), end = begin_of(cut, set, tuple + 1);
+    part.from = (int32_t)(begin > low ? begin - low : 0);
+    part.end = (int32_t)small(end - low, part.s.tiles);
+    part.is_first = begin <= low;
+    part.pieces = tuple_of(cut, set, low + part.s.tiles - 1) - tuple_of(cut, set, low) + 1;
+    return part;
+}
+
+/* Returns the units of the fullest worker. */
+static int64_t fullest_of(const cutter *cut, const tuple_set *set) {
+    int64_t fullest = 0;
+    for (int32_t worker = 0; worker < set->strips * set->tuples; worker++) {
+        int64_t units = 0;
+        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
+            const tuple_part part = part_of(cut, set, worker, head);
+            if (part.end > part.from)
+                units += part.s.cost.once + part.s.cost.tile * (part.end - part.from);
+        }
+        if (units > fullest) fullest = units;
+    }
+    return fullest;
+}
+
+/* Finds the tuples of a step. Returns 1 if their imbalance is small enough for them to pay off:
+ * they were measured to save 4 to 10 percent, for 8192 to 32768 tokens. */
+static int find_tuples(const cutter *cut, const fig_strips_segment *segments, int32_t count,
+                       tuple_set *set) {
+    const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
+    *set = (tuple_set){0};
+    for (int32_t i = 0; i < count; i++) {
+        if (segments[i].queries == 0) continue;
+        if (set->segment != NULL) return 0;
+        set->segment = &segments[i];
+    }
+    if (set->segment == NULL || cut->shape->whole) return 0;
+    set->strips = fig_size_ceil_div(set->segment->queries, step);
+    if (set->strips < 2 || set->strips > cut->shape->workers / 2) return 0;
+    set->tuples = cut->shape->workers / set->strips;
+    const strip first = strip_at(cut->shape, set->segment, 0, 0);
+    const strip last = strip_at(cut->shape, set->segment, 0, (set->strips - 1) * step);
+    set->first = first.tile;
+    set->tiles = last.tile + last.tiles - first.tile;
+    if ((int64_t)set->tiles * cut->shape->kv_heads < set->tuples) return 0;
+    const int64_t even = (cut->units - cut->dearest_once) / cut->active + cut->dearest_once;
+    return fullest_of(cut, set) * 100 <= even * TUPLE_WORTH;
+}
+
+/* Assigns a partial to the worker's last item. The first piece of a strip allocates the partials of
+ * all its pieces. A later piece takes the partial after that of the preceding piece, which is the
+ * last item of the same member of the preceding tuple. */
+static void join_part(cutter *cut, const tuple_set *set, const tuple_part *part) {
+    fig_strips_item *item = &cut->items[cut->item_count - 1];
+    const int32_t vectors = item->queries * cut->shape->ratio;
+    if (part->pieces < 2) return;
+    item->pieces = part->pieces;
+    if (part->is_first) {
+        item->partial = item->first_partial = (int32_t)cut->partial_vectors;
+        item->counter = (int32_t)cut->cut_pieces * FIG_STRIPS_ARRIVALS;
+        cut->cut_pieces += part->pieces;
+        cut->partial_vectors += (int64_t)part->pieces * vectors;
+        return;
+    }
+    const fig_strips_item *before = &cut->items[cut->ranges[cut->worker - set->strips + 1] - 1];
+    item->first_partial = before->first_partial;
+    item->partial = before->partial + vectors;
+    item->counter = before->counter;
+}
+
+static void cut_tuples(cutter *cut, const tuple_set *set) {
+    for (int32_t worker = 0; worker < set->strips * set->tuples; worker++) {
+        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
+            const tuple_part part = part_of(cut, set, worker, head);
+            if (part.end <= part.from) continue;
+            put(cut, &part.s, part.from, part.end);
+            join_part(cut, set, &part);
+        }
+        turn(cut);
+    }
+}
+
+/* ---- Sizes */
+
+static int64_t vectors_of(const fig_strips_shape *shape, int64_t queries) {
+    return queries * shape->ratio * shape->kv_heads;
+}
+
+/* A strip of v vectors with c cuts leaves c + 1 partials of v vectors. Let V be the vectors of a
+ * full strip. Pieces that begin at a cut have at most cuts * V vectors in all. The first pieces of
+ * cut strips also have at most cuts * V vectors, and at most all vectors of the step. */
+static fig_strips_sizes sizes_of(const fig_strips_shape *shape, int64_t strips, int64_t queries) {
+    const int64_t cuts = shape->whole ? 0 : shape->workers - 1;
+    const int64_t after = cuts * fig_strips_vectors(shape->ratio);
+    fig_strips_sizes sizes = {.items = strips + cuts};
+    sizes.partial_vectors = after + small(after, vectors_of(shape, queries));
+    sizes.counters = (cuts + small(cuts, strips)) * FIG_STRIPS_ARRIVALS;
+    sizes.plan_bytes = (int64_t)sizeof(fig_strips_head) +
+                       (int64_t)fig_size_align((uint64_t)(shape->workers + 1) * 4, 16) +
+                       sizes.items * (int64_t)sizeof(fig_strips_item);
+    return sizes;
+}
+
+/* Returns the most strips of `busy` segments. With the fewest queries a segment has `first` strips.
+ * It gets one more with its next `second` queries, and then one with every `step`. */
+static int64_t strips_of(const fig_strips_limits *limits, int64_t busy, int64_t step,
+                         int64_t least) {
+    const int64_t first = ceil_div(least, step), second = first * step + 1 - least;
+    const int64_t spare = limits->queries - busy * least;
+    const int64_t seconds = small(busy, spare / second);
+    return busy * first + seconds + (spare - seconds * second) / step;
+}
+
+/* One more segment brings its first strips, and takes second strips from others where queries are
+ * few. Both change at one number of segments: that for which there are just enough queries. So the
+ * maximum lies there or at the largest number. */
+fig_strips_sizes fig_strips_bound(const fig_strips_shape *shape, const fig_strips_limits *limits) {
+    const int64_t step = 2 * fig_strips_half(shape->ratio);
+    const int64_t least = limits->least > 0 ? limits->least : 1;
+    const int64_t most = small(limits->segments, limits->queries / least);
+    const int64_t with_second = small(most, limits->queries / (ceil_div(least, step) * step + 1));
+    int64_t strips = strips_of(limits, most, step, least);
+    for (int64_t busy = with_second; busy <= small(with_second + 1, most); busy++) {
+        const int64_t own = strips_of(limits, busy, step, least);
+        if (own > strips) strips = own;
+    }
+    if (most == 0) return sizes_of(shape, 0, 0);
+    fig_strips_sizes sizes = sizes_of(shape, strips * shape->kv_heads, limits->queries);
+    const int64_t slots = limits->shared * FIG_STRIPS_SLOT_LIMIT;
+    sizes.partial_vectors += vectors_of(shape, slots);
+    sizes.plan_bytes += slots * (int64_t)sizeof(fig_strips_member);
+    if (limits->shared > 0)
+        sizes.counters =
+            fig_strips_slot_counters(shape->workers) + vectors_of(shape, limits->shared);
+    return sizes;
+}
+
+fig_strips_sizes fig_strips_size(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                                 int32_t count) {
+    const int64_t step = 2 * fig_strips_half(shape->ratio);
+    int64_t strips = 0, queries = 0;
+    for (int32_t i = 0; i < count; i++) {
+        strips += ceil_div(segments[i].queries, step);
+        queries += segments[i].queries;
+    }
+    return sizes_of(shape, strips * shape->kv_heads, queries);
+}
+
+/* ---- Public */
+
+static int32_t last_query(const fig_strips_segment *segments, int32_t count) {
+    int32_t last = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (segments[i].first_query + segments[i].queries > last)
+            last = segments[i].first_query + segments[i].queries;
+    return last;
+}
+
+fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                                 int32_t count, uint8_t *plan) {
+    cutter cut = {.shape = shape, .head = (fig_strips_head *)(void *)plan};
+    assert(shape->ratio >= 1 && shape->ratio <= FIG_STRIPS_RATIO_LIMIT && shape->workers >= 1);
+    *cut.head = (fig_strips_head){.workers = shape->workers,
+                                  .tile_tokens = shape->tile_tokens,
+                                  .ratio = shape->ratio,
+                                  .kv_heads = shape->kv_heads,
+                                  .window = shape->window,
+                                  .queries = last_query(segments, count)};
+    cut.ranges = (int32_t *)(void *)(plan + sizeof *cut.head);
+    const uint64_t ranges = fig_size_align((uint64_t)(shape->workers + 1) * sizeof(int32_t), 16);
+    memset(cut.ranges, 0, ranges);
+    cut.items = (fig_strips_item *)(void *)(plan + sizeof *cut.head + ranges);
+    visit(&cut, segments, count, add_cost);
+    cut.active = small(shape->workers, cut.tiles);
+    if (cut.dearest_tile > 0)
+        cut.active = small(cut.active, (cut.units - cut.dearest_once) / cut.dearest_tile);
+    if (cut.active < 1) cut.active = 1;
+    tuple_set set;
+    if (find_tuples(&cut, segments, count, &set)) {
+        cut_tuples(&cut, &set);
+    } else {
+        visit(&cut, segments, count, cut_strip);
+    }
+    while (cut.worker < shape->workers)
+        turn(&cut);
+    cut.head->items = cut.item_count;
+    cut.head->partial_vectors = (int32_t)cut.partial_vectors;
+    cut.head->counters = (int32_t)cut.cut_pieces * FIG_STRIPS_ARRIVALS;
+    const uint64_t items = (uint64_t)cut.item_count * sizeof *cut.items;
+    return (fig_strips_sizes){.items = cut.item_count,
+                              .partial_vectors = cut.partial_vectors,
+                              .counters = cut.head->counters,
+                              .plan_bytes = (int64_t)(sizeof *cut.head + ranges + items)};
+}
+
+fig_strips_sizes fig_strips_share(const fig_strips_shared *shared, uint8_t *plan) {
+    fig_strips_head *head = (fig_strips_head *)(void *)plan;
+    const int32_t q_heads = head->ratio * head->kv_heads;
+    const size_t bytes = (size_t)shared->count * sizeof *shared->members;
+    uint8_t *members = (uint8_t *)(uintptr_t)fig_strips_members(plan);
+    if (bytes > 0) memcpy(members, shared->members, bytes);
+    head->members = shared->count;
+    head->slot_vectors = shared->slots * q_heads;
+    fig_strips_sizes sizes = {.items = head->items,
+                              .partial_vectors = head->partial_vectors + head->slot_vectors,
+                              .counters = head->counters,
+                              .plan_bytes = members - plan + (int64_t)bytes};
+    if (shared->tokens > 0)
+        sizes.counters = fig_strips_slot_counters(head->workers) + shared->tokens * q_heads;
+    return sizes;
+}
