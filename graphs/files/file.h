@@ -17,7 +17,7 @@ fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t
  * regular file, or a system call failed; no temporary file is left then. A killed process may leave
  * a temporary file, which the next save in that directory removes. */
 fig_status fig_file_write(const char *path, const uint8_t *bytes, size_t count);
-/* The same, but only the process's user may read or write the file, whoever owned the old one. */
+/* Does the same, but only the process's user may read or write the new file. */
 fig_status fig_file_write_private(const char *path, const uint8_t *bytes, size_t count);
 
 #endif

@@ -113,7 +113,7 @@ static span register_of(span line) {
 }
 
 /* Appends one line of a function's body; the call's registers take the place of its params. Returns
- * 0 if the line is none that a body may have. */
+ * 0 if a body may not have such a line. */
 static int put_body_line(const call *c, span line, fig_ptx_text *text) {
     const int operand = loaded_by(c, line);
     const span own = register_of(line);
