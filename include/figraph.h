@@ -585,9 +585,9 @@ typedef struct fig_attention_op {
     /* 0: the spec's. */
     float sm_scale;
     /* An expression that computes the score from q.k * sm_scale. If it is given, alibi and soft_cap
-     * must be absent. It may have a mask, which then decides which tokens a query sees, except that
-     * a window still hides the tokens before it. If alibi and soft_cap can express the same score,
-     * the node is recorded with these two instead. NULL: there is no expression. */
+     * must be absent. It may have a mask, which then decides which tokens a query sees. If there is
+     * a window too, a query sees a token only if both show it. If alibi and soft_cap can express
+     * the same score, the node is recorded with these two instead. NULL: there is no expression. */
     const fig_score *score;
     /* The tensors of the score's arrays, in the order of its normal form. Each is [elements] of the
      * array's dtype. If a tensor is absent, the node uses the tensor named after the array and the
@@ -796,7 +796,7 @@ FIG_API void fig_call(fig_program *program, const fig_call_op *op);
 typedef struct fig_bucket {
     /* The largest number of rows in a step. */
     int32_t batch;
-    /* The largest number of tokens per row, averaged over `batch` rows. */
+    /* The largest number of tokens in a step, divided by `batch`. */
     int32_t kv;
 } fig_bucket;
 
@@ -1153,8 +1153,8 @@ typedef struct fig_engine_options {
      * interpreted on plain cores. This option has not run on a GPU yet. The host always
      * interprets. */
     int32_t compile_scores;
-    /* A folder that keeps compiled scores for later processes; only this user may write in it.
-     * NULL: they are kept in memory, for this process. */
+    /* A folder that keeps compiled scores for later processes. Only the user who runs this process
+     * may have the right to write in it. NULL: they are kept in memory, for this process. */
     const char *score_cache;
 } fig_engine_options;
 
@@ -1201,8 +1201,8 @@ typedef struct fig_binding {
     int64_t strides[4];
 } fig_binding;
 /* Gives a tensor its memory. The next call of fig_engine_stage is the first to use this memory.
- * While a step that was staged before the bind still waits for its launch, that call fails with
- * FIG_ORDER.
+ * fig_engine_stage fails with FIG_ORDER while a step that was staged before the bind still waits
+ * for its launch.
  *
  * The caller keeps ownership of memory that it gave, and may free it after fig_engine_close. To
  * free it earlier, the caller first binds the name to other memory, and then waits until the last
@@ -1316,9 +1316,9 @@ typedef struct fig_call_args {
 typedef int32_t (*fig_callback)(void *user, const fig_call_args *args);
 /* Registers the callback of a call, or replaces it. The next call of fig_engine_stage is the first
  * to use the new callback. Steps that were staged earlier still call the replaced one when they are
- * launched; on the host, the device's thread makes that call. So a replaced callback and its `user`
- * must stay valid as long as fig_engine_bind demands for replaced memory. The same holds for all
- * memory that the captured work of a CUDA callback uses. FIG_INVALID: the program has no such call,
+ * launched; on the host, the device's thread makes that call. fig_engine_bind tells when a caller
+ * may free replaced memory. Until then, a replaced callback, its `user` and all memory that the
+ * captured work of a CUDA callback uses must stay valid. FIG_INVALID: the program has no such call,
  * or callback is NULL. */
 FIG_API fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
                                        void *user);
@@ -1353,9 +1353,9 @@ FIG_API fig_status fig_engine_launch(fig_engine *engine);
  * fig_engine_stage does. */
 FIG_API fig_status fig_engine_step(fig_engine *engine, const fig_step *step);
 /* Takes back the step that was staged last, or the remaining launches of its horizon. If the plan
- * is taken back as a whole and carried page-table entries, the plan of the next step carries them
- * instead. If the caller launched a graph of its own for the step, the caller must first wait for
- * that graph. FIG_ORDER: nothing is staged, or a caller's graph has fetched the plan. */
+ * had page-table entries and is taken back as a whole, the plan of the next step has them instead.
+ * If the caller launched a graph of its own for the step, the caller must first wait for that
+ * graph. FIG_ORDER: nothing is staged, or a caller's graph has fetched the plan. */
 FIG_API fig_status fig_engine_take_back(fig_engine *engine);
 
 /* Returns the engine's stream, a CUstream; on the host NULL. All work of an engine happens in the

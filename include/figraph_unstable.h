@@ -140,7 +140,7 @@ typedef struct fig_measured {
 FIG_API fig_status fig_engine_measure(fig_engine *engine, const fig_measure_options *options,
                                       fig_measured *measured);
 
-/* ---- What nodes take, and reading memory ----------------------------------------------------- */
+/* ---- Times of nodes and of reading memory ---------------------------------------------------- */
 /* A spacer is a kernel that has nothing to do with the step: it reads memory as fast as the device
  * can. */
 typedef struct fig_spacer {
