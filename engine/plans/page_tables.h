@@ -51,9 +51,10 @@ fig_status fig_page_tables_set(fig_page_tables *tables, const fig_pages *pages, 
 fig_status fig_page_tables_fork(fig_page_tables *tables, const fig_fork *fork, uint64_t first,
                                 uint64_t *ahead_bytes);
 
-/* Makes sure that all waiting entries fit into the next plan. The caller has claimed its slot.
- * If too many entries wait, this function first writes them to the device. Returns FIG_BUSY if
- * staged plans carry older pages for more entries than one plan can carry. */
+/* Makes sure that all waiting entries fit into the next plan. The caller has claimed its slot. If
+ * too many entries wait, this function first writes them to the device. An entry for which a staged
+ * plan carries an older page still waits after that. Returns FIG_BUSY if one plan cannot carry all
+ * entries of this kind. */
 fig_status fig_page_tables_make_fit(fig_page_tables *tables, uint64_t first);
 /* fig_page_tables_carry() appends the waiting entries, which must fit, to the plan in the slot.
  * `bytes` is the plan's size; the function returns the new size. After the ring has taken its

@@ -1,7 +1,7 @@
 /* invoke_cache.h: reads a caller's KV cache, paged or dense, NHD or HND, into a recipe.
  *
- * K and V may be separate arrays or interleaved in one. Invariant: after take, the recipe describes
- * the cache's program, and no row can be longer than its kv_limit. */
+ * K and V may be separate arrays or interleaved in one. Invariant: after a cache is taken, the
+ * recipe describes a program over this cache, and no row can be longer than its kv_limit. */
 #ifndef FIG_FFI_INVOKE_CACHE_H
 #define FIG_FFI_INVOKE_CACHE_H
 
@@ -17,7 +17,7 @@ typedef struct fig_invoke_cache {
  * the array's first two dims. */
 fig_status fig_invoke_cache_take_tokens(fig_invoke *invoke, fig_array *array);
 
-/* Takes the numbers of query tokens for rows that have different numbers of them. The first dim of
+/* Takes the number of query tokens of each row; rows may differ in this number. The first dim of
  * `tokens` counts the query tokens of all rows. Sets invoke->rows from the array of lengths. */
 fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_queries *queries,
                                          const fig_array *tokens, const fig_array *lengths);

@@ -4,12 +4,12 @@
  * tokens per row form a class: one split and one workspace serve all of them. If rows may be
  * chunks, the nodes of a class also have equal numbers of q heads and equal head_dims, because
  * these decide the strips. If all q heads share a latent cache, groups of q heads stand for kv
- * heads, and every variant reads for one group at once. If the planner knows the masks of scores,
- * the nodes of a class also have the same mask and equal numbers of q heads, because both decide
- * which tiles are on the line. It knows no mask of a program whose lengths the device reads, since
- * the device then makes the plan, and no mask of a program that would need too many classes. Owns
- * the maximum needs of each class, and the number of heads that a variant reads at once. Invariant:
- * classes are numbered in the order of their first nodes. */
+ * heads, and in every variant a worker reads for one group at a time. If the planner knows the
+ * masks of scores, the nodes of a class also have the same mask and equal numbers of q heads,
+ * because both decide which tiles are on the line. It knows no mask of a program whose lengths the
+ * device reads, since the device then makes the plan, and no mask of a program that would need too
+ * many classes. Owns the maximum needs of each class, and the number of heads that a variant reads
+ * at once. Invariant: classes are numbered in the order of their first nodes. */
 #ifndef FIG_GRAPHS_SPLIT_CLASSES_H
 #define FIG_GRAPHS_SPLIT_CLASSES_H
 
@@ -23,8 +23,8 @@ typedef struct fig_split_class {
      * each kv head has its own K and V */
     int32_t latent_bytes;
     int32_t may_be_short; /* 1: every node of the class has a kernel for short rows */
-    /* The page table that every node of the class reads, if rows may share tokens. They may if no
-     * token's part in attention depends on the row, and if the kernel for chunks runs on
+    /* The page table that every node of the class reads, if rows may share tokens. They may if
+     * attention treats a token in the same way for each row, and if the kernel for chunks runs on
      * warpgroups. 0: rows may not share tokens. */
     uint32_t shared_table;
     uint32_t mask; /* a score that has the mask of every node; 0: the planner knows no mask */

@@ -83,7 +83,7 @@ static_assert(sizeof(fig_look_ahead_params) == 32, "ABI");
  * are compared with its speed. */
 typedef struct fig_ceiling_params {
     const uint8_t *in;
-    uint64_t *out;           /* exclusive or of its old value and every word read */
+    uint64_t *out;           /* the exclusive or of its old value and all words read */
     uint32_t pieces, blocks; /* pieces: number of 16-byte pieces */
 } fig_ceiling_params;
 static_assert(sizeof(fig_ceiling_params) == 24, "ABI");
@@ -101,7 +101,7 @@ typedef struct fig_plan_params {
     /* [rows + 1] of a packed program, see figraph.h; NULL: each row has row_tokens query tokens */
     const int32_t *query_starts;
     uint8_t *plan;          /* NULL: nothing is planned */
-    fig_fetch_words *words; /* missed counts a step that got zero rows */
+    fig_fetch_words *words; /* `missed` counts a step that got zero rows */
     void *zeros;            /* [zero_pieces], pieces of 16 bytes; NULL: none */
     fig_plan_shape shape;
     int32_t kv_limit;
@@ -248,7 +248,7 @@ static_assert(sizeof(fig_rope_angles) == 1080, "ABI");
 typedef struct fig_rope_params {
     const void *q, *k;
     void *q_out, *k_out;
-    const void *positions;        /* [rows] of positions_dtype; NULL: the plan's, or packed */
+    const void *positions;        /* [rows] of positions_dtype; NULL: by indptr, else the plan's */
     const void *indptr, *offsets; /* [segments + 1], [segments] of packed_dtype; NULL: not packed */
     const float *cos_sin;         /* [cos_sin_rows][rotary_dim]; NULL: computed */
     const void *q_norm, *k_norm;  /* [head_dim]; NULL: none */
@@ -271,9 +271,9 @@ typedef struct fig_cache_strides {
     int64_t page, token, head;
 } fig_cache_strides;
 
-/* Row r of the plan has row_tokens rows here, or its query tokens in a packed program: the last
- * tokens of its sequence. If the plan gives the number of real tokens, the kernel writes only that
- * number of rows: the last ones. */
+/* k and v have row_tokens rows for each row of the plan or, in a packed program, one row for each
+ * of its query tokens. These are the last tokens of the row's sequence. If the plan gives the
+ * number of real tokens of a row, the kernel writes only that many of them, from the end. */
 typedef struct fig_append_kv_params {
     const void *k, *v; /* [rows][kv_heads][head_dim] */
     void *k_cache, *v_cache;
