@@ -168,7 +168,7 @@ def no_entry_point_drops_a_score():
     takes = {
         "capture", "capture_for", "score",
         "attention", "decode_attention",  # of torch and JAX
-        "scratch_of", "scratch_bytes", "needs_of",  # sizes for their scores
+        "scratch_of", "scratch_bytes", "needs_of",  # sizes of scratch
     }
     checks = {
         "capture", "capture_for", "plan", "spec",  # unknown fields of a spec are refused

@@ -25,10 +25,10 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
 }
 
 /* 2 kv heads of 64 in f16. Variant 0 reads one head at a time in tiles of 64 tokens, variant 1
- * reads both heads in tiles of 16. On tensor cores, a tile has twice as many tokens if a token has
- * 128 bytes, and heads fill whole strips. 6 rows of 200 tokens, one head at a time, are 12
- * segments; at 64 KB per worker they take 10 workers. On 9.0 such rows are short: each segment has
- * 4 workers, and a tile is one turn of a block. */
+ * reads both heads in tiles of 16. On tensor cores, a tile has twice as many tokens if each token
+ * has 128 bytes, and no tile is shorter than a strip. 6 rows of 200 tokens, one head at a time, are
+ * 12 segments; at 64 KB per worker they take 10 workers. On 9.0 such rows are short: each segment
+ * has 4 workers, and a tile is one turn of a block. */
 static void workers_are_the_machines_or_the_tiles(void **state) {
     (void)state;
     static const struct {

@@ -279,7 +279,7 @@ static void print_strips(const planned_class *class) {
     fig_draw_bars(&loads);
 }
 
-/* Prints how much work the longest row would be for its workers without a split. */
+/* Prints how long the longest row would keep its workers busy if the row were not cut. */
 static void print_longest(const planned_step *plan, const planned_class *class) {
     int32_t groups = class->report.groups;
     char each[FIG_REPORT_NUMBER], who[32] = "one worker", sentence[160];

@@ -57,7 +57,7 @@ class PagedLayer(CacheLayerMixin):
         return Kept(self, key_states), value_states
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Returns the number of tokens in a mask, which covers only the prompt, and its offset."""
+        """Returns the length and the offset of a mask. A mask covers only the prompt."""
         return query_length, 0
 
     def get_seq_length(self) -> Any:
