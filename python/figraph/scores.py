@@ -400,15 +400,27 @@ class Score:
         return hash(str(self))
 
 
+def _parsed(source: str, base: Optional[Score]) -> Any:
+    handle = ctypes.POINTER(abi.fig_score)()
+    must(library.fig_score_parse_mask(handle, encoded("a mask", source),
+                                      None if base is None else base.handle))
+    return handle
+
+
 class Mask(Score):
     """The score that is the logit itself, with a mask. source is the text of the mask alone."""
 
-    def __init__(self, source: str, of: Optional[Score] = None) -> None:
-        handle = ctypes.POINTER(abi.fig_score)()
-        base = None if of is None else of.handle
-        must(library.fig_score_parse_mask(handle, encoded("a mask", source), base))
+    def __init__(self, source: str) -> None:
+        handle = _parsed(source, None)
         self.source = source
         self._keep(handle)
+
+
+class _Masked(Score):
+    """A score with the mask of a text."""
+
+    def __init__(self, source: str, base: Score) -> None:
+        self._keep(_parsed(source, base))
 
 
 def mask(of: Union[str, Callable[..., Any]], *,
@@ -437,7 +449,7 @@ def joined(of: Any, given: Optional[Masked]) -> Score:
     if isinstance(given, Score) and not isinstance(given, Mask):
         raise TypeError(f"mask is {given!r}, a score; figraph.mask makes masks")
     made = given if isinstance(given, Mask) else mask(given)
-    return made if base is None else Score(Mask(made.source, base).text)
+    return made if base is None else Score(_Masked(made.source, base).text)
 
 
 def score(of: Union[str, Callable[..., Any]], *, weights: str = "softmax",

@@ -121,6 +121,8 @@ def a_mask_is_joined_with_a_score():
             (ValueError,))
     refused("a score; figraph.mask makes masks",
             lambda: figraph.score("score", mask=figraph.score("score * 2.0")), (TypeError,))
+    twice = figraph.score("score * 2.0")
+    refused("takes 2 positional arguments", lambda: scores.Mask("0:4", twice), (TypeError,))
     refused("it must be a str or a function", lambda: figraph.mask(3), (TypeError,))
     refused("bits is given beside a text", lambda: figraph.mask("0:4", bits=lambda: (0, 0)),
             (ValueError,))
