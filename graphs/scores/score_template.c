@@ -58,7 +58,8 @@ static const char *end_of_block(const char *at) {
 
 /* ---- Functions */
 
-/* Returns the function's text, from .func to the end of its body; count 0: there is none. */
+/* Returns the function's text, from .func to the end of its body. If the template lacks the
+ * function, `count` is 0. */
 static span function_of(const char *ptx, const char *name, size_t name_count) {
     for (const char *at = strstr(ptx, function_mark); at != NULL;
          at = strstr(at + 1, function_mark)) {

@@ -273,7 +273,7 @@ typedef struct fig_cache_strides {
 
 /* k and v have row_tokens rows for each row of the plan or, in a packed program, one row for each
  * of its query tokens. These are the last tokens of the row's sequence. If the plan gives the
- * number of real tokens of a row, the kernel writes only that many of them, from the end. */
+ * number of a row's real tokens, the kernel writes only this number of tokens, the last ones. */
 typedef struct fig_append_kv_params {
     const void *k, *v; /* [rows][kv_heads][head_dim] */
     void *k_cache, *v_cache;

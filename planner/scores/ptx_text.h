@@ -1,7 +1,7 @@
 /* ptx_text.h: a text that grows.
  *
- * Whoever writes to a text checks it once, at the end. Invariant: after memory ran out, the text
- * stays as it is. */
+ * A failed append is remembered, so a writer checks the text once, at the end. Invariant: after
+ * memory ran out, the text stays as it is. */
 #ifndef FIG_PLANNER_PTX_TEXT_H
 #define FIG_PLANNER_PTX_TEXT_H
 
