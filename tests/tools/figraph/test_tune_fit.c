@@ -74,6 +74,26 @@ static void times_that_are_off_give_figures_that_are_near_and_none_below_0(void 
     }
 }
 
+/* Steps of many one-token rows take a multiple of what the figures of other steps tell. */
+static void probes_do_not_bend_the_figures(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(11);
+    for (int draw = 0; draw < 100; draw++) {
+        const fig_tune_costs due = drawn(&random);
+        fig_tune_costs found = {.size = sizeof found};
+        fig_tune_point points[POINTS];
+        make_points(&random, &due, 0, points);
+        for (int p = 0; p < POINTS; p += 3) {
+            points[p].is_probe = 1;
+            points[p].ns *= 12;
+        }
+        assert_true(fig_tune_fit(points, POINTS, &found) >= 0);
+        assert_true(abs(found.bytes_per_us - due.bytes_per_us) <= due.bytes_per_us / 1000 + 1);
+        assert_true(abs(found.piece_ns - due.piece_ns) <= 2);
+        assert_true(abs(found.segment_ns - due.segment_ns) <= 3);
+    }
+}
+
 /* If a figure would be negative, it is set to 0, and the others are fitted without it. */
 static void figures_below_0_become_0(void **state) {
     (void)state;
@@ -416,6 +436,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_found_again),
         cmocka_unit_test(times_that_are_off_give_figures_that_are_near_and_none_below_0),
+        cmocka_unit_test(probes_do_not_bend_the_figures),
         cmocka_unit_test(figures_below_0_become_0),
         cmocka_unit_test(few_points_give_figures_too_and_none_gives_none),
         cmocka_unit_test(units_are_found_again),

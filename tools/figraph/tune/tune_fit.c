@@ -20,9 +20,10 @@ static void terms_of(const fig_tune_point *point, double terms[TERMS]) {
     terms[SEGMENTS] = point->segments;
 }
 
-/* Returns 1 if the four figures do not determine this point's time. */
+/* Returns 1 if the point takes no part in the fit of the four figures. They describe steps that the
+ * memory limits, and the many short segments of probes would bend them. */
 static int is_apart(const fig_tune_point *point) {
-    return point->is_probe && point->is_by_units;
+    return point->is_probe;
 }
 
 /* The normal equations of relative errors: sums[i][j] x[j] = sums[i][TERMS]. */
@@ -202,7 +203,7 @@ static int32_t count_probes(const fig_tune_point *points, int count, int32_t *by
     *by_units = 0;
     for (int p = 0; p < count; p++) {
         probes += points[p].is_probe;
-        *by_units += is_apart(&points[p]);
+        *by_units += points[p].is_probe && points[p].is_by_units;
     }
     return probes;
 }
