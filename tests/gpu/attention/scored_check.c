@@ -1,12 +1,13 @@
 /* scored_check.c: compares compiled scores with interpreted ones on a GPU, and times both.
  *
- *     build/release/tests/gpu/attention/scored_check
+ *     build/release/tests/gpu/attention/scored_check [CACHE]      CACHE: folder for compiled images
  *
  * Each case runs one step three times: with compile_scores, without, and without a score. The first
  * two must agree to rounding: the tensor cores add in another order. Prints CSV: for each case, the
- * family that served, the seconds of preparing (which compiles), the microseconds of a layer
- * compiled, interpreted and without a score, and the rms difference, relative to the rms of the
- * values. A time is the median of seven series of steps. The program does not judge the times; it
+ * family that served, the seconds of preparing (which compiles) and those without a score, the
+ * microseconds of a layer compiled, interpreted and without a score, and the rms difference,
+ * relative to the rms of the values. A time is the median of seven series of steps; an interpreted
+ * one is that of one series. With CACHE, a second call reads the images of the first. The program does not judge the times; it
  * exits with 1 if results differ by more than rounding, if a NaN appears, or if no tensor core
  * served. Values of hidden tokens are NaN in cases that hide tokens. SIGALRM ends the program if a
  * step hangs. FIG_DEVICE=host runs the small cases on the host, which interprets every score. */
@@ -38,6 +39,7 @@ enum {
     KV_HEADS = 8,
     ROW_LIMIT = 32,
     ELEMENTS = 1 << 16,
+    DRAWN = (1 << 18) - 17, /* odd, so that no two pages begin alike */
     HIDE_EVERY = 7, /* tokens of such positions have the score -inf in cases that hide tokens */
     HANG_S = 120,
     WAIT_US = 60000000
@@ -71,7 +73,12 @@ static const check_case cases[] = {
      4, FIG_BF16, 0},
     {"select(kv_pos // 2048 == q_pos // 2048, score, -inf)", 8, 8192, 128, 4, FIG_BF16, 0},
     {"f32 a[65536]; score + a[head] * (kv_pos - q_pos)", 8, 8192, 128, 4, FIG_E4M3, 0},
-    {"score * cos(kv_pos - q_pos)", 8, 8192, 128, 4, FIG_BF16, 0}};
+    {"score * cos(kv_pos - q_pos)", 8, 8192, 128, 4, FIG_BF16, 0},
+    /* ranges that hide nothing, and ranges that hide half */
+    {"see 0:kv_length; score", 8, 8192, 128, 4, FIG_BF16, 0},
+    {"see kv_length // 2:kv_length; score", 8, 8192, 128, 4, FIG_BF16, 0},
+    {"see 0:kv_length; score", 32, 4096, 128, 4, FIG_BF16, 0},
+    {"see kv_length // 2:kv_length; score", 32, 4096, 128, 4, FIG_BF16, 0}};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 typedef enum way_kind { COMPILED, INTERPRETED, WITHOUT, WAYS } way_kind;
@@ -89,6 +96,8 @@ typedef struct check {
     int32_t lengths[ROW_LIMIT];
     way ways[WAYS];
 } check;
+
+static const char *image_folder; /* the folder of compiled images, or NULL */
 
 static int is_host(void) {
     return fig_place_device() == FIG_DEVICE_HOST;
@@ -173,16 +182,17 @@ static void lower(const check *k, way *w, const fig_score *score) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Binds a tensor to memory of the engine and writes random numbers there, the same for each way. */
+/* Binds a tensor to memory of the engine and writes random numbers there, the same for each way.
+ * A large tensor repeats the first of its numbers. */
 static uint8_t *bind(const way *w, const char *name, size_t count, fig_dtype dtype) {
-    const size_t bytes = count * (dtype == FIG_E4M3 ? 1 : dtype == FIG_BF16 ? 2 : 4);
+    const size_t width = dtype == FIG_E4M3 ? 1 : dtype == FIG_BF16 ? 2 : 4;
+    const size_t bytes = count * width, drawn = count < DRAWN ? count : DRAWN;
     fig_random random = fig_random_seed(7 + (uint64_t)name[0]);
-    float numbers[4096];
     uint8_t *memory = allocate(bytes);
-    for (int i = 0; i < 4096; i++)
-        numbers[i] = fig_random_normal(&random);
-    for (size_t i = 0; i < count; i++)
-        truth_store(memory, dtype, (int64_t)i, numbers[fig_random_bits(&random) & 4095]);
+    for (size_t i = 0; i < drawn; i++)
+        truth_store(memory, dtype, (int64_t)i, fig_random_normal(&random));
+    for (size_t at = drawn * width; at < bytes; at += drawn * width)
+        memcpy(memory + at, memory, bytes - at < drawn * width ? bytes - at : drawn * width);
     OK(fig_engine_bind(w->engine, FIG_OPTIONS(fig_binding, .name = name, .bytes = bytes)));
     OK(fig_engine_write(w->engine, FIG_OPTIONS(fig_span, .name = name, .bytes = bytes), memory));
     return memory;
@@ -235,6 +245,7 @@ static void open_way(check *k, way_kind kind) {
     void *const stream = fig_gpu_caller.stream;
     fig_score *score = NULL;
     options.compile_scores = kind == COMPILED;
+    options.score_cache = image_folder;
     if (!is_host()) options.stream = &stream;
     if (kind != WITHOUT) OK(fig_score_parse(&score, k->c.score));
     lower(k, w, score);
@@ -296,14 +307,15 @@ static double time_steps(const check *k, const way *w) {
     return (double)ms * 1e3 / STEPS;
 }
 
-static void time_way(const check *k, way *w) {
+/* rounds: series of steps, of which the median counts. */
+static void time_way(const check *k, way *w, int rounds) {
     double times[ROUNDS];
     run_steps(k, w, 1);
     OK(fig_engine_wait(w->engine, WAIT_US));
-    for (int32_t i = 0; i < ROUNDS; i++)
+    for (int32_t i = 0; i < rounds; i++)
         times[i] = time_steps(k, w) / k->layers;
-    qsort(times, ROUNDS, sizeof times[0], by_size);
-    w->us = times[ROUNDS / 2];
+    qsort(times, (size_t)rounds, sizeof times[0], by_size);
+    w->us = times[rounds / 2];
     OK(fig_engine_wait(w->engine, WAIT_US));
     OK(fig_engine_read(w->engine, FIG_OPTIONS(fig_span, .name = "out", .bytes = out_bytes(k)),
                        w->out));
@@ -327,9 +339,10 @@ static int print_case(const check *k) {
     const way *made = &k->ways[COMPILED];
     const char *family = family_of(made);
     const double error = difference_of(k);
-    printf("\"%s\",%d,%d,%d,%d,%s,%.2f,%.2f,%.2f,%.2f,%.5f\n", k->c.score, k->c.rows, k->c.length,
-           k->c.head_dim, (int)k->c.kv_dtype, family, made->prepare_s, made->us,
-           k->ways[INTERPRETED].us, k->ways[WITHOUT].us, error);
+    printf("\"%s\",%d,%d,%d,%d,%s,%.4f,%.4f,%.2f,%.2f,%.2f,%.5f\n", k->c.score, k->c.rows,
+           k->c.length, k->c.head_dim, (int)k->c.kv_dtype, family, made->prepare_s,
+           k->ways[WITHOUT].prepare_s, made->us, k->ways[INTERPRETED].us, k->ways[WITHOUT].us,
+           error);
     fflush(stdout);
     const int is_slow = strcmp(family, "bulk") != 0 && strcmp(family, "copy") != 0;
     return !(error < ERROR_LIMIT) || (is_slow && !is_host() && strcmp(k->c.score, "score") != 0);
@@ -346,7 +359,7 @@ static int run_case(const check_case *c) {
         k.lengths[row] = c->length < 1000 ? c->length - 29 * row : c->length;
     for (int kind = 0; kind < WAYS; kind++) {
         open_way(&k, (way_kind)kind);
-        time_way(&k, &k.ways[kind]);
+        time_way(&k, &k.ways[kind], kind == INTERPRETED ? 1 : ROUNDS);
     }
     const int is_wrong = print_case(&k);
     for (int kind = 0; kind < WAYS; kind++) {
@@ -357,13 +370,14 @@ static int run_case(const check_case *c) {
     return is_wrong;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     int failed = 0;
     void *state = NULL;
+    image_folder = argc > 1 ? argv[1] : NULL;
     alarm(HANG_S);
     if (!is_host() && fig_gpu_caller_set_up(&state) != 0) return 2;
-    printf("score,rows,length,head_dim,kv_dtype,family,prepare_s,us_compiled,us_interpreted,"
-           "us_without,error\n");
+    printf("score,rows,length,head_dim,kv_dtype,family,prepare_s,prepare_s_without,us_compiled,"
+           "us_interpreted,us_without,error\n");
     for (int i = 0; i < (is_host() ? SMALL_CASES : CASES); i++)
         failed |= run_case(&cases[i]);
     if (!is_host() && fig_gpu_caller_tear_down(&state) != 0) return 2;

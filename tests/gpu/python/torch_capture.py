@@ -7,7 +7,7 @@
 # attn.N). It calls the C functions by ctypes, as a serving loop in Python might. Nothing is
 # skipped: without torch or a GPU it fails.
 #
-# Usage: tests/gpu/torch_capture.py [LIBRARY]     Exit: 0 if all is right, else 1
+# Usage: tests/gpu/python/torch_capture.py [LIBRARY]     Exit: 0 if all is right, else 1
 
 import ctypes
 import os
