@@ -1,16 +1,17 @@
 /* scored_check.c: compares compiled scores with interpreted ones on a GPU, and times both.
  *
- *     build/release/tests/gpu/attention/scored_check [CACHE]      CACHE: folder for compiled images
+ *     build/release/tests/gpu/attention/scored_check [CACHE]
  *
  * Each case runs one step three times: with compile_scores, without, and without a score. The first
  * two must agree to rounding: the tensor cores add in another order. Prints CSV: for each case, the
  * family that served, the seconds of preparing (which compiles) and those without a score, the
  * microseconds of a layer compiled, interpreted and without a score, and the rms difference,
  * relative to the rms of the values. A time is the median of seven series of steps; an interpreted
- * one is that of one series. With CACHE, a second call reads the images of the first. The program does not judge the times; it
- * exits with 1 if results differ by more than rounding, if a NaN appears, or if no tensor core
- * served. Values of hidden tokens are NaN in cases that hide tokens. SIGALRM ends the program if a
- * step hangs. FIG_DEVICE=host runs the small cases on the host, which interprets every score. */
+ * one is that of one series. The program does not judge the times; it exits with 1 if results differ
+ * by more than rounding, if a NaN appears, or if no tensor core served. Values of hidden tokens are
+ * NaN in cases that hide tokens. CACHE is a folder that keeps compiled images; a second call reads
+ * those of the first. SIGALRM ends the program if a step hangs. FIG_DEVICE=host runs the small
+ * cases on the host, which interprets every score. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
