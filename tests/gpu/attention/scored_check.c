@@ -7,7 +7,7 @@
  * family that served, the seconds of preparing (which compiles) and those without a score, the
  * microseconds of a layer compiled, interpreted and without a score, and the rms difference,
  * relative to the rms of the values. A time is the median of seven series of steps; an interpreted
- * one is that of one series. The program does not judge the times; it exits with 1 if results differ
+ * one is that of one series. The program does not judge times; it exits with 1 if results differ
  * by more than rounding, if a NaN appears, or if no tensor core served. Values of hidden tokens are
  * NaN in cases that hide tokens. CACHE is a folder that keeps compiled images; a second call reads
  * those of the first. SIGALRM ends the program if a step hangs. FIG_DEVICE=host runs the small
