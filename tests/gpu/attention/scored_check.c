@@ -246,7 +246,7 @@ static void open_way(check *k, way_kind kind) {
     void *const stream = fig_gpu_caller.stream;
     fig_score *score = NULL;
     options.compile_scores = kind == COMPILED;
-    options.score_cache = image_folder;
+    if (kind == COMPILED) options.score_cache = image_folder;
     if (!is_host()) options.stream = &stream;
     if (kind != WITHOUT) OK(fig_score_parse(&score, k->c.score));
     lower(k, w, score);
