@@ -15,6 +15,9 @@ enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK 
 /* The same in shared segments. A full strip leaves and merges 128 results, each in a slot. A lone
  * strip is mostly a row's own tokens: other warps merge its few results while it goes on. */
 enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
+/* Strips of at most so many vectors in shared segments stay whole, if they cost no more than so
+ * many % of an even share. */
+enum { WHOLE_VECTORS = 16, WHOLE_WORTH = 150 };
 enum { TUPLE_WORTH = 108 }; /* limit on the fullest worker of tuples, in % of an even share */
 
 /* A strip and its place on the line. */
@@ -120,10 +123,19 @@ static int64_t wanted(const cutter *cut, int64_t worker) {
            rest % cut->active * worker / cut->active;
 }
 
+/* Returns 1 if the strip must not be cut. A row's own tokens in a shared segment are a strip of few
+ * vectors, whose pieces would take longer to merge than the imbalance costs. */
+static int is_whole(const cutter *cut, const strip *s) {
+    const int64_t units = s->cost.once + s->cost.tile * s->tiles;
+    if (cut->shape->whole) return 1;
+    if (!s->segment->is_shared || s->queries * cut->shape->ratio > WHOLE_VECTORS) return 0;
+    return units * 100 * cut->active <= cut->units * WHOLE_WORTH;
+}
+
 /* Returns the strip's tile at which to cut, for a wanted place `units` units behind the strip's
  * start. */
 static int32_t tile_of_cut(const cutter *cut, const strip *s, int64_t units) {
-    if (cut->shape->whole) return units * 2 < s->cost.once + s->cost.tile * s->tiles ? 0 : s->tiles;
+    if (is_whole(cut, s)) return units * 2 < s->cost.once + s->cost.tile * s->tiles ? 0 : s->tiles;
     if (units < s->cost.once) return 0;
     return (int32_t)small((units - s->cost.once + s->cost.tile / 2) / s->cost.tile, s->tiles);
 }

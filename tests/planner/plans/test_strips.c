@@ -330,8 +330,42 @@ static void a_long_row_is_shared_by_all_workers(void **state) {
         assert_true(fig_strips_ranges(plan)[w + 1] > fig_strips_ranges(plan)[w]);
 }
 
+/* Makes the plan of `rows` rows with a token each that share a prefix of 2048 tokens. Row 0 has
+ * `longest` tokens of its own, the others have 256. Returns the most pieces of a row's strip. */
+static int32_t pieces_of_own(int32_t rows, int32_t longest) {
+    ground.shape = (fig_strips_shape){.ratio = 4,
+                                      .kv_heads = 8,
+                                      .head_dim = 128,
+                                      .tile_tokens = 128,
+                                      .workers = 132,
+                                      .shares = 1};
+    ground.count = 0;
+    add(rows, 0, 2048);
+    ground.segments[0].visible = FIG_STRIPS_OLD;
+    for (int32_t row = 0; row < rows; row++)
+        add(1, 2048, 2048 + (row == 0 ? longest : 256));
+    for (int32_t i = 0; i < ground.count; i++) {
+        ground.segments[i].is_shared = 1;
+        ground.segments[i].first_member = i == 0 ? 0 : rows + i - 1;
+    }
+    fig_strips_make(&ground.shape, ground.segments, ground.count, plan);
+    const fig_strips_item *items = fig_strips_items(plan, ground.shape.workers);
+    int32_t pieces = 0;
+    for (int32_t i = 0; i < ((const fig_strips_head *)(const void *)plan)->items; i++)
+        if (items[i].first_token > 0 && items[i].pieces > pieces) pieces = items[i].pieces;
+    return pieces;
+}
+
+static void few_tokens_behind_a_shared_prefix_stay_whole(void **state) {
+    (void)state;
+    for (int32_t rows = 12; rows < SEGMENT_LIMIT; rows++)
+        assert_int_equal(pieces_of_own(rows, 256), 1);
+    assert_in_range(pieces_of_own(16, 32768), 2, 132);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_tokens_behind_a_shared_prefix_stay_whole),
         cmocka_unit_test(every_tile_has_one_item_and_every_partial_one_piece),
         cmocka_unit_test(some_steps_need_all_partials_and_counters),
         cmocka_unit_test(a_long_chunk_is_read_in_step),
