@@ -232,35 +232,55 @@ static int32_t tuple_of(const cutter *cut, const tuple_set *set, int64_t x) {
     return (int32_t)(((x + 1) * set->tuples - 1) / line);
 }
 
+/* A worker of a tuple, and what of the line the tuple processes. */
+typedef struct tuple_worker {
+    int32_t member;               /* the worker's number in its tuple */
+    int32_t first_head, end_head; /* the heads with tiles of the tuple */
+    int64_t begin, end;           /* tiles of the line */
+} tuple_worker;
+
+static tuple_worker worker_of(const cutter *cut, const tuple_set *set, int32_t worker) {
+    const int32_t tuple = worker / set->strips;
+    const int64_t begin = begin_of(cut, set, tuple), end = begin_of(cut, set, tuple + 1);
+    return (tuple_worker){.member = worker % set->strips,
+                          .first_head = (int32_t)(begin / set->tiles),
+                          .end_head = (int32_t)ceil_div(end, set->tiles),
+                          .begin = begin,
+                          .end = end};
+}
+
 /* A worker's part of the strips of one head. */
 typedef struct tuple_part {
     strip s;
+    int64_t place;     /* the strip's first tile on the line */
     int32_t from, end; /* tiles of the strip */
-    int32_t pieces;    /* of the strip */
-    int is_first;      /* 1: this part is the first piece */
 } tuple_part;
 
-static tuple_part part_of(const cutter *cut, const tuple_set *set, int32_t worker, int32_t head) {
-    const int32_t tuple = worker / set->strips, member = worker % set->strips;
-    const int32_t number = head % 2 == 0 ? member : set->strips - 1 - member;
+static tuple_part part_of(const cutter *cut, const tuple_set *set, const tuple_worker *of,
+                          int32_t head) {
+    const int32_t number = head % 2 == 0 ? of->member : set->strips - 1 - of->member;
     const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
     tuple_part part = {.s = strip_at(cut->shape, set->segment, head, number * step)};
-    const int64_t low = (int64_t)head * set->tiles + part.s.tile - set->first;
-    const int64_t begin = begin_of(cut, set, tuple), end = begin_of(cut, set, tuple + 1);
-    part.from = (int32_t)(begin > low ? begin - low : 0);
-    part.end = (int32_t)small(end - low, part.s.tiles);
-    part.is_first = begin <= low;
-    part.pieces = tuple_of(cut, set, low + part.s.tiles - 1) - tuple_of(cut, set, low) + 1;
+    part.place = (int64_t)head * set->tiles + part.s.tile - set->first;
+    part.from = (int32_t)(of->begin > part.place ? of->begin - part.place : 0);
+    part.end = (int32_t)small(of->end - part.place, part.s.tiles);
     return part;
+}
+
+/* Returns the pieces of the part's strip. */
+static int32_t pieces_of(const cutter *cut, const tuple_set *set, const tuple_part *part) {
+    return tuple_of(cut, set, part->place + part->s.tiles - 1) - tuple_of(cut, set, part->place) +
+           1;
 }
 
 /* Returns the units of the fullest worker. */
 static int64_t fullest_of(const cutter *cut, const tuple_set *set) {
     int64_t fullest = 0;
     for (int32_t worker = 0; worker < set->strips * set->tuples; worker++) {
+        const tuple_worker of = worker_of(cut, set, worker);
         int64_t units = 0;
-        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
-            const tuple_part part = part_of(cut, set, worker, head);
+        for (int32_t head = of.first_head; head < of.end_head; head++) {
+            const tuple_part part = part_of(cut, set, &of, head);
             if (part.end > part.from)
                 units += part.s.cost.once + part.s.cost.tile * (part.end - part.from);
         }
@@ -299,13 +319,13 @@ static int find_tuples(const cutter *cut, const fig_strips_segment *segments, in
 static void join_part(cutter *cut, const tuple_set *set, const tuple_part *part) {
     fig_strips_item *item = &cut->items[cut->item_count - 1];
     const int32_t vectors = item->queries * cut->shape->ratio;
-    if (part->pieces < 2) return;
-    item->pieces = part->pieces;
-    if (part->is_first) {
+    item->pieces = pieces_of(cut, set, part);
+    if (item->pieces < 2) return;
+    if (part->from == 0) {
         item->partial = item->first_partial = (int32_t)cut->partial_vectors;
         item->counter = (int32_t)cut->cut_pieces * FIG_STRIPS_ARRIVALS;
-        cut->cut_pieces += part->pieces;
-        cut->partial_vectors += (int64_t)part->pieces * vectors;
+        cut->cut_pieces += item->pieces;
+        cut->partial_vectors += (int64_t)item->pieces * vectors;
         return;
     }
     const fig_strips_item *before = &cut->items[cut->ranges[cut->worker - set->strips + 1] - 1];
@@ -316,8 +336,9 @@ static void join_part(cutter *cut, const tuple_set *set, const tuple_part *part)
 
 static void cut_tuples(cutter *cut, const tuple_set *set) {
     for (int32_t worker = 0; worker < set->strips * set->tuples; worker++) {
-        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
-            const tuple_part part = part_of(cut, set, worker, head);
+        const tuple_worker of = worker_of(cut, set, worker);
+        for (int32_t head = of.first_head; head < of.end_head; head++) {
+            const tuple_part part = part_of(cut, set, &of, head);
             if (part.end <= part.from) continue;
             put(cut, &part.s, part.from, part.end);
             join_part(cut, set, &part);
