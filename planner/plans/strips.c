@@ -31,6 +31,8 @@ typedef struct strip {
 /* The line while it is cut. */
 typedef struct cutter {
     const fig_strips_shape *shape;
+    int32_t half;                /* query tokens of half a strip */
+    fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
     fig_strips_head *head;
     int32_t *ranges;        /* [workers + 1] */
     fig_strips_item *items; /* NULL: count items only */
@@ -38,6 +40,7 @@ typedef struct cutter {
     int64_t active; /* number of workers that get a stretch */
     int64_t place;  /* units before the strip */
     int32_t worker; /* the worker whose stretch is being filled */
+    int64_t next;   /* the wanted place of the following worker */
     int32_t item_count, lone_count;
     int64_t partial_vectors, cut_pieces; /* cut_pieces: number of pieces of cut strips */
 } cutter;
@@ -79,39 +82,29 @@ static int32_t floor_of(const fig_strips_shape *shape, const fig_strips_segment 
     return low > segment->first_token ? low : segment->first_token;
 }
 
-static strip strip_at(const fig_strips_shape *shape, const fig_strips_segment *segment,
-                      int32_t head, int32_t query) {
-    const int32_t half = fig_strips_half(shape->ratio);
+static strip strip_at(const cutter *cut, const fig_strips_segment *segment, int32_t head,
+                      int32_t query) {
+    const fig_strips_shape *shape = cut->shape;
     strip s = {.segment = segment, .head = head, .query = query};
-    s.queries = fig_size_min(segment->queries - query, 2 * half);
+    s.queries = fig_size_min(segment->queries - query, 2 * cut->half);
     s.tile = floor_of(shape, segment, query) / shape->tile_tokens;
     s.tiles = limit_of(segment, query + s.queries - 1) / shape->tile_tokens + 1 - s.tile;
-    s.cost = segment->is_shared ? fig_strips_shared_cost_of(shape, s.queries)
-                                : fig_strips_cost_of(shape, s.queries);
+    s.cost = cut->costs[segment->is_shared][s.queries <= cut->half];
     return s;
 }
 
-typedef void visit_function(cutter *cut, const strip *s);
-
-/* Visits each strip of the step, in the order of the line. */
-static void visit(cutter *cut, const fig_strips_segment *segments, int32_t count,
-                  visit_function *function) {
-    const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
+/* Adds up the costs of the line. The strips of all kv heads cost the same. */
+static void add_costs(cutter *cut, const fig_strips_segment *segments, int32_t count) {
+    const int32_t heads = cut->shape->kv_heads;
     for (int32_t i = 0; i < count; i++) {
-        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
-            for (int32_t query = 0; query < segments[i].queries; query += step) {
-                const strip s = strip_at(cut->shape, &segments[i], head, query);
-                function(cut, &s);
-            }
+        for (int32_t query = 0; query < segments[i].queries; query += 2 * cut->half) {
+            const strip s = strip_at(cut, &segments[i], 0, query);
+            cut->units += heads * (s.cost.once + s.cost.tile * s.tiles);
+            cut->tiles += (int64_t)heads * s.tiles;
+            if (s.cost.once > cut->dearest_once) cut->dearest_once = s.cost.once;
+            if (s.cost.tile > cut->dearest_tile) cut->dearest_tile = s.cost.tile;
         }
     }
-}
-
-static void add_cost(cutter *cut, const strip *s) {
-    cut->units += s->cost.once + s->cost.tile * s->tiles;
-    cut->tiles += s->tiles;
-    if (s->cost.once > cut->dearest_once) cut->dearest_once = s->cost.once;
-    if (s->cost.tile > cut->dearest_tile) cut->dearest_tile = s->cost.tile;
 }
 
 /* ---- Cutting */
@@ -163,7 +156,7 @@ static void put(cutter *cut, const strip *s, int32_t from, int32_t end) {
         item.flags |= FIG_STRIPS_IS_SHARED;
         item.member = segment->first_member + s->query;
     }
-    if (s->queries <= fig_strips_half(cut->shape->ratio)) {
+    if (s->queries <= cut->half) {
         item.flags |= FIG_STRIPS_LONE;
         if (cut->lone_count++ % 2 != 0) item.flags |= FIG_STRIPS_SECOND;
     }
@@ -174,6 +167,7 @@ static void put(cutter *cut, const strip *s, int32_t from, int32_t end) {
 static void turn(cutter *cut) {
     cut->ranges[++cut->worker] = cut->item_count;
     cut->lone_count = 0;
+    cut->next = wanted(cut, cut->worker + 1);
 }
 
 /* Assigns partials to the pieces of a cut strip: the items from `first` on. */
@@ -195,9 +189,8 @@ static void cut_strip(cutter *cut, const strip *s) {
     const int64_t end = cut->place + s->cost.once + s->cost.tile * s->tiles;
     const int32_t first = cut->item_count;
     int32_t from = 0;
-    while (cut->worker + 1 < cut->active && wanted(cut, cut->worker + 1) < end) {
-        const int64_t at = wanted(cut, cut->worker + 1) - cut->place;
-        const int32_t tile = tile_of_cut(cut, s, at);
+    while (cut->worker + 1 < cut->active && cut->next < end) {
+        const int32_t tile = tile_of_cut(cut, s, cut->next - cut->place);
         put(cut, s, from, tile);
         if (tile > from) from = tile;
         turn(cut);
@@ -205,6 +198,22 @@ static void cut_strip(cutter *cut, const strip *s) {
     put(cut, s, from, s->tiles);
     join(cut, first, s->queries * cut->shape->ratio);
     cut->place = end;
+}
+
+/* Cuts all strips, in the order of the line. */
+static void cut_line(cutter *cut, const fig_strips_segment *segments, int32_t count) {
+    const int32_t step = 2 * cut->half;
+    for (int32_t i = 0; i < count; i++) {
+        if (segments[i].queries == 0) continue;
+        strip first = strip_at(cut, &segments[i], 0, 0);
+        for (first.head = 0; first.head < cut->shape->kv_heads; first.head++) {
+            cut_strip(cut, &first);
+            for (int32_t query = step; query < segments[i].queries; query += step) {
+                const strip further = strip_at(cut, &segments[i], first.head, query);
+                cut_strip(cut, &further);
+            }
+        }
+    }
 }
 
 /* ---- Tuples
@@ -259,8 +268,8 @@ typedef struct tuple_part {
 static tuple_part part_of(const cutter *cut, const tuple_set *set, const tuple_worker *of,
                           int32_t head) {
     const int32_t number = head % 2 == 0 ? of->member : set->strips - 1 - of->member;
-    const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
-    tuple_part part = {.s = strip_at(cut->shape, set->segment, head, number * step)};
+    const int32_t step = 2 * cut->half;
+    tuple_part part = {.s = strip_at(cut, set->segment, head, number * step)};
     part.place = (int64_t)head * set->tiles + part.s.tile - set->first;
     part.from = (int32_t)(of->begin > part.place ? of->begin - part.place : 0);
     part.end = (int32_t)small(of->end - part.place, part.s.tiles);
@@ -293,7 +302,7 @@ static int64_t fullest_of(const cutter *cut, const tuple_set *set) {
  * they were measured to save 4 to 10 percent, for 8192 to 32768 tokens. */
 static int find_tuples(const cutter *cut, const fig_strips_segment *segments, int32_t count,
                        tuple_set *set) {
-    const int32_t step = 2 * fig_strips_half(cut->shape->ratio);
+    const int32_t step = 2 * cut->half;
     *set = (tuple_set){0};
     for (int32_t i = 0; i < count; i++) {
         if (segments[i].queries == 0) continue;
@@ -304,8 +313,8 @@ static int find_tuples(const cutter *cut, const fig_strips_segment *segments, in
     set->strips = fig_size_ceil_div(set->segment->queries, step);
     if (set->strips < 2 || set->strips > cut->shape->workers / 2) return 0;
     set->tuples = cut->shape->workers / set->strips;
-    const strip first = strip_at(cut->shape, set->segment, 0, 0);
-    const strip last = strip_at(cut->shape, set->segment, 0, (set->strips - 1) * step);
+    const strip first = strip_at(cut, set->segment, 0, 0);
+    const strip last = strip_at(cut, set->segment, 0, (set->strips - 1) * step);
     set->first = first.tile;
     set->tiles = last.tile + last.tiles - first.tile;
     if ((int64_t)set->tiles * cut->shape->kv_heads < set->tuples) return 0;
@@ -423,6 +432,15 @@ static int32_t last_query(const fig_strips_segment *segments, int32_t count) {
     return last;
 }
 
+/* Fills in what a division would otherwise give for each strip. */
+static void prepare(cutter *cut) {
+    const int32_t half = cut->half = fig_strips_half(cut->shape->ratio);
+    cut->costs[0][0] = fig_strips_cost_of(cut->shape, half + 1);
+    cut->costs[0][1] = fig_strips_cost_of(cut->shape, half);
+    cut->costs[1][0] = fig_strips_shared_cost_of(cut->shape, half + 1);
+    cut->costs[1][1] = fig_strips_shared_cost_of(cut->shape, half);
+}
+
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan) {
     cutter cut = {.shape = shape, .head = (fig_strips_head *)(void *)plan};
@@ -437,16 +455,18 @@ fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips
     const uint64_t ranges = fig_size_align((uint64_t)(shape->workers + 1) * sizeof(int32_t), 16);
     memset(cut.ranges, 0, ranges);
     cut.items = (fig_strips_item *)(void *)(plan + sizeof *cut.head + ranges);
-    visit(&cut, segments, count, add_cost);
+    prepare(&cut);
+    add_costs(&cut, segments, count);
     cut.active = small(shape->workers, cut.tiles);
     if (cut.dearest_tile > 0)
         cut.active = small(cut.active, (cut.units - cut.dearest_once) / cut.dearest_tile);
     if (cut.active < 1) cut.active = 1;
+    cut.next = wanted(&cut, 1);
     tuple_set set;
     if (find_tuples(&cut, segments, count, &set)) {
         cut_tuples(&cut, &set);
     } else {
-        visit(&cut, segments, count, cut_strip);
+        cut_line(&cut, segments, count);
     }
     while (cut.worker < shape->workers)
         turn(&cut);
