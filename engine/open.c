@@ -35,6 +35,8 @@ static fig_status check_options(fig_engine_options *options) {
                         options->numa_node, FIG_NUMA_NODE_LIMIT);
     if (options->share != 0 && options->share != -1)
         return fig_fail(FIG_INVALID, "engine: share is %" PRId32 ", it is 0 or -1", options->share);
+    if (options->score_cache != NULL && !options->compile_scores)
+        return fig_fail(FIG_INVALID, "engine: score_cache is for engines with compile_scores");
     return FIG_OK;
 }
 

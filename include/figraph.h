@@ -1088,6 +1088,11 @@ enum {
  * host has only the engine's own stream. */
 #define FIG_STREAM_OWN NULL /* no address: the engine's own stream */
 
+/* A value of score_cache: the user's own folder. It is $XDG_CACHE_HOME/figraph/scores, or if that
+ * variable is no absolute path, ~/.cache/figraph/scores. An engine makes it, with mode 700, if it
+ * does not exist. */
+#define FIG_SCORE_CACHE_DEFAULT ""
+
 typedef uint32_t fig_memory;
 enum {
     FIG_MEMORY_DEVICE = 0,
@@ -1153,8 +1158,10 @@ typedef struct fig_engine_options {
      * interpreted on plain cores. This option has not run on a GPU yet. The host always
      * interprets. */
     int32_t compile_scores;
-    /* A folder that keeps compiled scores for later processes. Only the user who runs this process
-     * may have the right to write in it. NULL: they are kept in memory, for this process. */
+    /* A folder that keeps compiled scores for later processes, or FIG_SCORE_CACHE_DEFAULT. Only the
+     * user who runs this process may have the right to write in it, and no folder above it may be
+     * one in which everybody may rename; otherwise opening an engine on a GPU fails with
+     * FIG_INVALID. The host keeps nothing. NULL: they are kept in memory, for this process. */
     const char *score_cache;
 } fig_engine_options;
 

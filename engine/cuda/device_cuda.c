@@ -19,7 +19,7 @@
 #include "engine/cuda/cuda_stream.h"
 #include "engine/seam/lender.h"
 #include "engine/machine/placement.h"
-#include "graphs/scores/score_cache.h"
+#include "graphs/scores/cache_folder.h"
 #include "engine/seam/stats.h"
 #include "include/figraph_unstable.h"
 #include "planner/status.h"
@@ -95,13 +95,12 @@ static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
     return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_kernels_try(&dev->kernels, &dev->gpu));
 }
 
-/* Checks the folder for compiled scores, and keeps a copy of its path. */
+/* Finds and checks the folder for compiled scores, and keeps a copy of its path. */
 static fig_status take_folder(fig_dev *dev, const fig_engine_options *options) {
+    char path[PATH_MAX];
     if (options->score_cache == NULL) return FIG_OK;
-    if (!options->compile_scores)
-        return fig_fail(FIG_INVALID, "engine: score_cache is for engines with compile_scores");
-    FIG_TRY(fig_score_cache_check(options->score_cache));
-    dev->kernels.folder = strdup(options->score_cache);
+    FIG_TRY(fig_cache_folder_find(options->score_cache, path));
+    dev->kernels.folder = strdup(path);
     return dev->kernels.folder != NULL ? FIG_OK : fig_fail(FIG_NOMEM, "cuda device: a path");
 }
 

@@ -4,6 +4,7 @@
  *
  * The folder is checked again for every entry, because a long-lived process may outlive its mode.
  * Invariant: that of score_cache.h. */
+#define _XOPEN_SOURCE 700 /* realpath, S_ISVTX */
 #include "graphs/scores/score_cache.h"
 
 #include <limits.h>
@@ -34,6 +35,26 @@ static int is_ours(const struct stat *info) {
            (info->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+/* Whoever may rename a folder above this one may put another in its place, between our check and
+ * our reading. In a sticky folder, such as /tmp, only owners may rename. */
+static fig_status check_above(const char *folder) {
+    char path[PATH_MAX];
+    struct stat info;
+    int is_sound = 1;
+    if (realpath(folder, path) == NULL)
+        return fig_fail(FIG_INVALID, "score_cache: %s is no folder", folder);
+    while (is_sound && path[1] != '\0') {
+        char *slash = strrchr(path, '/');
+        slash[slash == path] = '\0';
+        is_sound = stat(path, &info) == 0 && (info.st_mode & (S_IWOTH | S_ISVTX)) != S_IWOTH;
+    }
+    if (is_sound) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "score_cache: %s: everybody may rename what lies in %s: name a folder that "
+                    "stands elsewhere",
+                    folder, path);
+}
+
 fig_status fig_score_cache_check(const char *folder) {
     struct stat info;
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
@@ -43,7 +64,7 @@ fig_status fig_score_cache_check(const char *folder) {
                         "score_cache: others may write in %s: name a folder that only you may "
                         "write, such as one of mode 700",
                         folder);
-    return FIG_OK;
+    return check_above(folder);
 }
 
 static fig_status path_of(const char *folder, const uint8_t *key, char path[PATH_MAX]) {

@@ -12,7 +12,8 @@
 
 enum { FIG_SCORE_CACHE_KEY_BYTES = 32, FIG_SCORE_CACHE_CODE_LIMIT = 64 << 20 };
 
-/* Returns FIG_INVALID if the path is no folder or others may write in it; the message names it. */
+/* Returns FIG_INVALID if the path is no folder, others may write in it, or everybody may rename
+ * what lies in a folder above it; the message names the folder. */
 fig_status fig_score_cache_check(const char *folder);
 /* Sets *code to the code of the key, which the caller frees, or to NULL if there is no sound entry.
  * Only a folder that fig_score_cache_check() refuses, or a lack of memory, is a failure. */

@@ -20,7 +20,7 @@ from . import abi, errors, forms, keywords
 from .arrays import CUDA, HOST, Place, place_of
 from .graphs import Graphs, Tensor, Traits, integers_of_rows, load
 from .integers import INT64, UINT64, integer, integers, options, packed, put
-from .native import Handle, Path, Unique, encoded, library, must, path_bytes, sentence
+from .native import Handle, Path, Unique, cache_bytes, encoded, library, must, sentence
 from .stats import Progress, Stats
 from .steps import Steps
 from .streams import stream_cell, stream_number
@@ -157,7 +157,8 @@ class Engine(Unique):
     with the same pages, read these pages once for all of them; the property `sharing` gives the
     reason if this is not possible. compile_scores: on a GPU, compile scores into attention when a
     bucket is prepared; this has not run on a GPU yet. score_cache: a folder that keeps the compiled
-    scores for later processes, in which only you may write.
+    scores for later processes, in which only you may write; True stands for
+    $XDG_CACHE_HOME/figraph/scores or ~/.cache/figraph/scores.
 
     >>> import figraph
     >>> with Engine(figraph.capture("tutorial", traits="host"), device="host") as engine:
@@ -179,7 +180,7 @@ class Engine(Unique):
         check_plans: bool = False,
         share: bool = True,
         compile_scores: bool = False,
-        score_cache: Optional[Path] = None,
+        score_cache: Union[Path, bool, None] = None,
     ) -> None:
         self.graphs = graphs if isinstance(graphs, Graphs) else load(graphs)
         if device not in DEVICES:
@@ -195,7 +196,7 @@ class Engine(Unique):
             stream=stream_cell(stream),
             share=0 if share else -1,
             compile_scores=compile_scores,
-            score_cache=None if score_cache is None else path_bytes(score_cache),
+            score_cache=cache_bytes(score_cache),
         )
         handle = ctypes.POINTER(abi.fig_engine)()
         must(library.fig_engine_open(handle, self.graphs.handle, asked))

@@ -51,6 +51,19 @@ def path_bytes(path: Path) -> bytes:
     return made
 
 
+def cache_bytes(cache: Union[Path, bool, None]) -> Optional[bytes]:
+    """Encodes the folder of compiled scores. True stands for the user's own, None and False for
+    none."""
+    if cache is None or cache is False:
+        return None
+    if cache is True:
+        return b""  # FIG_SCORE_CACHE_DEFAULT
+    made = path_bytes(cache)
+    if not made:
+        raise ValueError("score_cache is '': name a folder, or give True for your own")
+    return made
+
+
 class Handle:
     """A pointer of C, which becomes None when its object is destroyed.
 

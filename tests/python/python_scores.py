@@ -153,6 +153,15 @@ def a_captured_step_computes_the_score():
     refused("compile_scores", lambda: figraph.Engine(figraph.capture("tutorial", traits="host"),
                                                      device="host", compile_scores="yes"),
             (TypeError,))
+    refused("score_cache is for engines with compile_scores",
+            lambda: figraph.Engine(figraph.capture("tutorial", traits="host"), device="host",
+                                   score_cache=True), (ValueError,))
+    refused("score_cache is ''", lambda: figraph.Engine(
+        figraph.capture("tutorial", traits="host"), device="host", compile_scores=True,
+        score_cache=""), (ValueError,))
+    for cache in (True, False):
+        figraph.Engine(figraph.capture("tutorial", traits="host"), device="host",
+                       compile_scores=True, score_cache=cache).close()
     assert abs(weights_of(None) - 2) < 1e-6
     assert abs(weights_of(lambda score, kv: score + kv * math.log(3)) - 2.5) < 1e-5
     assert weights_of("select(kv_pos < 1, score, -inf)") == 1

@@ -337,6 +337,48 @@ static void a_folder_that_others_may_write_is_refused(void **state) {
     remove_folder();
 }
 
+static void the_default_folder_is_the_users_own(void **state) {
+    (void)state;
+    char own[128];
+    struct stat info;
+    make_folder();
+    snprintf(own, sizeof own, "%s/figraph/scores", folder);
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    const int64_t links = compiled_by(plain_text, NULL);
+    assert_int_equal(stat(own, &info), -1); /* nobody asked for it */
+    assert_int_equal(compiled_by(plain_text, FIG_SCORE_CACHE_DEFAULT), links);
+    assert_int_equal(stat(own, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    assert_int_equal(compiled_by(plain_text, FIG_SCORE_CACHE_DEFAULT), 0);
+    nftw(own, change_one, 8, FTW_PHYS);
+    assert_int_equal(compiled_by(plain_text, FIG_SCORE_CACHE_DEFAULT), links);
+    assert_int_equal(compiled_by(plain_text, own), 0);
+    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
+    remove_folder();
+}
+
+static void the_default_folder_is_refused_where_others_may_write(void **state) {
+    (void)state;
+    const fig_engine_options options = {.size = sizeof options,
+                                        .device = FIG_DEVICE_CUDA,
+                                        .compile_scores = 1,
+                                        .score_cache = FIG_SCORE_CACHE_DEFAULT};
+    char own[128];
+    scene s;
+    make_folder();
+    snprintf(own, sizeof own, "%s/figraph", folder);
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    assert_true(compiled_by(plain_text, FIG_SCORE_CACHE_DEFAULT) > 0);
+    assert_int_equal(chmod(own, 0777), 0);
+    lower_scene(&s, plain_text);
+    assert_int_equal(fig_engine_open(&s.engine, s.graphs, &options), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "/figraph/scores: everybody may rename"));
+    assert_null(s.engine);
+    fig_graphs_destroy(s.graphs);
+    assert_int_equal(unsetenv("XDG_CACHE_HOME"), 0);
+    remove_folder();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(a_score_is_compiled_once_for_all_layers_and_buckets),
@@ -351,6 +393,8 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_later_process_finds_the_code_in_the_folder),
         FIG_CUDA_BENCH_TEST(a_damaged_entry_is_made_anew),
         FIG_CUDA_BENCH_TEST(a_folder_that_others_may_write_is_refused),
+        FIG_CUDA_BENCH_TEST(the_default_folder_is_the_users_own),
+        FIG_CUDA_BENCH_TEST(the_default_folder_is_refused_where_others_may_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

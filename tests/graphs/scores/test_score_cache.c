@@ -172,6 +172,23 @@ static void a_folder_that_others_may_write_is_refused(void **state) {
     assert_refused("/tmp/fig_no_such_folder");
 }
 
+static void a_folder_below_one_that_everybody_may_change_is_refused(void **state) {
+    (void)state;
+    char below[128], lower[192];
+    snprintf(below, sizeof below, "%s/below", folder);
+    snprintf(lower, sizeof lower, "%s/lower", below);
+    assert_int_equal(mkdir(below, 0700), 0);
+    assert_int_equal(mkdir(lower, 0700), 0);
+    assert_int_equal(chmod(folder, 0777), 0);
+    assert_refused(below);
+    assert_refused(lower);
+    assert_non_null(strstr(fig_message(), "everybody may rename what lies in /tmp/fig_cache_"));
+    assert_int_equal(chmod(folder, 01777), 0); /* as /tmp */
+    assert_int_equal(fig_score_cache_check(lower), FIG_OK);
+    assert_int_equal(chmod(folder, 0770), 0);
+    assert_int_equal(fig_score_cache_check(lower), FIG_OK);
+}
+
 /* Whoever reads meanwhile sees a whole entry or none. */
 static void two_processes_write_one_entry(void **state) {
     (void)state;
@@ -205,6 +222,7 @@ int main(void) {
         TEST(an_entry_that_others_may_write_is_absent),
         TEST(a_link_is_absent_and_replaced),
         TEST(a_folder_that_others_may_write_is_refused),
+        TEST(a_folder_below_one_that_everybody_may_change_is_refused),
         TEST(two_processes_write_one_entry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

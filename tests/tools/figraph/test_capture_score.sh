@@ -30,6 +30,19 @@ prints 't1 = slope'
 run replay "$fig" --steps 12 --device host --check --json
 ends 0
 json 'j["passed"] is True' 'j["compared"] > 0'
+# The host interprets, so it needs no folder and makes none.
+XDG_CACHE_HOME=$scratch/cache run replay "$fig" --steps 2 --device host --compile-scores \
+    --score-cache default --check
+ends 0
+XDG_CACHE_HOME=$scratch/cache run serve "$fig" --requests 2 --fast --device host --compile-scores \
+    --score-cache "$scratch/cache"
+ends 0
+[ ! -e "$scratch/cache" ]
+verdict $? 'no folder of compiled scores is made on the host'
+run replay "$fig" --steps 2 --score-cache default
+refused 'replay: --score-cache: default: only --compile-scores keeps scores'
+run serve "$fig" --requests 2 --score-cache "$scratch"
+refused 'serve: --score-cache:' 'only --compile-scores keeps scores'
 # The arrays are the same for the same seed.
 run replay "$fig" --steps 2 --device host --seed 7 --check
 ends 0

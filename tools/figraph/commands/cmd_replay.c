@@ -43,6 +43,7 @@ typedef struct replay {
     fig_device device;
     fig_trusted trusted;
     const fig_trust *trust; /* the file's kernels that may run; NULL: use the library's own */
+    fig_compiled compiled;
     int32_t rows, steps;
     uint64_t seed;
     int checked, json;
@@ -100,6 +101,7 @@ static int read_arguments(const fig_arguments *arguments, replay_run *replay) {
     int code = fig_arguments_integer(arguments, &steps_range, &steps);
     if (code == FIG_EXIT_FINE) code = fig_arguments_integer(arguments, &seed_range, &seed);
     if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &replay->device);
+    if (code == FIG_EXIT_FINE) code = fig_compiled_read(arguments, &replay->compiled);
     if (code != FIG_EXIT_FINE) return code;
     replay->path = arguments->operand;
     replay->steps = (int32_t)steps;
@@ -121,6 +123,7 @@ static int open_replay(replay_run *replay) {
         .graphs = replay->graphs,
         .device = replay->device,
         .trust = replay->trust,
+        .compiled = replay->compiled,
         .schedule = {.graphs = replay->graphs,
                      .rows = replay->rows,
                      .steps = replay->steps,
@@ -311,6 +314,7 @@ const fig_command fig_cmd_replay = {
             {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},
             FIG_SOURCE_DEVICE,
             {"--trust", "LIST", "run kernels stored in FILE; LIST is a file of their SHA-256"},
+            FIG_COMPILED_OPTIONS,
             {"--seed", "S", "the seed of the synthetic data; default 1"},
             {"--json", NULL, "print an object"},
         },

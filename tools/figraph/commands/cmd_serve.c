@@ -298,6 +298,7 @@ static int serve_requests(const fig_arguments *arguments, const serving *serve) 
     fig_serve_result result;
     int64_t horizon;
     int code = fig_arguments_integer(arguments, &range, &horizon);
+    if (code == FIG_EXIT_FINE) code = fig_compiled_read(arguments, &options.compiled);
     if (code == FIG_EXIT_FINE) code = choose_pages(arguments, serve, &options.page_count);
     if (code != FIG_EXIT_FINE) return code;
     if (horizon > 1 && serve->chunk > 0)
@@ -389,6 +390,7 @@ const fig_command fig_cmd_serve = {
             {"--fast", NULL, "jump to the next arrival when no request runs"},
             {"--check", NULL, "check plans, page tables and, with --chunk, outputs; see below"},
             FIG_SOURCE_DEVICE,
+            FIG_COMPILED_OPTIONS,
             FIG_RANKED_OPTION,
             {"--json", NULL, "print an object"},
         },

@@ -105,7 +105,9 @@ static int open_engine(serve_loop *loop) {
                                                .ordinal = options->ordinal,
                                                .ranks = options->ranks,
                                                .busy_us = BUSY_US,
-                                               .check_plans = options->check};
+                                               .check_plans = options->check,
+                                               .compile_scores = options->compiled.compile_scores,
+                                               .score_cache = options->compiled.score_cache};
     fig_tensor_info tensor = {.size = sizeof tensor};
     if (fig_engine_open(&loop->engine, options->graphs, &engine_options) != FIG_OK)
         return fig_report_status("serve");

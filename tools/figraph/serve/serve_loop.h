@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include "tools/figraph/serve/serve_trace.h"
+#include "tools/figraph/step/compiled.h"
 
 typedef struct fig_serve_options {
     /* the graphs of a program without calls; the host knows its lengths */
@@ -21,6 +22,7 @@ typedef struct fig_serve_options {
     int32_t horizon;    /* the largest number of steps of one plan, >= 1 */
     /* the most prompt tokens of a step, whose program is packed; 0: prompts count as cached */
     int32_t chunk;
+    fig_compiled compiled;
     int fast; /* 1: the clock jumps to the next arrival if no request runs */
     /* 1: plans carry checksums, and page tables are compared at the end; with a chunk, each step
      * waits for its end and has every element of its outputs compared */

@@ -271,8 +271,11 @@ int fig_session_open(fig_session *session, const fig_session_options *options) {
     if (code == FIG_EXIT_FINE) code = read_tensors(session);
     if (code == FIG_EXIT_FINE) code = make_pages(session, &options->schedule);
     if (code != FIG_EXIT_FINE) return code;
-    const fig_engine_options engine_options = {
-        .size = sizeof engine_options, .device = options->device, .trust = options->trust};
+    const fig_engine_options engine_options = {.size = sizeof engine_options,
+                                               .device = options->device,
+                                               .trust = options->trust,
+                                               .compile_scores = options->compiled.compile_scores,
+                                               .score_cache = options->compiled.score_cache};
     if (fig_engine_open(&session->engine, session->graphs, &engine_options) != FIG_OK) {
         return fig_report_status("replay");
     }

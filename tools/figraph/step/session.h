@@ -9,6 +9,7 @@
 #include <figraph_archive.h>
 #include <figraph_scores.h>
 
+#include "tools/figraph/step/compiled.h"
 #include "tools/figraph/step/schedule.h"
 
 typedef enum fig_session_kind {
@@ -63,6 +64,7 @@ typedef struct fig_session_options {
     const fig_graphs *graphs;
     fig_device device;
     const fig_trust *trust; /* the file's kernels that may run; NULL: the library's own */
+    fig_compiled compiled;
     fig_schedule_options
         schedule; /* the steps to replay, for which the caches must be large enough */
 } fig_session_options;
