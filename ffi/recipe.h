@@ -61,10 +61,11 @@ typedef struct fig_recipe {
     int32_t ordinal;
     fig_dtype dtype, kv_dtype, index_dtype;
     fig_activation activation;
-    uint32_t reserved; /* 0 */
-    uint64_t slots;    /* bit s: the call has an array for fig_slot s */
-    int64_t score;     /* attention and decode: the number of a known score; 0: none */
-    int64_t width;     /* gated and norm: the width of out */
+    /* attention and decode with a score, and programs with one: 1 if a GPU compiles scores */
+    uint32_t compiles_scores;
+    uint64_t slots; /* bit s: the call has an array for fig_slot s */
+    int64_t score;  /* attention and decode: the number of a known score; 0: none */
+    int64_t width;  /* gated and norm: the width of out */
     /* rope: the largest number of offsets; a run's number follows from the array's bytes */
     int64_t segments;
     int64_t positions; /* rope: number of positions in cos_sin */

@@ -38,6 +38,8 @@ static _Atomic(shelf *) table;
 static _Atomic(fig_graphs *) files[FIG_REGISTRY_FILE_LIMIT];
 static size_t entry_count; /* guarded by `making` */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint32_t compiles_scores;
+static char *score_cache; /* guarded by `making`; NULL: compiled scores are kept in memory alone */
 static _Atomic int64_t counts[FIG_REGISTRY_EVENT_COUNT];
 
 /* Returns the slot of a recipe, or the free slot where the recipe belongs. */
@@ -110,7 +112,9 @@ static fig_status make_entry(const fig_recipe *recipe, entry **out) {
     if (status == FIG_OK)
         status = fig_runner_open(
             &made->runner, made->graphs,
-            FIG_OPTIONS(fig_runner_options, .device = recipe->device, .ordinal = recipe->ordinal));
+            FIG_OPTIONS(fig_runner_options, .device = recipe->device, .ordinal = recipe->ordinal,
+                        .compile_scores = (int32_t)recipe->compiles_scores,
+                        .score_cache = recipe->compiles_scores ? score_cache : NULL));
     if (status == FIG_OK) {
         *out = made;
         return FIG_OK;
@@ -146,6 +150,33 @@ fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner
     }
     if (status != FIG_OK) return status;
     *runner = found->runner;
+    return FIG_OK;
+}
+
+uint32_t fig_registry_compiles_scores(void) {
+    /* pairs with fig_registry_compile_scores() */
+    return atomic_load_explicit(&compiles_scores, memory_order_acquire);
+}
+
+fig_status fig_registry_compile_scores(const fig_ffi_score_options *options) {
+    char *folder = NULL;
+    if (options->compile_scores != 0 && options->compile_scores != 1)
+        return fig_fail(FIG_INVALID,
+                        "fig_ffi_score_options: compile_scores is %" PRId32 ", it must be 0 or 1",
+                        options->compile_scores);
+    if (options->score_cache != NULL && !options->compile_scores)
+        return fig_fail(FIG_INVALID, "fig_ffi_score_options: score_cache is for compile_scores");
+    if (options->score_cache != NULL) {
+        folder = strdup(options->score_cache);
+        if (folder == NULL) return fig_fail(FIG_NOMEM, "registry: a path");
+    }
+    pthread_mutex_lock(&making);
+    free(score_cache);
+    score_cache = folder;
+    /* pairs with fig_registry_compiles_scores() */
+    atomic_store_explicit(&compiles_scores, (uint32_t)options->compile_scores,
+                          memory_order_release);
+    pthread_mutex_unlock(&making);
     return FIG_OK;
 }
 

@@ -17,6 +17,12 @@ enum { FIG_REGISTRY_FILE_LIMIT = 256 };
 
 fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner);
 
+/* Sets how calls that follow run scores. Runners that exist stay as they are; calls find them again
+ * once the setting is theirs again. */
+fig_status fig_registry_compile_scores(const fig_ffi_score_options *options);
+/* Returns 1 if recipes with a score must ask for compiled ones. */
+uint32_t fig_registry_compiles_scores(void);
+
 /* Loaded files are found by their content id, as recipes of FIG_RECIPE_PROGRAM name them. This
  * function takes ownership of the graphs; it destroys them if their content is already
  * registered. */

@@ -122,6 +122,12 @@ fig_status fig_ffi_add_score(const char *text, int64_t *number) {
     return fig_known_scores_add(text, number);
 }
 
+fig_status fig_ffi_compile_scores(const fig_ffi_score_options *options) {
+    fig_ffi_score_options ours;
+    FIG_TRY(fig_status_take_options(&ours, sizeof ours, options, "fig_ffi_score_options"));
+    return fig_registry_compile_scores(&ours);
+}
+
 fig_status fig_ffi_load(const char *path, char *content_id) {
     fig_graphs_info info = {.size = sizeof info};
     fig_graphs *graphs;

@@ -121,6 +121,22 @@ FIG_API fig_status fig_ffi_read_scratch(const fig_ffi_attention *attention,
  * FIG_TOO_LARGE: 256 scores are known. */
 FIG_API fig_status fig_ffi_add_score(const char *text, int64_t *number);
 
+/* How calls run scores on a GPU. */
+typedef struct fig_ffi_score_options {
+    uint32_t size; /* sizeof(fig_ffi_score_options) */
+    /* 1: a GPU compiles each score without a mask into attention on tensor cores; the first call
+     * with a score, or XLA's stage initialize, then takes a few seconds. 0: scores are interpreted.
+     * This option has not run on a GPU yet. The host always interprets. */
+    int32_t compile_scores;
+    /* As in fig_engine_options: a folder that keeps compiled scores, or FIG_SCORE_CACHE_DEFAULT.
+     * NULL: they are kept in memory. The first call that needs the folder checks it. */
+    const char *score_cache;
+} fig_ffi_score_options;
+/* Sets how later calls of this process run scores, also calls of loaded files. Without it scores
+ * are interpreted. Captured calls stay as they are. FIG_INVALID: compile_scores is neither 0 nor 1,
+ * or score_cache is given though compile_scores is 0. */
+FIG_API fig_status fig_ffi_compile_scores(const fig_ffi_score_options *options);
+
 /* Loads a .fig file and writes its content id to content_id, [65]: 64 digits and a NUL. The target
  * figraph.program names a file by the first 16 of these digits, read as one signed 64-bit number. A
  * loaded file stays loaded until the process ends; loading the same file again only reads it. The

@@ -60,6 +60,12 @@ typedef struct fig_runner_options {
     int32_t concurrent_runs;
     /* For tests only; see fig_test_options in figraph_unstable.h. NULL: no test options. */
     const struct fig_test_options *test;
+    /* As in fig_engine_options. Scores are compiled when the runner is opened, for every kernel
+     * that some run may need, so that no run compiles; this takes a few seconds. FIG_UNSUPPORTED,
+     * from fig_runner_open(): the driver does not compile a score. */
+    int32_t compile_scores;
+    /* As in fig_engine_options. */
+    const char *score_cache;
 } fig_runner_options;
 
 /* Opens a runner, and loads every kernel that a run of these graphs may need. Loading takes

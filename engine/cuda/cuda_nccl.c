@@ -235,7 +235,8 @@ typedef struct kernel_call {
 
 static fig_status launch(const fig_cuda_nccl_job *job, fig_cu_stream stream,
                          const kernel_call *call) {
-    fig_cuda_kernel_wish wish = {call->op, call->family, {0}, call->shape.shared_bytes, NULL};
+    fig_cuda_kernel_wish wish = {
+        .op = call->op, .family = call->family, .shared_bytes = call->shape.shared_bytes};
     fig_cu_launch config = {.shared_bytes = call->shape.shared_bytes, .stream = stream};
     void *params[] = {call->params};
     fig_cu_kernel kernel;

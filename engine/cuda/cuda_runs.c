@@ -14,6 +14,7 @@
 
 #include "engine/graph/cuda_maps.h"
 #include "engine/graph/cuda_resident.h"
+#include "graphs/scores/cache_folder.h"
 #include "planner/status.h"
 
 /* A kernel that a run may launch. */
@@ -21,6 +22,7 @@ typedef struct loaded_kernel {
     fig_op op;
     uint32_t family;
     char entry[FIG_ENTRY_BYTES];
+    fig_score_code *score; /* for which it was compiled; NULL: it serves every score, or has none */
     uint32_t shared_bytes; /* the largest amount that a launch may ask for */
     fig_cu_function function;
 } loaded_kernel;
@@ -28,6 +30,7 @@ typedef struct loaded_kernel {
 struct fig_run_device {
     fig_cuda_resident *resident;
     fig_cuda_gpu gpu;       /* a copy, made when the runner was opened */
+    char *folder;           /* where compiled scores are kept; NULL: in memory alone */
     loaded_kernel *kernels; /* [kernel_count] */
     uint32_t kernel_count;
 };
@@ -36,8 +39,20 @@ struct fig_run_device {
 
 static void cuda_close(fig_run_device *device) {
     if (device == NULL) return;
+    for (uint32_t i = 0; i < device->kernel_count; i++)
+        free(device->kernels[i].score);
+    free(device->folder);
     free(device->kernels);
     free(device);
+}
+
+/* Finds and checks the folder for compiled scores, and keeps a copy of its path. */
+static fig_status take_folder(fig_run_device *device, const char *named) {
+    char path[PATH_MAX];
+    if (named == NULL) return FIG_OK;
+    FIG_TRY(fig_cache_folder_find(named, path));
+    device->folder = strdup(path);
+    return device->folder != NULL ? FIG_OK : fig_fail(FIG_NOMEM, "cuda device: a path");
 }
 
 static fig_status cuda_open(fig_run_device **out, const fig_runner_options *options) {
@@ -46,8 +61,9 @@ static fig_status cuda_open(fig_run_device **out, const fig_runner_options *opti
     FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     fig_run_device *device = calloc(1, sizeof *device);
     if (device == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *device);
-    const fig_status status =
-        fig_cuda_resident_open(&device->resident, options->ordinal, test.plain_kernels);
+    fig_status status = take_folder(device, options->score_cache);
+    if (status == FIG_OK)
+        status = fig_cuda_resident_open(&device->resident, options->ordinal, test.plain_kernels);
     if (status != FIG_OK) {
         cuda_close(device);
         return status;
@@ -67,34 +83,58 @@ static void cuda_read_kernel_traits(const fig_run_device *device, fig_traits *tr
     traits->compute_capability = fig_images_capability(device->gpu.path);
 }
 
-static loaded_kernel *find(const fig_run_device *device, fig_op op,
-                           const fig_family_choice *choice) {
+/* Returns the score for which a kernel is compiled, or NULL if its family compiles none. */
+static const fig_score_code *score_of(fig_op op, const fig_family_choice *choice,
+                                      const void *params) {
+    if (!fig_families_of(op, choice->family)->compiles) return NULL;
+    return &((const fig_scored_attention_params *)params)->score;
+}
+
+static loaded_kernel *find(const fig_run_device *device, fig_op op, const fig_family_choice *choice,
+                           const fig_score_code *score) {
     for (uint32_t i = 0; i < device->kernel_count; i++) {
         loaded_kernel *kernel = &device->kernels[i];
         if (kernel->op == op && kernel->family == choice->family &&
-            strcmp(kernel->entry, choice->entry) == 0)
+            strcmp(kernel->entry, choice->entry) == 0 &&
+            (score == NULL || memcmp(kernel->score, score, sizeof *score) == 0))
             return kernel;
     }
     return NULL;
 }
 
+/* Makes room for a kernel that is not known yet. */
+static fig_status add(fig_run_device *device, const loaded_kernel *kernel,
+                      const fig_score_code *score) {
+    fig_score_code *own = NULL;
+    loaded_kernel *kernels =
+        realloc(device->kernels, (device->kernel_count + (size_t)1) * sizeof *kernels);
+    if (kernels != NULL) device->kernels = kernels;
+    if (kernels != NULL && score != NULL) own = malloc(sizeof *own);
+    if (kernels == NULL || (score != NULL && own == NULL))
+        return fig_fail(FIG_NOMEM, "runner: %u kernels", device->kernel_count + 1);
+    if (own != NULL) *own = *score;
+    kernels[device->kernel_count] = *kernel;
+    kernels[device->kernel_count++].score = own;
+    return FIG_OK;
+}
+
 /* Takes even a known kernel again, because this launch may need more shared memory than earlier
  * launches. */
-static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_choice *choice) {
-    fig_cuda_kernel_wish wish = {op, choice->family, {0}, choice->shape.shared_bytes, NULL};
+static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_choice *choice,
+                            const void *params) {
+    const fig_score_code *score = score_of(op, choice, params);
+    fig_cuda_kernel_wish wish = {.op = op,
+                                 .family = choice->family,
+                                 .shared_bytes = choice->shape.shared_bytes,
+                                 .score = score,
+                                 .folder = device->folder};
     loaded_kernel kernel = {.op = op, .family = choice->family, .shared_bytes = wish.shared_bytes};
     memcpy(wish.entry, choice->entry, sizeof wish.entry);
     memcpy(kernel.entry, choice->entry, sizeof kernel.entry);
     FIG_TRY(fig_cuda_resident_take(device->resident, &wish, &kernel.function));
-    loaded_kernel *known = find(device, op, choice);
-    if (known != NULL && known->shared_bytes < wish.shared_bytes)
-        known->shared_bytes = wish.shared_bytes;
-    if (known != NULL) return FIG_OK;
-    loaded_kernel *kernels =
-        realloc(device->kernels, (device->kernel_count + (size_t)1) * sizeof *kernels);
-    if (kernels == NULL) return fig_fail(FIG_NOMEM, "runner: %u kernels", device->kernel_count + 1);
-    device->kernels = kernels;
-    kernels[device->kernel_count++] = kernel;
+    loaded_kernel *known = find(device, op, choice, score);
+    if (known == NULL) return add(device, &kernel, score);
+    if (known->shared_bytes < wish.shared_bytes) known->shared_bytes = wish.shared_bytes;
     return FIG_OK;
 }
 
@@ -123,7 +163,8 @@ static fig_status cuda_end(const fig_run_device *device, fig_status status) {
 
 static fig_status cuda_prepare(const fig_run_device *device, const fig_family_choice *choice,
                                fig_run_launch *launch) {
-    const loaded_kernel *kernel = find(device, launch->op, choice);
+    const loaded_kernel *kernel =
+        find(device, launch->op, choice, score_of(launch->op, choice, launch->params));
     fig_cuda_gpu gpu;
     const uint32_t bytes = choice->shape.shared_bytes;
     FIG_TRY_OURS(kernel != NULL && bytes <= kernel->shared_bytes,

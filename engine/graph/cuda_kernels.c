@@ -171,7 +171,7 @@ static fig_status find_scored(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
     *image = &at->image;
     if (at->image.library != NULL) return FIG_OK;
     const fig_cuda_score_wish score = {wish->op, wish->family, at->entry, &at->score,
-                                       kernels->folder};
+                                       wish->folder != NULL ? wish->folder : kernels->folder};
     return fig_cuda_scores_load(gpu, &score, &at->image.library);
 }
 

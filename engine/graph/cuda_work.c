@@ -213,7 +213,8 @@ fig_status fig_cuda_work_kernel(fig_cuda_work *work, fig_cuda_gpu *gpu, fig_cuda
                           .family = launch->family,
                           .shared_bytes = launch->shared_bytes,
                           .params_bytes = launch->params_bytes};
-    fig_cuda_kernel_wish wish = {launch->op, launch->family, {0}, launch->shared_bytes, NULL};
+    fig_cuda_kernel_wish wish = {
+        .op = launch->op, .family = launch->family, .shared_bytes = launch->shared_bytes};
     size_t programmatic_count;
     params_copy copy;
     fig_cu_kernel_params params;

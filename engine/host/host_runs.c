@@ -24,8 +24,9 @@ static void host_read_traits(const fig_run_device *device, fig_traits *traits) {
     fig_traits_named(traits, "host");
 }
 
-static fig_status host_load(fig_run_device *device, fig_op op, const fig_family_choice *choice) {
-    (void)device, (void)op, (void)choice;
+static fig_status host_load(fig_run_device *device, fig_op op, const fig_family_choice *choice,
+                            const void *params) {
+    (void)device, (void)op, (void)choice, (void)params;
     return FIG_OK;
 }
 

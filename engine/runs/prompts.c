@@ -123,7 +123,7 @@ static fig_status load_families(fig_prompts *prompts) {
         fig_family_choice choice;
         if (fig_families_may_serve(FIG_OP_PROMPT_ATTENTION, i, &params, &prompts->kernel_traits,
                                    &choice))
-            FIG_TRY(prompts->api->load(prompts->device, FIG_OP_PROMPT_ATTENTION, &choice));
+            FIG_TRY(prompts->api->load(prompts->device, FIG_OP_PROMPT_ATTENTION, &choice, &params));
     }
     return FIG_OK;
 }

@@ -51,7 +51,7 @@ static fig_status load_families(fig_runner *runner, fig_op op, const uint8_t *pa
     for (uint32_t i = 0; fig_families_of(op, i) != NULL; i++) {
         fig_family_choice choice;
         if (fig_families_may_serve(op, i, params, &runner->kernel_traits, &choice))
-            FIG_TRY(runner->api->load(runner->device, op, &choice));
+            FIG_TRY(runner->api->load(runner->device, op, &choice, params));
     }
     return FIG_OK;
 }
@@ -127,6 +127,14 @@ static fig_status list_early_reads(fig_runner *runner, int32_t concurrent_runs) 
     return FIG_OK;
 }
 
+/* Says in the flags of launches with a score that the device may compile it. */
+static void allow_compiling(fig_runner *runner) {
+    const fig_lower_common *common = &runner->graphs->common;
+    for (uint32_t i = 0; i < common->launch_count; i++)
+        if (common->launches[i].op == FIG_OP_SCORED_ATTENTION)
+            runner->early_reads[i] |= FIG_SCORED_COMPILES;
+}
+
 static fig_status open_runner(fig_runner *runner, const fig_runner_options *options) {
     FIG_TRY(check_program(runner->program));
     FIG_TRY(fig_run_tensors_init(&runner->tensors, runner->program));
@@ -135,6 +143,7 @@ static fig_status open_runner(fig_runner *runner, const fig_runner_options *opti
         fig_run_memo_create(&runner->memo, &runner->graphs->common, runner->tensors.bound_count));
     FIG_TRY(open_device(runner, options));
     FIG_TRY(list_early_reads(runner, options->concurrent_runs));
+    if (options->compile_scores) allow_compiling(runner);
     return load_kernels(runner);
 }
 
@@ -147,6 +156,8 @@ fig_status fig_runner_open(fig_runner **out, const fig_graphs *graphs,
     if (ours.concurrent_runs < 0 || ours.concurrent_runs > CONCURRENT_LIMIT)
         return fig_fail(FIG_INVALID, "runner: concurrent_runs is %" PRId32 ", limits 0 to %d",
                         ours.concurrent_runs, CONCURRENT_LIMIT);
+    if (ours.score_cache != NULL && !ours.compile_scores)
+        return fig_fail(FIG_INVALID, "runner: score_cache is for runners with compile_scores");
     fig_runner *runner = calloc(1, sizeof *runner);
     if (runner == NULL) return fig_fail(FIG_NOMEM, "runner: %zu bytes", sizeof *runner);
     runner->graphs = graphs;

@@ -27,8 +27,10 @@ typedef struct fig_run_device_api {
     void (*close)(fig_run_device *device); /* accepts NULL */
     void (*read_traits)(const fig_run_device *device, fig_traits *traits);
     void (*read_kernel_traits)(const fig_run_device *device, fig_traits *traits);
-    /* Loads a kernel that a later run may need. */
-    fig_status (*load)(fig_run_device *device, fig_op op, const fig_family_choice *choice);
+    /* Loads a kernel that a later run may need; compiles it if its family compiles scores. params:
+     * those of such a run, of which a device reads the score alone. */
+    fig_status (*load)(fig_run_device *device, fig_op op, const fig_family_choice *choice,
+                       const void *params);
 
     fig_status (*begin)(const fig_run_device *device, void *stream);
     /* Sets launch->kernel and the params that only the device can make, such as tensor maps. */

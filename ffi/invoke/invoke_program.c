@@ -223,6 +223,7 @@ fig_status fig_invoke_program_run(const fig_invoke_program *p) {
     invoke.recipe.kind = FIG_RECIPE_PROGRAM;
     invoke.recipe.device = p->device;
     invoke.recipe.ordinal = p->ordinal;
+    if (view_of(p)->score_units > 0) invoke.recipe.compiles_scores = fig_registry_compiles_scores();
     memcpy(invoke.recipe.content, p->graphs->content_id, sizeof invoke.recipe.content);
     FIG_TRY(fig_invoke_lend_plan(&invoke, &p->plan));
     FIG_TRY(fig_invoke_lend(&invoke, &p->scratch));

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 #include "ffi/known_scores.h"
+#include "ffi/registry.h"
 #include "planner/status.h"
 
 /* Refuses ALiBi and a soft cap beside a score, which can express both. */
@@ -74,6 +75,7 @@ fig_status fig_invoke_score_take(fig_invoke *invoke, fig_invoke_attention *a) {
         return FIG_OK;
     }
     recipe->score = a->score;
+    recipe->compiles_scores = fig_registry_compiles_scores();
     for (uint32_t i = 0; i < score->array_count; i++) {
         recipe->score_counts[i] = (int32_t)a->score_arrays[i].dims[0];
         fig_invoke_add(invoke, FIG_SLOT_SCORE_ARRAY + i, &a->score_arrays[i]);

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import Any, Iterator
+from typing import Any, Iterator, Union
 
 from . import abi, errors
 from .integers import INT64, integer, options, put
-from .native import FOLDER, Path, path_bytes, sentence
+from .native import FOLDER, Path, cache_bytes, path_bytes, sentence
 from .specs import DTYPES, number_of
 
 PATH = os.path.join(FOLDER, "libfigraph_ffi.so")  # for tvm_ffi.load_module
@@ -72,6 +72,14 @@ def score_number(text: str) -> int:
     number = ctypes.c_int64()
     must(library.fig_ffi_add_score(text.encode(), number))
     return number.value
+
+
+def compile_scores(compiles: bool = True, *, cache: Union[Path, bool, None] = None) -> None:
+    """Has the operators of figraph.torch and figraph.jax, and TVM FFI and XLA, compile scores on a
+    GPU from now on, or not. This has not run on a GPU yet. cache: as score_cache of
+    figraph.Engine. Work that was captured or compiled before stays as it is."""
+    must(library.fig_ffi_compile_scores(options(abi.fig_ffi_score_options, compile_scores=compiles,
+                                                score_cache=cache_bytes(cache))))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ from array import array
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../support"))
 import figraph  # noqa: E402
-from figraph import scores  # noqa: E402
+from figraph import ffi, scores  # noqa: E402
 from sentences import refused, run  # noqa: E402
 
 slope = scores.array("slope", 16)
@@ -174,6 +174,18 @@ def a_captured_step_computes_the_score():
             lambda: weights_of("score + slope[head]"), (ValueError,))
 
 
+def operators_are_told_to_compile():
+    """On the host the setting changes nothing; test_invoke_score.c shows what a GPU makes of it."""
+    ffi.compile_scores()
+    ffi.compile_scores(cache=True)
+    ffi.compile_scores(True, cache="scores")
+    refused("compile_scores is 'yes'", lambda: ffi.compile_scores("yes"), (TypeError,))
+    refused("score_cache is for compile_scores", lambda: ffi.compile_scores(False, cache=True),
+            (ValueError,))
+    refused("score_cache is ''", lambda: ffi.compile_scores(cache=""), (ValueError,))
+    ffi.compile_scores(False)
+
+
 def no_entry_point_drops_a_score():
     """Each public function has a parameter named score, or refuses an argument of that name."""
     takes = {
@@ -251,5 +263,5 @@ def an_array_that_no_score_can_have_is_refused():
 run([a_function_and_a_text_make_the_same_score, shared_parts_stay_short,
      functions_that_no_score_can_express_are_refused, a_function_and_a_text_make_the_same_mask,
      a_mask_is_joined_with_a_score, a_captured_step_computes_the_score,
-     no_entry_point_drops_a_score, what_python_says_of_a_part_helps,
+     operators_are_told_to_compile, no_entry_point_drops_a_score, what_python_says_of_a_part_helps,
      an_array_that_no_score_can_have_is_refused])

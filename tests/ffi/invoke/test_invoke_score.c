@@ -57,7 +57,7 @@ static world *make(void) {
 static fig_array array_of(const char *name, void *data, fig_dtype dtype, int32_t rank,
                           const int64_t *dims) {
     fig_array array = {.name = name, .data = data, .dtype = dtype, .bits = 32, .rank = rank};
-    if (dtype == FIG_BF16) array.bits = 16;
+    if (dtype == FIG_BF16 || dtype == FIG_F16) array.bits = 16;
     array.device = FIG_DEVICE_HOST;
     memcpy(array.dims, dims, (size_t)rank * sizeof *dims);
     fig_array_pack(&array);
@@ -255,6 +255,70 @@ static void a_score_makes_its_own_plan(void **state) {
     free(w);
 }
 
+/* ---- Compiled scores */
+
+static fig_status set_compiling(int32_t compiles, const char *folder) {
+    return fig_ffi_compile_scores(
+        FIG_OPTIONS(fig_ffi_score_options, .compile_scores = compiles, .score_cache = folder));
+}
+
+/* Runs attention with f16 on the fake GPU. Returns the kernel that served it. */
+static const char *run_halves(const char *text, fig_fake_cuda *fake, fig_status expected) {
+    static _Alignas(64) uint8_t scratch[1 << 16];
+    static uint16_t halves[6][ROWS * TOKENS * KV * DIM];
+    const int64_t q[] = {ROWS, HEADS, DIM}, cache[] = {ROWS, TOKENS, KV, DIM}, rows = ROWS;
+    static int32_t lengths[ROWS] = {24, 0, 17};
+    fig_invoke_decode d = {.attention = {.q = array_of("q", halves[0], FIG_F16, 3, q),
+                                         .out = array_of("out", halves[1], FIG_F16, 3, q),
+                                         .k = array_of("k_cache", halves[2], FIG_F16, 4, cache),
+                                         .v = array_of("v_cache", halves[3], FIG_F16, 4, cache),
+                                         .lengths = array_of("lengths", lengths, FIG_I32, 1, &rows),
+                                         .window_left = -1,
+                                         .sm_scale = 0.125,
+                                         .score = known(text)}};
+    fig_invoke invoke = {.scratch = scratch, .scratch_bytes = sizeof scratch};
+    move(&d);
+    if (fig_invoke_attention_describe(&invoke, &d.attention) != FIG_OK)
+        fail_msg("%s", fig_ffi_message());
+    invoke.stream = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
+    assert_int_equal(fig_invoke_run(&invoke), expected);
+    fig_fake_cuda_stream_destroy(invoke.stream);
+    return fake->ran[FIG_OP_SCORED_ATTENTION];
+}
+
+static void calls_compile_scores_once_they_are_told_to(void **state) {
+    fig_fake_cuda *fake = *state;
+    static const char text[] = "score * 3.0";
+    assert_string_equal(run_halves(text, fake, FIG_OK), "fig_kernel_scored_attention");
+    assert_int_equal(fake->links, 0);
+    assert_int_equal(set_compiling(1, NULL), FIG_OK);
+    assert_non_null(strstr(run_halves(text, fake, FIG_OK), "fig_kernel_scored_bulk_f16_64_"));
+    const int64_t links = fake->links;
+    assert_true(links > 0);
+    run_halves(text, fake, FIG_OK);
+    assert_int_equal(fake->links, links);
+    assert_int_equal(set_compiling(0, NULL), FIG_OK);
+    assert_string_equal(run_halves(text, fake, FIG_OK), "fig_kernel_scored_attention");
+}
+
+static void what_keeps_a_score_from_being_compiled_is_told(void **state) {
+    fig_fake_cuda *fake = *state;
+    assert_int_equal(set_compiling(1, "/tmp/fig_no_such_folder"), FIG_OK);
+    run_halves("score * 5.0", fake, FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "/tmp/fig_no_such_folder is no folder"));
+    assert_int_equal(set_compiling(1, NULL), FIG_OK);
+    fake->refuses_scores = 1;
+    run_halves("score * 5.0", fake, FIG_UNSUPPORTED);
+    assert_non_null(strstr(fig_ffi_message(), "without compile_scores the score is interpreted"));
+    assert_int_equal(set_compiling(0, NULL), FIG_OK);
+    run_halves("score * 5.0", fake, FIG_OK);
+    fake->refuses_scores = 0;
+    assert_int_equal(set_compiling(2, NULL), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "compile_scores is 2, it must be 0 or 1"));
+    assert_int_equal(set_compiling(0, "/tmp"), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "score_cache is for compile_scores"));
+}
+
 /* ---- Sizes and known scores */
 
 static void scratch_suffices_with_and_without_the_score(void **state) {
@@ -298,8 +362,7 @@ static void a_score_is_known_by_its_normal_form(void **state) {
 }
 
 static int install(void **state) {
-    (void)state;
-    fig_fake_cuda_install();
+    *state = fig_fake_cuda_install();
     fig_fake_cuda_push(&fig_fake_cuda_primary);
     return 0;
 }
@@ -311,6 +374,8 @@ int main(void) {
         cmocka_unit_test(slopes_that_alibi_does_not_take_stay_a_score),
         cmocka_unit_test(mistakes_are_refused_by_name),
         cmocka_unit_test(a_score_makes_its_own_plan),
+        cmocka_unit_test(calls_compile_scores_once_they_are_told_to),
+        cmocka_unit_test(what_keeps_a_score_from_being_compiled_is_told),
         cmocka_unit_test(scratch_suffices_with_and_without_the_score),
         cmocka_unit_test(a_score_is_known_by_its_normal_form),
     };
