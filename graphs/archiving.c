@@ -28,7 +28,8 @@ static fig_status embed(const fig_graphs *graphs, fig_archive *archive) {
 /* Writes `graphs` with copies of their notes and images, changed as the options request. The caller
  * must free the contents of `changed`, even after a failure. */
 static fig_status write_changed(const fig_graphs *graphs, const fig_archive_options *options,
-                                fig_graphs *changed, uint8_t **bytes, size_t *count) {
+                                const fig_embedded *compiled, fig_graphs *changed, uint8_t **bytes,
+                                size_t *count) {
     *changed = *graphs;
     memset(&changed->notes, 0, sizeof changed->notes);
     memset(&changed->archive, 0, sizeof changed->archive);
@@ -39,6 +40,8 @@ static fig_status write_changed(const fig_graphs *graphs, const fig_archive_opti
     } else {
         FIG_TRY(fig_archive_clone(&changed->archive, &graphs->archive));
     }
+    fig_embedded_finish(&changed->archive.compiled);
+    FIG_TRY(fig_embedded_clone(&changed->archive.compiled, compiled));
     return fig_graphs_write(changed, bytes, count);
 }
 
@@ -57,20 +60,26 @@ static fig_status check_given(const fig_graphs *graphs, const char *path,
     return FIG_OK;
 }
 
-fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path,
-                              const fig_archive_options *given) {
+fig_status fig_archiving_save(const fig_graphs *graphs, const char *path,
+                              const fig_archive_options *given, const fig_embedded *compiled) {
     fig_archive_options options;
     fig_graphs changed;
     uint8_t *bytes = NULL;
     size_t count;
     FIG_TRY(fig_status_take_options(&options, sizeof options, given, "fig_archive_options"));
     FIG_TRY(check_given(graphs, path, &options));
-    fig_status status = write_changed(graphs, &options, &changed, &bytes, &count);
+    const fig_embedded *code = compiled != NULL ? compiled : &graphs->archive.compiled;
+    fig_status status = write_changed(graphs, &options, code, &changed, &bytes, &count);
     if (status == FIG_OK) status = fig_file_write(path, bytes, count);
     free(bytes);
     fig_notes_finish(&changed.notes);
     fig_archive_finish(&changed.archive);
     return status;
+}
+
+fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path,
+                              const fig_archive_options *options) {
+    return fig_archiving_save(graphs, path, options, NULL);
 }
 
 fig_status fig_graphs_save(const fig_graphs *graphs, const char *path) {
@@ -108,5 +117,26 @@ fig_status fig_graphs_image(const fig_graphs *graphs, int32_t index, fig_image_i
     fig_image_info ours = {.size = sizeof ours};
     const fig_status status = fill_image(graphs, index, &ours);
     FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_image_info"));
+    return status;
+}
+
+static fig_status fill_compiled(const fig_graphs *graphs, int32_t index, fig_compiled_info *info) {
+    const fig_embedded *compiled = &graphs->archive.compiled;
+    if (index < 0 || (uint32_t)index >= compiled->count)
+        return fig_fail(FIG_INVALID, "compiled score: index is %" PRId32 ", limits 0 to %" PRId32,
+                        index, (int32_t)compiled->count - 1);
+    const fig_embedded_record *record = &compiled->records[index];
+    info->family = record->family;
+    info->compute_capability = record->compute_capability;
+    info->driver = record->driver;
+    info->bytes = record->bytes;
+    fig_archive_hex(record->sha256, info->sha256);
+    return FIG_OK;
+}
+
+fig_status fig_graphs_compiled(const fig_graphs *graphs, int32_t index, fig_compiled_info *info) {
+    fig_compiled_info ours = {.size = sizeof ours};
+    const fig_status status = fill_compiled(graphs, index, &ours);
+    FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_compiled_info"));
     return status;
 }

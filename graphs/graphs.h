@@ -56,6 +56,11 @@ int32_t fig_graphs_sharer(const fig_graphs *graphs);
  * graphs. */
 fig_plan_held_limits fig_graphs_held_limits(const fig_graphs *graphs);
 
+/* As fig_graphs_archive(), with these compiled scores in place of those that the graphs carry.
+ * NULL: with those. */
+fig_status fig_archiving_save(const fig_graphs *graphs, const char *path,
+                              const fig_archive_options *options, const fig_embedded *compiled);
+
 /* Makes room for the masks that the planner knows, for any step. FIG_NOMEM. */
 fig_status fig_graphs_mask_lines(const fig_graphs *graphs, fig_mask_lines *lines);
 

@@ -1,4 +1,5 @@
-/* figraph_archive.h: add notes and kernel images to a .fig file, and decide which images to trust.
+/* figraph_archive.h: add notes, kernel images and compiled scores to a .fig file, and decide which
+ * of this code to trust.
  *
  * Notes and images change neither the meaning of graphs nor their content id. A file records the
  * SHA-256 of each kernel image of the library that made it. It holds the images themselves only if
@@ -55,6 +56,25 @@ typedef struct fig_image_info {
  * FIG_INVALID: index is past the last. */
 FIG_API fig_status fig_graphs_image(const fig_graphs *graphs, int32_t index, fig_image_info *info);
 
+/* A compiled score that a file embeds; fig_runner_archive() puts them in. */
+typedef struct fig_compiled_info {
+    uint32_t size; /* sizeof(fig_compiled_info) */
+    /* The compute capability of the GPUs that the code is for, such as 90. */
+    int32_t compute_capability;
+    /* The family of kernels into which the score was compiled, such as "bulk". */
+    const char *family;
+    /* The driver that compiled it, as a version of CUDA, major * 1000 + minor * 10. An engine whose
+     * driver is older compiles the score itself. */
+    int32_t driver;
+    /* The hash of the code, in hex. */
+    char sha256[65];
+    /* The size of the code. */
+    uint64_t bytes;
+} fig_compiled_info;
+/* Describes compiled score `index`, from 0. FIG_INVALID: index is past the last. */
+FIG_API fig_status fig_graphs_compiled(const fig_graphs *graphs, int32_t index,
+                                       fig_compiled_info *info);
+
 typedef struct fig_archive_options {
     uint32_t size; /* sizeof(fig_archive_options) */
     /* [note_count] Notes to add. Each replaces the note of the same key; if its value is NULL, the
@@ -74,7 +94,9 @@ FIG_API fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path
 
 /* The images that a caller trusts. If a caller passes this struct to fig_engine_open(), an engine
  * on a GPU loads the images of the file in place of the library's own. Each image of the file must
- * be on this list or be identical to the library's own.
+ * be on this list or be identical to the library's own. So must each compiled score of the file; an
+ * engine with compile_scores then loads it instead of compiling, if it is for its GPU, for a driver
+ * that is no newer, and of the same PTX.
  *
  * If an image is neither on the list nor the library's own, fig_engine_open() fails with
  * FIG_INVALID and names the first such image. It fails with FIG_UNSUPPORTED if the file holds no

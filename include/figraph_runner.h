@@ -33,7 +33,7 @@
 #ifndef FIGRAPH_RUNNER_H
 #define FIGRAPH_RUNNER_H
 
-#include <figraph.h>
+#include <figraph_archive.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,6 +80,13 @@ FIG_API fig_status fig_runner_open(fig_runner **runner, const fig_graphs *graphs
 /* Frees a runner without waiting. Runs may still be in flight, and captures of them may be launched
  * until the process ends. */
 FIG_API void fig_runner_close(fig_runner *runner);
+/* Saves the runner's graphs as fig_graphs_archive() does, and embeds the scores that the runner has
+ * compiled, in place of those that the graphs carry. Engines load them if their caller trusts them;
+ * see fig_trust. FIG_UNSUPPORTED: the runner has compiled nothing, because it runs on the host, was
+ * opened without compile_scores, or has no score that is compiled. Otherwise fails as
+ * fig_graphs_archive() does. */
+FIG_API fig_status fig_runner_archive(const fig_runner *runner, const char *path,
+                                      const fig_archive_options *options);
 /* Returns the device that the runner uses. If the runner was opened with FIG_DEVICE_AUTO, this is
  * the device that it chose. */
 FIG_API fig_device fig_runner_device(const fig_runner *runner);

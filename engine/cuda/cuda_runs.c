@@ -138,6 +138,24 @@ static fig_status cuda_load(fig_run_device *device, fig_op op, const fig_family_
     return FIG_OK;
 }
 
+static int cuda_compiled(const fig_run_device *device, uint32_t index, fig_image_compiled *code) {
+    *code = (fig_image_compiled){.driver = 0};
+    if (index >= device->kernel_count) return 0;
+    const loaded_kernel *kernel = &device->kernels[index];
+    fig_cuda_kernel_wish wish = {
+        .op = kernel->op, .family = kernel->family, .score = kernel->score};
+    const char *name = fig_families_of(kernel->op, kernel->family)->name;
+    memcpy(wish.entry, kernel->entry, sizeof wish.entry);
+    const fig_cuda_score_code *own = fig_cuda_resident_code(device->resident, &wish);
+    if (own == NULL) return 1;
+    code->compute_capability = own->compute_capability;
+    code->driver = own->driver;
+    code->image = (fig_image){own->bytes, own->count, NULL};
+    memcpy(code->ptx, own->ptx, sizeof code->ptx);
+    memcpy(code->family, name, strlen(name));
+    return 1;
+}
+
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
 /* Records the error of one call in a copy of the GPU's struct, because other threads use the
@@ -200,6 +218,7 @@ const fig_run_device_api fig_run_device_cuda = {
     .read_traits = cuda_read_traits,
     .read_kernel_traits = cuda_read_kernel_traits,
     .load = cuda_load,
+    .compiled = cuda_compiled,
     .begin = cuda_begin,
     .prepare = cuda_prepare,
     .launch = cuda_launch,

@@ -30,6 +30,7 @@ struct fig_cuda_scored {
     char entry[FIG_ENTRY_BYTES];
     fig_score_code score;
     fig_cuda_image image;
+    const fig_cuda_score_code *code; /* NULL: the file's */
     fig_cuda_scored *next;
 };
 
@@ -149,15 +150,21 @@ static fig_status find_whole(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
     return (*image)->library != NULL ? FIG_OK : load(kernels, gpu, wish, *image);
 }
 
-/* Finds an entry that is compiled for the wish's score, or compiles it. Its image has no other
- * entry. */
-static fig_status find_scored(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
-                              const fig_cuda_kernel_wish *wish, fig_cuda_image **image) {
+static fig_cuda_scored *known_score(const fig_cuda_kernels *kernels,
+                                    const fig_cuda_kernel_wish *wish) {
     fig_cuda_scored *at = kernels->scored;
     while (at != NULL && (at->op != wish->op || at->family != wish->family ||
                           strcmp(at->entry, wish->entry) != 0 ||
                           memcmp(&at->score, wish->score, sizeof at->score) != 0))
         at = at->next;
+    return at;
+}
+
+/* Finds an entry that is compiled for the wish's score, or compiles it. Its image has no other
+ * entry. */
+static fig_status find_scored(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
+                              const fig_cuda_kernel_wish *wish, fig_cuda_image **image) {
+    fig_cuda_scored *at = known_score(kernels, wish);
     if (at == NULL) {
         at = calloc(1, sizeof *at);
         if (at == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *at);
@@ -170,9 +177,13 @@ static fig_status find_scored(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
     }
     *image = &at->image;
     if (at->image.library != NULL) return FIG_OK;
-    const fig_cuda_score_wish score = {wish->op, wish->family, at->entry, &at->score,
-                                       wish->folder != NULL ? wish->folder : kernels->folder};
-    return fig_cuda_scores_load(gpu, &score, &at->image.library);
+    const fig_cuda_score_wish score = {wish->op,
+                                       wish->family,
+                                       at->entry,
+                                       &at->score,
+                                       wish->folder != NULL ? wish->folder : kernels->folder,
+                                       kernels->given};
+    return fig_cuda_scores_load(gpu, &score, &at->image.library, &at->code);
 }
 
 /* Unloads an image again if its first entry fails the check. */
@@ -189,6 +200,12 @@ fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
     FIG_TRY(allow_shared(gpu, wish, entry));
     *kernel = entry->kernel;
     return FIG_OK;
+}
+
+const fig_cuda_score_code *fig_cuda_kernels_code(const fig_cuda_kernels *kernels,
+                                                 const fig_cuda_kernel_wish *wish) {
+    const fig_cuda_scored *at = wish->score != NULL ? known_score(kernels, wish) : NULL;
+    return at != NULL ? at->code : NULL;
 }
 
 fig_status fig_cuda_kernels_try(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu) {

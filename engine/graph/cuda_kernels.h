@@ -39,6 +39,9 @@ typedef struct fig_cuda_kernel_wish {
  * struct. */
 fig_status fig_cuda_kernels_take(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
                                  const fig_cuda_kernel_wish *wish, fig_cu_kernel *kernel);
+/* Returns the code of a kernel that was compiled and taken; NULL if this wish was none. */
+const fig_cuda_score_code *fig_cuda_kernels_code(const fig_cuda_kernels *kernels,
+                                                 const fig_cuda_kernel_wish *wish);
 /* Takes the kernel that every graph has, to test whether this driver accepts the library's code: a
  * driver refuses code from a compiler that is newer than the driver. */
 fig_status fig_cuda_kernels_try(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu);

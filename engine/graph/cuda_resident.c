@@ -87,6 +87,14 @@ fig_status fig_cuda_resident_take(fig_cuda_resident *resident, const fig_cuda_ke
     return status;
 }
 
+const fig_cuda_score_code *fig_cuda_resident_code(fig_cuda_resident *resident,
+                                                  const fig_cuda_kernel_wish *wish) {
+    pthread_mutex_lock(&lock);
+    const fig_cuda_score_code *code = fig_cuda_kernels_code(&resident->kernels, wish);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
 void fig_cuda_resident_forget(void) {
     pthread_mutex_lock(&lock);
     for (int i = 0; i < RESIDENT_LIMIT; i++) {

@@ -20,6 +20,9 @@ fig_cuda_gpu fig_cuda_resident_gpu(fig_cuda_resident *resident);
 /* Loads the kernel completely, so that its first launch, which may be captured, loads nothing. */
 fig_status fig_cuda_resident_take(fig_cuda_resident *resident, const fig_cuda_kernel_wish *wish,
                                   fig_cu_function *function);
+/* As fig_cuda_kernels_code(). The code stays until the process ends. */
+const fig_cuda_score_code *fig_cuda_resident_code(fig_cuda_resident *resident,
+                                                  const fig_cuda_kernel_wish *wish);
 /* Releases all GPUs. Only tests call this function, because a test's driver goes away before the
  * process ends. */
 void fig_cuda_resident_forget(void);

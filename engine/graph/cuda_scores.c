@@ -19,32 +19,31 @@ enum { KEY_BYTES = FIG_SCORE_CACHE_KEY_BYTES, LOG_BYTES = 512 };
 /* Code in memory. */
 typedef struct kept_code {
     uint8_t key[KEY_BYTES];
-    uint8_t *code; /* [count] */
-    size_t count;
+    fig_cuda_score_code code;
     struct kept_code *next;
 } kept_code;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static kept_code *kept;
 
-static const kept_code *find(const uint8_t key[KEY_BYTES]) {
+static const fig_cuda_score_code *find(const uint8_t key[KEY_BYTES]) {
     pthread_mutex_lock(&lock);
     const kept_code *at = kept;
     while (at != NULL && memcmp(at->key, key, KEY_BYTES) != 0)
         at = at->next;
     pthread_mutex_unlock(&lock);
-    return at;
+    return at != NULL ? &at->code : NULL;
 }
 
 /* Keeps the code, which then belongs to the list. If another thread has kept the same code, the
  * list has it twice. */
-static fig_status keep(const uint8_t key[KEY_BYTES], uint8_t *code, size_t count) {
+static fig_status keep(const uint8_t key[KEY_BYTES], const fig_cuda_score_code *code) {
     kept_code *made = malloc(sizeof *made);
     if (made == NULL) {
-        free(code);
+        free(code->bytes);
         return fig_fail(FIG_NOMEM, "score: %zu bytes", sizeof *made);
     }
-    *made = (kept_code){.code = code, .count = count};
+    *made = (kept_code){.code = *code};
     memcpy(made->key, key, KEY_BYTES);
     pthread_mutex_lock(&lock);
     made->next = kept;
@@ -58,7 +57,7 @@ void fig_cuda_scores_forget(void) {
     while (kept != NULL) {
         kept_code *first = kept;
         kept = first->next;
-        free(first->code);
+        free(first->code.bytes);
         free(first);
     }
     pthread_mutex_unlock(&lock);
@@ -111,6 +110,13 @@ static fig_status compile(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, fi
 
 /* ---- Finding code */
 
+static void hash_text(const fig_ptx_text *text, uint8_t sha256[32]) {
+    fig_hash_sha256 hash;
+    fig_hash_sha256_init(&hash);
+    fig_hash_sha256_add(&hash, text->bytes, text->count);
+    fig_hash_sha256_finish(&hash, sha256);
+}
+
 static void key_of(const fig_cuda_gpu *gpu, const fig_ptx_text *text, uint8_t key[KEY_BYTES]) {
     const int32_t machine[] = {gpu->traits.compute_capability, gpu->cu->version};
     fig_hash_sha256 hash;
@@ -123,37 +129,63 @@ static void key_of(const fig_cuda_gpu *gpu, const fig_ptx_text *text, uint8_t ke
 /* Sets *code to the code of the text, from memory, from the folder, or from the driver. A folder
  * that cannot take the code does not keep the score from running. */
 static fig_status find_code(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, fig_ptx_text *text,
-                            const kept_code **code) {
-    uint8_t key[KEY_BYTES], *bytes = NULL;
-    size_t count = 0;
+                            const fig_cuda_score_code **code) {
+    uint8_t key[KEY_BYTES];
+    fig_cuda_score_code made = {.compute_capability = gpu->traits.compute_capability,
+                                .driver = gpu->cu->version};
     key_of(gpu, text, key);
     *code = find(key);
     if (*code != NULL) return FIG_OK;
-    if (wish->folder != NULL) FIG_TRY(fig_score_cache_read(wish->folder, key, &bytes, &count));
-    if (bytes == NULL) {
-        FIG_TRY(compile(gpu, wish, text, &bytes, &count));
-        if (wish->folder != NULL) fig_score_cache_write(wish->folder, key, bytes, count);
+    if (wish->folder != NULL)
+        FIG_TRY(fig_score_cache_read(wish->folder, key, &made.bytes, &made.count));
+    if (made.bytes == NULL) {
+        FIG_TRY(compile(gpu, wish, text, &made.bytes, &made.count));
+        if (wish->folder != NULL) fig_score_cache_write(wish->folder, key, made.bytes, made.count);
     }
-    FIG_TRY(keep(key, bytes, count));
+    hash_text(text, made.ptx);
+    FIG_TRY(keep(key, &made));
     *code = find(key);
     return FIG_OK;
 }
 
+/* Finds the file's code of this text for this GPU. A driver takes the code of older drivers. */
+static const fig_image_compiled *
+find_given(const fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, const fig_ptx_text *text) {
+    uint8_t ptx[32];
+    const uint32_t count = wish->given != NULL ? wish->given->compiled_count : 0;
+    hash_text(text, ptx);
+    for (uint32_t i = 0; i < count; i++) {
+        const fig_image_compiled *one = &wish->given->compiled[i];
+        if (one->compute_capability == gpu->traits.compute_capability &&
+            one->driver <= gpu->cu->version && memcmp(one->ptx, ptx, sizeof ptx) == 0)
+            return one;
+    }
+    return NULL;
+}
+
+/* Loads the code of a complete text. */
+static fig_status load_text(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, fig_ptx_text *text,
+                            fig_cu_library *library, const fig_cuda_score_code **code) {
+    const fig_image_compiled *given = find_given(gpu, wish, text);
+    if (given == NULL) FIG_TRY(find_code(gpu, wish, text, code));
+    const void *bytes = given != NULL ? given->image.bytes : (*code)->bytes;
+    CU_TRY(gpu, LibraryLoadData, library, bytes, NULL, NULL, 0, NULL, NULL, 0);
+    return FIG_OK;
+}
+
 fig_status fig_cuda_scores_load(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
-                                fig_cu_library *library) {
+                                fig_cu_library *library, const fig_cuda_score_code **code) {
     const fig_image image = gpu->cu->score_template(wish->op, wish->family, gpu->path);
-    const kept_code *code;
     fig_ptx_text text = {0};
     *library = NULL;
+    *code = NULL;
     if (image.bytes == NULL)
         return fig_fail(FIG_UNSUPPORTED,
                         "score: this library has no template of %s: without compile_scores the "
                         "score is interpreted",
                         wish->entry);
     fig_status status = fig_score_template_complete(&image, wish->entry, wish->score, &text);
-    if (status == FIG_OK) status = find_code(gpu, wish, &text, &code);
+    if (status == FIG_OK) status = load_text(gpu, wish, &text, library, code);
     fig_ptx_text_finish(&text);
-    FIG_TRY(status);
-    CU_TRY(gpu, LibraryLoadData, library, code->code, NULL, NULL, 0, NULL, NULL, 0);
-    return FIG_OK;
+    return status;
 }

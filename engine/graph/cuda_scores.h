@@ -10,20 +10,30 @@
 #include "engine/driver/cuda_gpu.h"
 #include "graphs/scores/score_template.h"
 
+/* Code of a score, kept in memory. */
+typedef struct fig_cuda_score_code {
+    uint8_t ptx[32]; /* SHA-256 of the PTX */
+    int32_t compute_capability, driver;
+    uint8_t *bytes; /* [count] */
+    size_t count;
+} fig_cuda_score_code;
+
 /* What is to be compiled. */
 typedef struct fig_cuda_score_wish {
     fig_op op;
     uint32_t family;
     const char *entry;
     const fig_score_code *score;
-    const char *folder; /* NULL: the code is kept in memory alone */
+    const char *folder;         /* NULL: the code is kept in memory alone */
+    const fig_image_set *given; /* a file's code, which replaces what would be compiled; or NULL */
 } fig_cuda_score_wish;
 
 /* Loads the entry as a library that holds nothing else. The caller has entered the GPU's context.
- * FIG_UNSUPPORTED: there is no template, or the driver does not compile it; the message says how to
- * do without. */
+ * *code: the code that is kept in memory; NULL if the library is made of given code, which serves
+ * only those who trust it. FIG_UNSUPPORTED: there is no template, or the driver does not compile
+ * it; the message says how to do without. */
 fig_status fig_cuda_scores_load(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
-                                fig_cu_library *library);
+                                fig_cu_library *library, const fig_cuda_score_code **code);
 /* Forgets all code in memory, for tests. */
 void fig_cuda_scores_forget(void);
 

@@ -30,6 +30,12 @@ static fig_status host_load(fig_run_device *device, fig_op op, const fig_family_
     return FIG_OK;
 }
 
+static int host_compiled(const fig_run_device *device, uint32_t index, fig_image_compiled *code) {
+    (void)device, (void)index;
+    *code = (fig_image_compiled){.driver = 0};
+    return 0;
+}
+
 static fig_status host_begin(const fig_run_device *device, void *stream) {
     (void)device;
     if (stream == NULL) return FIG_OK;
@@ -66,6 +72,7 @@ const fig_run_device_api fig_run_device_host = {
     .read_traits = host_read_traits,
     .read_kernel_traits = host_read_traits,
     .load = host_load,
+    .compiled = host_compiled,
     .begin = host_begin,
     .prepare = host_prepare,
     .launch = host_launch,

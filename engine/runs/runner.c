@@ -181,6 +181,40 @@ void fig_runner_close(fig_runner *runner) {
     free(runner);
 }
 
+/* Sets *compiled to the scores that the runner has compiled. */
+static fig_status gather_compiled(const fig_runner *runner, fig_embedded *compiled) {
+    uint32_t count = 0;
+    fig_image_compiled one, *all = NULL;
+    memset(compiled, 0, sizeof *compiled);
+    for (uint32_t i = 0; runner->api->compiled(runner->device, i, &one); i++) {
+        if (one.image.bytes == NULL) continue;
+        fig_image_compiled *more = realloc(all, (count + (size_t)1) * sizeof *more);
+        if (more == NULL) {
+            free(all);
+            return fig_fail(FIG_NOMEM, "runner: %" PRIu32 " compiled scores", count + 1);
+        }
+        all = more;
+        all[count++] = one;
+    }
+    const fig_status status = fig_embedded_make(compiled, all, count);
+    free(all);
+    return status;
+}
+
+fig_status fig_runner_archive(const fig_runner *runner, const char *path,
+                              const fig_archive_options *options) {
+    fig_embedded compiled;
+    FIG_TRY(gather_compiled(runner, &compiled));
+    const fig_status status =
+        compiled.count > 0
+            ? fig_archiving_save(runner->graphs, path, options, &compiled)
+            : fig_fail(FIG_UNSUPPORTED, "runner: no score was compiled: the driver of a GPU "
+                                        "compiles scores without a mask, in a runner with "
+                                        "compile_scores");
+    fig_embedded_finish(&compiled);
+    return status;
+}
+
 fig_device fig_runner_device(const fig_runner *runner) {
     return runner->api->kind;
 }

@@ -10,6 +10,7 @@
 #include "include/figraph_runner.h"
 #include "include/figraph_unstable.h"
 #include "kernels/table/families.h"
+#include "kernels/table/images.h"
 
 typedef struct fig_run_device fig_run_device;
 
@@ -31,6 +32,9 @@ typedef struct fig_run_device_api {
      * those of such a run, of which a device reads the score alone. */
     fig_status (*load)(fig_run_device *device, fig_op op, const fig_family_choice *choice,
                        const void *params);
+    /* Describes the code of loaded kernel `index`, from 0; the code lasts as long as the device.
+     * Returns 0 past the last kernel; image.bytes is NULL if the kernel was not compiled. */
+    int (*compiled)(const fig_run_device *device, uint32_t index, fig_image_compiled *code);
 
     fig_status (*begin)(const fig_run_device *device, void *stream);
     /* Sets launch->kernel and the params that only the device can make, such as tensor maps. */

@@ -27,17 +27,6 @@ static int compare_images(const void *left, const void *right) {
            (a->compute_capability < b->compute_capability);
 }
 
-static int has_family(const fig_archive_image *image) {
-    const size_t length = strnlen(image->family, sizeof image->family);
-    if (length == 0 || length == sizeof image->family) return 0;
-    for (size_t i = 0; i < sizeof image->family; i++) {
-        const char c = image->family[i];
-        const int is_letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-        if (i < length ? !is_letter : c != '\0') return 0;
-    }
-    return 1;
-}
-
 /* Returns the bytes that an image occupies in the content of the zstd frame. */
 static uint64_t room_of(const fig_archive_image *image) {
     return fig_size_align(image->bytes, IMAGE_ALIGNMENT);
@@ -47,7 +36,7 @@ fig_status fig_archive_check(const fig_archive *archive) {
     uint64_t code_bytes = 0;
     for (uint32_t i = 0; i < archive->image_count; i++) {
         const fig_archive_image *image = &archive->images[i];
-        if (!has_family(image))
+        if (!fig_embedded_is_family(image->family))
             return fig_fail(FIG_INVALID, "image %" PRIu32 ": family is not a name of [a-z0-9_]", i);
         if (image->bytes < 1 || image->bytes > FIG_ARCHIVE_CODE_LIMIT)
             return fig_fail(FIG_INVALID, "image %" PRIu32 ": bytes is %" PRIu64 ", limits 1 to %d",
@@ -222,20 +211,6 @@ static fig_status judge(const fig_archive_image *image, const fig_trust *trust,
                     image->compute_capability % 10, hex);
 }
 
-static fig_status decompress(const fig_archive *archive, uint8_t **code) {
-    ZSTD_DCtx *context = ZSTD_createDCtx();
-    *code = malloc(archive->code_bytes + (size_t)1);
-    if (context == NULL || *code == NULL) {
-        ZSTD_freeDCtx(context);
-        return fig_fail(FIG_NOMEM, "trust: %" PRIu32 " bytes of images", archive->code_bytes);
-    }
-    const size_t done = ZSTD_decompressDCtx(context, *code, archive->code_bytes, archive->code,
-                                            archive->stored_bytes);
-    ZSTD_freeDCtx(context);
-    if (done == archive->code_bytes) return FIG_OK;
-    return fig_fail(FIG_FORMAT, "section CODE: zstd: %s", ZSTD_getErrorName(done));
-}
-
 /* Checks that the bytes have the recorded hash. */
 static fig_status check_hash(const fig_archive_image *image, const uint8_t *bytes) {
     uint8_t sha256[32];
@@ -250,16 +225,19 @@ static fig_status check_hash(const fig_archive_image *image, const uint8_t *byte
         fig_kernel_table[image->op].name, image->family);
 }
 
-static fig_status admit_all(const fig_archive *archive, const fig_trust *trust,
-                            fig_image_source source, fig_archive_admitted *admitted) {
+static fig_status admit_images(const fig_archive *archive, const fig_trust *trust,
+                               fig_image_source source, fig_archive_admitted *admitted) {
+    const fig_embedded_frame frame = {archive->code, archive->stored_bytes, archive->code_bytes,
+                                      "CODE"};
     fig_image_given place;
+    if (archive->code == NULL) return FIG_OK;
     for (uint32_t i = 0; i < archive->image_count; i++)
         if (find_place(&archive->images[i], &place))
             FIG_TRY(judge(&archive->images[i], trust, source));
     admitted->set.images = calloc(archive->image_count, sizeof *admitted->set.images);
     if (admitted->set.images == NULL)
         return fig_fail(FIG_NOMEM, "trust: %" PRIu32 " images", archive->image_count);
-    FIG_TRY(decompress(archive, &admitted->code));
+    FIG_TRY(fig_embedded_unpack(&frame, &admitted->code));
     const uint8_t *at = admitted->code;
     for (uint32_t i = 0; i < archive->image_count; i++) {
         const fig_archive_image *image = &archive->images[i];
@@ -279,17 +257,22 @@ fig_status fig_archive_admit(const fig_archive *archive, const fig_trust *given,
     memset(admitted, 0, sizeof *admitted);
     FIG_TRY(fig_status_take_options(&trust, sizeof trust, given, "fig_trust"));
     FIG_TRY(check_list(&trust));
-    if (archive->code == NULL)
+    if (archive->code == NULL && archive->compiled.count == 0)
         return fig_fail(FIG_UNSUPPORTED,
                         "trust: the file holds no images; figraph capture --embed puts them in");
-    const fig_status status = admit_all(archive, &trust, source, admitted);
+    fig_status status = admit_images(archive, &trust, source, admitted);
+    if (status == FIG_OK)
+        status = fig_embedded_admit(&archive->compiled, &trust, &admitted->set,
+                                    &admitted->compiled_code);
     if (status != FIG_OK) fig_archive_admitted_finish(admitted);
     return status;
 }
 
 void fig_archive_admitted_finish(fig_archive_admitted *admitted) {
     free(admitted->set.images);
+    free(admitted->set.compiled);
     free(admitted->code);
+    free(admitted->compiled_code);
     memset(admitted, 0, sizeof *admitted);
 }
 
@@ -314,6 +297,8 @@ fig_status fig_archive_clone(fig_archive *clone, const fig_archive *archive) {
     *clone = *archive;
     clone->images = images;
     clone->code = code;
+    memset(&clone->compiled, 0, sizeof clone->compiled);
+    if (status == FIG_OK) status = fig_embedded_clone(&clone->compiled, &archive->compiled);
     if (status == FIG_OK) return FIG_OK;
     fig_archive_finish(clone);
     return status;
@@ -321,5 +306,6 @@ fig_status fig_archive_clone(fig_archive *clone, const fig_archive *archive) {
 
 void fig_archive_finish(fig_archive *archive) {
     forget_images(archive);
+    fig_embedded_finish(&archive->compiled);
     memset(archive, 0, sizeof *archive);
 }

@@ -6,8 +6,7 @@
 #ifndef FIG_GRAPHS_ARCHIVE_H
 #define FIG_GRAPHS_ARCHIVE_H
 
-#include "include/figraph_archive.h"
-#include "kernels/table/images.h"
+#include "graphs/files/embedded.h"
 
 enum {
     FIG_ARCHIVE_IMAGE_LIMIT = 256,
@@ -34,6 +33,7 @@ typedef struct fig_archive {
     uint8_t *code;
     size_t stored_bytes;
     uint32_t code_bytes; /* the size of the frame's content */
+    fig_embedded compiled;
 } fig_archive;
 
 /* Checks that a maker could have recorded `archive`. FIG_INVALID: the message names the first
@@ -59,7 +59,7 @@ void fig_archive_hex(const uint8_t sha256[32], char text[65]);
 /* The images that the caller trusts, and their memory. */
 typedef struct fig_archive_admitted {
     fig_image_set set;
-    uint8_t *code;
+    uint8_t *code, *compiled_code;
 } fig_archive_admitted;
 fig_status fig_archive_admit(const fig_archive *archive, const fig_trust *trust,
                              fig_image_source source, fig_archive_admitted *admitted);

@@ -171,6 +171,9 @@ static void put_archive(contents *c, const fig_notes *notes, const fig_archive *
     put(c, FIG_SECTION_IMAG, archive->images, archive->image_count);
     put(c, FIG_SECTION_CODE, archive->code, archive->code_bytes);
     c->sections.sealed_bytes[FIG_SECTION_CODE] = archive->stored_bytes;
+    put(c, FIG_SECTION_SIMG, archive->compiled.records, archive->compiled.count);
+    put(c, FIG_SECTION_SCOD, archive->compiled.code, archive->compiled.code_bytes);
+    c->sections.sealed_bytes[FIG_SECTION_SCOD] = archive->compiled.stored_bytes;
 }
 
 /* Returns 1 if some record uses a field beyond the first FIG_TUNED_BYTES_LEAST bytes. */
@@ -390,12 +393,19 @@ static fig_status read_notes(const fig_sections *sections, fig_notes *notes) {
 /* Reads the records of images. Images that this library does not know are valid, too, and are
  * kept. */
 static fig_status read_archive(const fig_sections *sections, fig_archive *archive) {
-    const fig_archive theirs = {.images = sections->held[FIG_SECTION_IMAG],
-                                .image_count = sections->item_count[FIG_SECTION_IMAG],
-                                .code = sections->held[FIG_SECTION_CODE],
-                                .stored_bytes = sections->sealed_bytes[FIG_SECTION_CODE],
-                                .code_bytes = sections->item_count[FIG_SECTION_CODE]};
+    const fig_archive theirs = {
+        .images = sections->held[FIG_SECTION_IMAG],
+        .image_count = sections->item_count[FIG_SECTION_IMAG],
+        .code = sections->held[FIG_SECTION_CODE],
+        .stored_bytes = sections->sealed_bytes[FIG_SECTION_CODE],
+        .code_bytes = sections->item_count[FIG_SECTION_CODE],
+        .compiled = {.records = sections->held[FIG_SECTION_SIMG],
+                     .count = sections->item_count[FIG_SECTION_SIMG],
+                     .code = sections->held[FIG_SECTION_SCOD],
+                     .stored_bytes = sections->sealed_bytes[FIG_SECTION_SCOD],
+                     .code_bytes = sections->item_count[FIG_SECTION_SCOD]}};
     FIG_TRY(within("section IMAG: ", fig_archive_check(&theirs)));
+    FIG_TRY(within("section SIMG: ", fig_embedded_check(&theirs.compiled)));
     return fig_archive_clone(archive, &theirs);
 }
 

@@ -49,6 +49,8 @@ const fig_section_rule fig_section_table[FIG_SECTION_COUNT] = {
     [FIG_SECTION_META] = {"META", 1, 1, FIG_NOTE_BYTES_LIMIT, ANCILLARY},
     [FIG_SECTION_IMAG] = {"IMAG", sizeof(fig_archive_image), 1, FIG_ARCHIVE_IMAGE_LIMIT, ANCILLARY},
     [FIG_SECTION_CODE] = {"CODE", 1, 1, FIG_ARCHIVE_CODE_LIMIT, ANCILLARY, .sealed = 1},
+    [FIG_SECTION_SIMG] = {"SIMG", sizeof(fig_embedded_record), 1, FIG_EMBEDDED_LIMIT, ANCILLARY},
+    [FIG_SECTION_SCOD] = {"SCOD", 1, 1, FIG_EMBEDDED_CODE_LIMIT, ANCILLARY, .sealed = 1},
 };
 
 /* ---- Writing and reading */

@@ -98,6 +98,8 @@ typedef enum fig_section {
     FIG_SECTION_META, /* fig_notes; ancillary, like the two sections below */
     FIG_SECTION_IMAG, /* fig_archive_image: the kernel images of the maker */
     FIG_SECTION_CODE, /* the images themselves; sealed */
+    FIG_SECTION_SIMG, /* fig_embedded_record: compiled scores; ancillary, like the next */
+    FIG_SECTION_SCOD, /* their code; sealed */
     FIG_SECTION_COUNT
 } fig_section;
 

@@ -44,9 +44,20 @@ typedef struct fig_image_given {
     fig_image image;
 } fig_image_given;
 
+/* Code that a driver has compiled of the PTX of a score. */
+typedef struct fig_image_compiled {
+    uint8_t ptx[32];            /* SHA-256 of the PTX */
+    int32_t compute_capability; /* of the GPU that the code is for */
+    int32_t driver;  /* the driver, as a version of CUDA; older ones may refuse the code */
+    char family[16]; /* the name of the family, followed by zeros */
+    fig_image image;
+} fig_image_compiled;
+
 typedef struct fig_image_set {
     fig_image_given *images; /* [count] */
     uint32_t count;
+    uint32_t compiled_count;
+    fig_image_compiled *compiled; /* [compiled_count] */
 } fig_image_set;
 
 #endif

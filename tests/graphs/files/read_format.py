@@ -16,8 +16,9 @@ SECTIONS = {
     "KERN": (64, 1, 64), "DIGS": (8, 1, 4096), "SEGM": (12, 1, 2**13), "VARI": (80, 1, 2**10),
     "SCOR": (16, 1, 9280),
     "META": (1, 1, 2**16), "IMAG": (64, 1, 2**8), "CODE": (1, 1, 2**25),
+    "SIMG": (96, 1, 2**8), "SCOD": (1, 1, 2**24),
 }
-ANCILLARY = {"META", "IMAG", "CODE"}
+ANCILLARY = {"META", "IMAG", "CODE", "SIMG", "SCOD"}
 OPTIONAL, DERIVED = {"SEGM", "VARI", "SCOR"} | ANCILLARY, {"KERN", "DIGS"} | ANCILLARY
 DTYPES = {0: "none", 1: "f32", 2: "f16", 3: "bf16", 4: "e4m3", 5: "e5m2", 8: "i32", 9: "i64"}
 ROLES, LAYOUTS = ["temp", "bound", "state"], ["nhd", "hnd"]
@@ -118,7 +119,7 @@ def read_sections(data):
         must(least <= raw_bytes // width <= most, name + ": limits")
         raw[name] = decompress(data[offset:offset + stored], raw_bytes)
     must(at == len(data) and set(known) <= OPTIONAL, "the end")
-    asked = sum(len(held) for name, held in raw.items() if name != "CODE")
+    asked = sum(len(held) for name, held in raw.items() if name not in ("CODE", "SCOD"))
     must(asked <= WORTH * len(data), "more than the file is worth")
     meaning = hashlib.sha256()
     for name in SECTIONS:
@@ -274,6 +275,24 @@ def read_images(records, code):
     return images
 
 
+def read_compiled(records, code):
+    """Returns the compiled scores, each of which must have the recorded hash."""
+    scores, order, at = [], [], 0
+    must(bool(records) == bool(code), "SIMG and SCOD: both or neither")
+    for ptx, sha256, count, capability, driver, family in items(records, "32s32sQii16s"):
+        family = family.rstrip(b"\0").decode("ascii")
+        must(re.fullmatch("[a-z0-9_]{1,15}", family) and 1 <= count <= 2**24, "SIMG")
+        must(hashlib.sha256(code[at:at + count]).digest() == sha256, "SCOD: a hash")
+        at += (count + 15) // 16 * 16
+        must(not any(code[at - -count % 16:at]), "SCOD: zeros")
+        order.append((ptx, capability, driver))
+        scores.append({"family": family, "compute_capability": capability, "driver": driver,
+                       "bytes": count, "sha256": sha256.hex()})
+    must(order == sorted(set(order)), "SIMG: order")
+    must(len(code) == at, "SCOD: the end")
+    return scores
+
+
 def read_buckets(raw):
     """Returns the buckets, which have a limit of query tokens where that of one is not 0."""
     digests = items(raw["DIGS"], "Q")
@@ -311,4 +330,5 @@ def read(data):
         "notes": read_notes(raw.get("META", b"")),
         "recorded": read_images(raw.get("IMAG", b""), raw.get("CODE")),
         "embedded": "CODE" in raw,
+        "compiled_scores": read_compiled(raw.get("SIMG", b""), raw.get("SCOD", b"")),
     }

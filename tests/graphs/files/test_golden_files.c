@@ -33,6 +33,8 @@ static const struct listed {
     /* Its last node has 12 operands, four fewer than this library's row, and stores a table of
      * zeros as one word. */
     {"ends.fig", "aa0f42ea0202da569fe22e84843a28165b3118a6e0cb065f1f40e57f7ba1f094"},
+    /* It has a score, and code that stands for it when compiled. */
+    {"scores.fig", "145b9bd95c3d6b0a02a76c53ecbb19a7fb4e181e9769ddcfd8f7dc382fbdbbde"},
     {"mixed.numbers", "99df2944fa7f5986e9d686e4f58ebe734912cd7d02982c571f3923fd69187c62"},
     {"breadth.numbers", "b1d1540d5a60a923a0f54bae6db9e8c7860b30d802d641bbfbbc970f61624551"},
     {"families.numbers", "679efe7df0b01fc5dbd350266de57146b3525d36e85f870eef3df46696201593"},

@@ -180,9 +180,9 @@ run replay "$fig" --steps 1 --device host --trust "$scratch/list"
 refused 'replay: --trust' 'line 1 does not begin with a SHA-256'
 run replay "$fig" --steps 1 --device host --trust "$scratch"
 refused 'replay: --trust' 'Is a directory'
-yes "$(head -n 1 "$scratch/images")" | head -n 257 > "$scratch/list"
+yes "$(head -n 1 "$scratch/images")" | head -n 513 > "$scratch/list"
 run replay "$fig" --steps 1 --device host --trust "$scratch/list"
-refused 'replay: --trust' 'more than 256 lines'
+refused 'replay: --trust' 'more than 512 lines'
 run replay "$fig" --steps 1 --device host --trust "$scratch/none"
 refused "$scratch/none" 'No such file'
 

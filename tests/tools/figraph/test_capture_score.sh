@@ -43,6 +43,29 @@ run replay "$fig" --steps 2 --score-cache default
 refused 'replay: --score-cache: default: only --compile-scores keeps scores'
 run serve "$fig" --requests 2 --score-cache "$scratch"
 refused 'serve: --score-cache:' 'only --compile-scores keeps scores'
+# A file with a compiled score: the host interprets it, whoever trusts what.
+run inspect tests/golden/scores.fig
+ends 0
+prints 'scores: the file holds 3'
+run inspect tests/golden/scores.fig --images
+ends 0
+prints 'score/bulk/9.0'
+run replay tests/golden/scores.fig --steps 2 --rows 1 --kv 8 --device host --check
+ends 0
+"$figraph" inspect tests/golden/scores.fig --images > "$scratch/images"
+run replay tests/golden/scores.fig --steps 2 --device host --compile-scores \
+    --trust "$scratch/images"
+refused 'it cannot run kernel images'
+run capture --preset tutorial --compile-scores --embed -o "$scratch/none.fig"
+refused 'capture: --compile-scores: there is no --score to compile'
+run capture --preset tutorial --score 'score * 2.0' --compile-scores -o "$scratch/none.fig"
+refused 'capture: --compile-scores: only --embed stores compiled scores'
+run capture --preset tutorial --score 'score * 2.0' --compile-scores --embed -o "$scratch/none.fig"
+if [ "$code" -ne 0 ]; then # as on every machine without a GPU
+    refused 'capture: --compile-scores:' "only a GPU's driver compiles" 'leave the option out'
+    [ ! -e "$scratch/none.fig" ]
+    verdict $? 'a score that is not compiled must leave no file'
+fi
 # The arrays are the same for the same seed.
 run replay "$fig" --steps 2 --device host --seed 7 --check
 ends 0

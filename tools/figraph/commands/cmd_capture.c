@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <figraph_archive.h>
+#include <figraph_runner.h>
 
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/step/source.h"
@@ -30,6 +31,8 @@ typedef struct captured {
     fig_graphs_info info;
     const fig_source *share; /* the share of one rank that will use the file */
     const fig_score *score;  /* NULL: none */
+    /* the chip that compiled scores are for; NULL: none are compiled */
+    const fig_traits *compiles_for;
 } captured;
 
 static void emit_capture(const captured *file) {
@@ -84,10 +87,55 @@ static int read_notes(const fig_arguments *arguments, given_notes *notes) {
     return FIG_EXIT_FINE;
 }
 
+/* Refuses --compile-scores where there is nothing to compile, or nothing would be stored. */
+static int check_compiling(const fig_arguments *arguments, const captured *file) {
+    if (fig_arguments_text(arguments, "--compile-scores") == NULL) return FIG_EXIT_FINE;
+    if (file->score == NULL)
+        return fig_report_refuse("capture: --compile-scores: there is no --score to compile");
+    if (!file->archive.embed)
+        return fig_report_refuse("capture: --compile-scores: only --embed stores compiled scores");
+    return FIG_EXIT_FINE;
+}
+
+/* Refuses to compile for another chip than that of the file. */
+static int check_chip(const fig_runner *runner, const fig_traits *wanted) {
+    fig_traits own = {.size = sizeof own};
+    fig_runner_read_traits(runner, &own);
+    if (own.compute_capability == wanted->compute_capability) return FIG_EXIT_FINE;
+    return fig_report_refuse("capture: --compile-scores: this GPU has compute capability %d.%d, "
+                             "but the file is for %d.%d",
+                             own.compute_capability / 10, own.compute_capability % 10,
+                             wanted->compute_capability / 10, wanted->compute_capability % 10);
+}
+
+/* Has the driver of a GPU compile the score, and saves the file with the code. */
+static int save_compiled(const fig_graphs *graphs, const captured *file) {
+    const fig_runner_options options = {
+        .size = sizeof options, .device = FIG_DEVICE_CUDA, .compile_scores = 1};
+    fig_runner *runner;
+    const fig_status status = fig_runner_open(&runner, graphs, &options);
+    if (status == FIG_NO_DEVICE)
+        return fig_report_refuse("capture: --compile-scores: %s; only a GPU's driver compiles: "
+                                 "leave the option out, and engines compile the score",
+                                 fig_message());
+    if (status != FIG_OK) return fig_report_status("capture: --compile-scores");
+    int code = check_chip(runner, file->compiles_for);
+    if (code == FIG_EXIT_FINE && fig_runner_archive(runner, file->path, &file->archive) != FIG_OK)
+        code = fig_report_status(file->path);
+    fig_runner_close(runner);
+    return code;
+}
+
+static int save_file(const fig_graphs *graphs, const captured *file) {
+    if (file->compiles_for != NULL) return save_compiled(graphs, file);
+    if (fig_graphs_archive(graphs, file->path, &file->archive) == FIG_OK) return FIG_EXIT_FINE;
+    return fig_report_status(file->path);
+}
+
 static int save(const fig_graphs *graphs, captured *file, int json) {
     struct stat status;
-    if (fig_graphs_archive(graphs, file->path, &file->archive) != FIG_OK)
-        return fig_report_status(file->path);
+    const int code = save_file(graphs, file);
+    if (code != FIG_EXIT_FINE) return code;
     if (stat(file->path, &status) != 0)
         return fig_report_refuse("%s: the file was saved, and then disappeared", file->path);
     file->bytes = (int64_t)status.st_size;
@@ -134,11 +182,14 @@ static int run(const fig_arguments *arguments) {
     share = source;
     if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &share);
     if (code == FIG_EXIT_FINE) code = fig_source_read_score(arguments, &source);
-    if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
-    if (code == FIG_EXIT_FINE) code = check_ranks(graphs, share.ranks);
     file.why = machine.why;
     file.share = &share;
     file.score = source.score;
+    if (code == FIG_EXIT_FINE) code = check_compiling(arguments, &file);
+    if (fig_arguments_text(arguments, "--compile-scores") != NULL)
+        file.compiles_for = &machine.traits;
+    if (code == FIG_EXIT_FINE) code = fig_source_lower(&source, &machine.traits, &graphs);
+    if (code == FIG_EXIT_FINE) code = check_ranks(graphs, share.ranks);
     if (code == FIG_EXIT_FINE)
         code = save(graphs, &file, fig_arguments_text(arguments, "--json") != NULL);
     fig_graphs_destroy(graphs);
@@ -168,6 +219,8 @@ const fig_command fig_cmd_capture = {
             {"-o", "FILE", "the file to write", FIG_OPTION_REQUIRED},
             {"--note", "KEY=VALUE", "a note to store in the file; may be repeated", .repeats = 1},
             {"--embed", NULL, "store the kernels' images in the file; see inspect --images"},
+            {"--compile-scores", NULL,
+             "with --embed, also store the score as this GPU's driver compiles it"},
             {"--json", NULL, "print an object"},
         },
 };

@@ -54,6 +54,16 @@ static int read_options(const fig_arguments *arguments, fig_print_options *optio
     return code;
 }
 
+/* Prints the compiled scores in the same format. Returns their number. */
+static int32_t print_compiled(const fig_graphs *graphs) {
+    fig_compiled_info info = {.size = sizeof info};
+    int32_t i = 0;
+    for (; fig_graphs_compiled(graphs, i, &info) == FIG_OK; i++)
+        printf("%s  score/%s/%d.%d\n", info.sha256, info.family, (int)info.compute_capability / 10,
+               (int)info.compute_capability % 10);
+    return i;
+}
+
 /* Prints in the format of sha256sum, which replay --trust reads. */
 static int print_images(const fig_graphs *graphs, const char *path) {
     fig_image_info info = {.size = sizeof info};
@@ -61,7 +71,8 @@ static int print_images(const fig_graphs *graphs, const char *path) {
     for (; fig_graphs_image(graphs, i, &info) == FIG_OK; i++)
         printf("%s  %s/%s/%d.%d\n", info.sha256, info.operation, info.family,
                (int)info.compute_capability / 10, (int)info.compute_capability % 10);
-    if (i > 0) return FIG_EXIT_FINE;
+    const int32_t scores = print_compiled(graphs);
+    if (i > 0 || scores > 0) return FIG_EXIT_FINE;
     return fig_report_refuse("%s: no images are recorded: the library that made it was built "
                              "without nvcc",
                              path);
@@ -140,7 +151,8 @@ const fig_command fig_cmd_inspect = {
             {"--bucket", "K", "the launches of the K-th bucket; default: a summary of the file"},
             FIG_SOURCE_RANKS,
             {"--all", NULL, "print a line for each bucket; default: a line for each batch"},
-            {"--images", NULL, "print the SHA-256 of each recorded kernel image"},
+            {"--images", NULL,
+             "print the SHA-256 of each recorded kernel image and compiled score"},
             {"--json", NULL, "print an object that holds all buckets"},
             {"--format", "NAME", "html, svg or dot: a page, a drawing, or input for Graphviz"},
             {"--kv", "LENS",

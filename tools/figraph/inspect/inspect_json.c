@@ -160,6 +160,22 @@ static void print_images(fig_print *print, const fig_inspection *view) {
     fig_print_close(print, '}');
 }
 
+/* Prints the compiled scores that the file embeds; nothing for a file without any. */
+static void print_compiled(fig_print *print, const fig_inspection *view) {
+    fig_compiled_info info = {.size = sizeof info};
+    for (int32_t i = 0; fig_graphs_compiled(view->graphs, i, &info) == FIG_OK; i++) {
+        if (i == 0) fig_print_open(print, "compiled_scores", '[');
+        fig_print_open(print, NULL, '{');
+        fig_print_string(print, "family", info.family);
+        fig_print_integer(print, "compute_capability", info.compute_capability);
+        fig_print_integer(print, "driver", info.driver);
+        fig_print_integer(print, "bytes", (int64_t)info.bytes);
+        fig_print_string(print, "sha256", info.sha256);
+        fig_print_close(print, '}');
+    }
+    if (fig_graphs_compiled(view->graphs, 0, &info) == FIG_OK) fig_print_close(print, ']');
+}
+
 static void print_changes(fig_print *print, const fig_inspect_summary *summary) {
     fig_print_integer(print, "relowered_count", summary->relowered_count);
     fig_print_open(print, "changed_kernels", '[');
@@ -407,6 +423,7 @@ void fig_inspect_json_summary(fig_print *print, const fig_inspect_summary *summa
     print_tuning(print, view->graphs);
     print_notes(print, view->graphs);
     print_images(print, view);
+    print_compiled(print, view);
     print_changes(print, summary);
     fig_print_truth(print, "deterministic", view->deterministic);
     fig_print_integer(print, "workspace_bytes", (int64_t)view->workspace_bytes);

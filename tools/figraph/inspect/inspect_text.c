@@ -226,9 +226,14 @@ static void print_note(fig_print *print, const fig_note *note) {
 static void print_carried(fig_print *print, const fig_inspection *view) {
     fig_image_info image = {.size = sizeof image};
     fig_note note = {.size = sizeof note};
-    int32_t count = 0, own = 0;
+    fig_compiled_info score = {.size = sizeof score};
+    int32_t count = 0, own = 0, scores = 0;
     for (int32_t i = 0; fig_graphs_note(view->graphs, i, &note) == FIG_OK; i++)
         print_note(print, &note);
+    while (fig_graphs_compiled(view->graphs, scores, &score) == FIG_OK)
+        scores++;
+    if (scores > 0) begin_row(print, "compiled");
+    if (scores > 0) fig_print_words(print, LABEL, "scores: the file holds %" PRId32, scores);
     for (; fig_graphs_image(view->graphs, count, &image) == FIG_OK; count++)
         own += image.is_own;
     if (count == 0) return;

@@ -6,7 +6,7 @@
 
 #include <figraph_archive.h>
 
-enum { FIG_TRUSTED_LIMIT = 256, FIG_TRUSTED_HEX = 64 };
+enum { FIG_TRUSTED_LIMIT = 512, FIG_TRUSTED_HEX = 64 };
 
 typedef struct fig_trusted {
     char hex[FIG_TRUSTED_LIMIT][FIG_TRUSTED_HEX + 1];
