@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from . import abi, errors, forms
 from .arrays import CUDA, HOST, Place
 from .graphs import QUERIES, Graphs, Tensor, Traits
 from .integers import INT64, integer, options, put
-from .native import Handle, Unique, encoded, library, must
+from .native import Handle, Path, Unique, cache_bytes, encoded, library, must
 
 DEVICES = {HOST: abi.FIG_DEVICE_HOST, CUDA: abi.FIG_DEVICE_CUDA}
 
@@ -27,10 +27,13 @@ def close_at_end(runner: Handle, graphs: Graphs) -> None:
 class Runner(Unique):
     """Graphs whose kernels are loaded on one device; any thread may use it."""
 
-    def __init__(self, graphs: Graphs, device: str, ordinal: int = 0) -> None:
+    def __init__(self, graphs: Graphs, device: str, ordinal: int = 0, *,
+                 compile_scores: bool = False,
+                 score_cache: Union[Path, bool, None] = None) -> None:
         self.graphs = graphs
         self.device, self.ordinal = device, ordinal
-        asked = options(abi.fig_runner_options, device=DEVICES[device], ordinal=ordinal)
+        asked = options(abi.fig_runner_options, device=DEVICES[device], ordinal=ordinal,
+                        compile_scores=compile_scores, score_cache=cache_bytes(score_cache))
         handle = ctypes.POINTER(abi.fig_runner)()
         must(library.fig_runner_open(handle, graphs.handle, asked))
         self._open = Handle("the runner is", handle)

@@ -464,6 +464,16 @@ def score(of: Union[str, Callable[..., Any]], *, weights: str = "softmax",
     return joined(Score(of, weights), mask)
 
 
+def sized(of: Score, counts: Mapping[str, int]) -> Score:
+    """Returns the score with a number of elements for each array; counts has it for those that do
+    not state their own."""
+    text = of.text
+    for one in of.arrays:
+        if one.count == 0:
+            text = text.replace(f" {one.name}[];", f" {one.name}[{counts[one.name]}];", 1)
+    return of if text == of.text else Score(text)
+
+
 @functools.lru_cache(maxsize=1024)
 def arrays_of(normal: str) -> tuple[Named, ...]:
     """Returns the arrays that a text names, in order."""

@@ -134,6 +134,56 @@ def one_jit_serves_all_values_of_an_array():
     assert step._cache_size() == 1
 
 
+def a_state_attends_with_every_score():
+    for cache in (dense(), paged()):
+        for of in VARIANTS:
+            q, k, v = normal(ROWS, Q, DIM), normal(ROWS, KV, DIM), normal(ROWS, KV, DIM)
+            state = fj.State([cache], jnp.asarray(LENGTHS))
+            for positions in (None, jnp.maximum(LENGTHS - 1, 0)):
+                out, after = state.attend(0, q, k, v, positions=positions, **given(of))
+                wanted, grown, _, _ = fj.decode_attention(q, k, v, cache, LENGTHS, rope=fj.Rope(),
+                                                          **given(of))
+                close(out, wanted, 1e-5)
+                close(after.caches[0].k, grown.k, 1e-5)
+                assert after.plans == {}
+    first = state.attend(0, q, k, v)[1]  # a layer with a score leaves the plans of others alone
+    assert first.attend(0, q, k, v, mask="0:4")[1].plans == first.plans
+
+
+def flash_attention_is_right_with_every_score():
+    q, keys, values = normal(ROWS, 1, Q, DIM), normal(ROWS, TOKENS, KV, DIM), normal(
+        ROWS, TOKENS, KV, DIM)
+    lengths = [24, 1, 0]
+    for of in VARIANTS:
+        out = jax.jit(functools.partial(fj.flash_attention, score=of.of))(
+            q, keys, values, lengths=jnp.asarray(lengths, jnp.int32), score_arrays=dict(of.arrays))
+        for row, seen in enumerate(lengths):
+            wanted = score_cases.attention(q[row, 0], keys[row, :seen], values[row, :seen], of,
+                                           seen, row)
+            close(out[row, 0], wanted[0], 1e-4)
+    recent = figraph.mask("q_pos - 2:q_pos + 1, 0:1")
+    as_bools = jnp.asarray([[p > 20 or p < 1 for p in range(TOKENS)]] * ROWS)[:, None, None]
+    close(fj.flash_attention(q, keys, values, recent),
+          fj.flash_attention(q, keys, values, as_bools), 1e-5)
+
+
+def flash_attention_refuses_scores_by_name():
+    keys = normal(ROWS, TOKENS, KV, DIM)
+    one, two, bools = normal(ROWS, 1, Q, DIM), normal(ROWS, 2, Q, DIM), np.ones((1, 1, 1, TOKENS))
+    for words, query, more in (
+        ("query has 2 tokens", two, dict(score="score * 2.0", causal=True)),
+        ("query has 2 tokens", two, dict(mask=figraph.mask("0:4"))),
+        ("mask is given beside a score", one, dict(score="score * 2.0", mask=bools.astype(bool))),
+        ("segment_ids is given beside a score", one,
+         dict(score="score * 2.0", segment_ids=(np.zeros((ROWS, 1)), np.zeros((ROWS, TOKENS))))),
+        ("figraph.mask makes masks", one, dict(mask=figraph.score("score * 2.0"))),
+        ("score_arrays is given, but neither", one, dict(score_arrays={})),
+        ("score_arrays lacks slope", one, dict(score="score + slope[head] * 2.0")),
+    ):
+        refused(words, lambda: fj.flash_attention(query, keys, keys, **more),  # noqa: B023
+                (TypeError, ValueError, NotImplementedError))
+
+
 def mistakes_are_told_by_name():
     q, cache, slope = normal(ROWS, Q, DIM), dense(), normal(Q)
     plan = fj.plan(LENGTHS, dtype=q.dtype, q_heads=Q, cache=cache)
@@ -159,10 +209,10 @@ def mistakes_are_told_by_name():
 
 
 def whatever_takes_no_score_refuses_it_by_name():
-    takes = {"attention", "decode_attention", "tokamax_attention"}
+    takes = {"attention", "decode_attention", "flash_attention", "tokamax_attention"}
     entries = [getattr(fj, name) for name in fj.__all__ if name not in takes]
     query, keys = normal(ROWS, 1, Q, DIM), normal(ROWS, TOKENS, KV, DIM)
-    entries += [fj.State.attend, fj.State.empty,
+    entries += [fj.State.attend_latent, fj.State.empty,
                 functools.partial(fj.tokamax_attention, query, keys, keys)]
     for of in VARIANTS:
         for variant in (of.of, figraph.score(of.of)):
@@ -178,6 +228,9 @@ if __name__ == "__main__":
         a_plain_score_has_the_runner_of_its_options,
         a_mask_is_a_part_of_its_score,
         one_jit_serves_all_values_of_an_array,
+        a_state_attends_with_every_score,
+        flash_attention_is_right_with_every_score,
+        flash_attention_refuses_scores_by_name,
         mistakes_are_told_by_name,
         whatever_takes_no_score_refuses_it_by_name,
     ])

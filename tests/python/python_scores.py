@@ -191,6 +191,7 @@ def no_entry_point_drops_a_score():
     takes = {
         "capture", "capture_for", "score",
         "attention", "decode_attention",  # of torch and JAX
+        "attend", "flash_attention",  # of JAX
         "scratch_of", "scratch_bytes", "needs_of",  # sizes of scratch
     }
     checks = {

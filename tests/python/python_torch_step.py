@@ -17,6 +17,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, "../support"), os.path.join(HERE, "../j
 import cases  # noqa: E402
 import figraph  # noqa: E402
 import figraph.torch as ft  # noqa: E402
+import score_cases  # noqa: E402
 import torch  # noqa: E402
 from python_torch import (  # noqa: E402
     normal, numpy, close, dense, paged, copy_of, expected, LENGTHS,
@@ -47,14 +48,14 @@ class Loop:
             q, k, v = qkv.clone().split((Q, KV, KV), 1)
             self.step.attend(n, q, k, v, self.outs[n])
 
-    def expected(self, caches, lengths):
+    def expected(self, caches, lengths, **more):
         """Yields each layer's result, computed by the operators, which python_torch.py compares
         with float64."""
         for n, qkv in enumerate(self.qkv):
             q, k, v = qkv.clone().split((Q, KV, KV), 1)
             window = 9 if n in SPEC.window_layers else 0
             yield ft.decode_attention(q, k, v, caches[n], lengths, rope=ft.Rope(theta=5e5),
-                                      logits=ft.Logits(window=window))
+                                      logits=ft.Logits(window=window), **more)
 
 
 def a_step_is_its_layers_for_every_length():
@@ -76,6 +77,60 @@ def a_step_is_its_layers_for_every_length():
                 close(caches[n].k, numpy(twins[n].k), 1e-5)
                 close(loop.acts[n], cases.silu_and_mul(numpy(loop.gate_up)), 1e-5)
         assert loop.step.lengths.tolist() == [1, 2, 3]
+
+
+def a_step_with_a_score_is_its_layers():
+    for kind in (dense, paged):
+        for of in score_cases.VARIANTS:
+            caches = [kind() for _ in range(LAYERS)]
+            if caches[0].page_table is not None:
+                caches[1] = caches[1]._replace(page_table=caches[0].page_table)
+            twins = [copy_of(cache) for cache in caches]
+            arrays = {name: torch.from_numpy(x).to(DEVICE) for name, x in of.arrays.items()}
+            scored = dict(score=of.of, score_arrays=arrays)
+            loop = Loop(caches, compile_scores=True, **scored)  # the host interprets
+            loop.step.capture(loop)
+            for lengths in ([24, 1, 5], [7, 0]):
+                loop.step(lengths)
+                for n, out in enumerate(loop.expected(twins, loop.step.lengths, **scored)):
+                    close(loop.outs[n], numpy(out), 1e-5)
+    mask = figraph.mask("i32 first[]; first[0]:q_pos + 1")
+    sees = {"first": torch.tensor([4], dtype=torch.int32, device=DEVICE)}
+    caches = [dense() for _ in range(LAYERS)]
+    twins = [copy_of(cache) for cache in caches]
+    loop = Loop(caches, mask="i32 first[]; first[0]:q_pos + 1", score="score * 2.0",
+                score_arrays=sees)
+    loop.step.capture(loop)
+    for first in (4, 0):  # the array is read again in each step
+        sees["first"].fill_(first)
+        loop.step([24, 5, 2])
+        more = dict(score=figraph.score("score * 2.0", mask=mask), score_arrays=sees)
+        for n, out in enumerate(loop.expected(twins, loop.step.lengths, **more)):
+            close(loop.outs[n], numpy(out), 1e-5)
+
+
+def a_step_refuses_scores_by_name():
+    caches = [dense() for _ in range(LAYERS)]
+    slope = torch.ones(Q, device=DEVICE)
+    text = "score + slope[head] * 2.0"
+    for words, more in (
+        ("score_arrays is given, but neither", dict(score_arrays={"slope": slope})),
+        ("score_arrays lacks slope", dict(score=text)),
+        ("score_arrays has bias", dict(score=text, score_arrays={"slope": slope, "bias": slope})),
+        ("score_arrays['slope'] is a list", dict(score=text, score_arrays={"slope": [1.0]})),
+        ("score_arrays['slope'] has shape [2, 4]",
+         dict(score=text, score_arrays={"slope": slope.view(2, 4)})),
+        ("slope is in weights and in score_arrays",
+         dict(score=text, score_arrays={"slope": slope}, weights={"slope": slope})),
+        ("slope", dict(score=text, score_arrays={"slope": slope.to(torch.int32)})),
+        ("slope", dict(score="f32 slope[9]; " + text, score_arrays={"slope": slope})),
+        ("soft_cap", dict(score=text, score_arrays={"slope": slope}, soft_cap=3.0)),
+        ("score: column 8", dict(score="score +")),
+        ("a mask is 7", dict(mask=7)),
+        ("score_cache is for", dict(score="score * 2.0", score_cache=True)),
+    ):
+        refused(words, lambda: ft.DecodeStep(SPEC, caches, rows=ROWS, **more),  # noqa: B023
+                (TypeError, ValueError, NotImplementedError))
 
 
 def a_step_may_count_its_own_lengths():
@@ -509,6 +564,8 @@ CASES = [
     a_step_may_have_several_tokens_a_row,
     the_documented_output_is_the_real_one,
     a_step_is_its_layers_for_every_length,
+    a_step_with_a_score_is_its_layers,
+    a_step_refuses_scores_by_name,
     a_step_may_count_its_own_lengths,
     positions_may_be_given_apart,
     a_step_refuses_what_it_cannot_hold,

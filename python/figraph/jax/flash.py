@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from ..operands import (ACTIVATIONS, ROW_TOKENS, Array, Cache, Form, Logits, scratch_bytes)
-from .operations import attention
+from ..scores import Score, joined
+from .operations import Variant, attention
 from .targets import shaped, typed, whole
 
 
@@ -176,7 +177,9 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
                     dtype: Any = None, precision: Any = None, module: Any = None, *,
                     causal: bool = False, window: int = 0,
                     segment_ids: Optional[tuple[Array, Array]] = None,
-                    lengths: Optional[Array] = None, scale: float = 0.0) -> Array:
+                    lengths: Optional[Array] = None, scale: float = 0.0,
+                    score: Optional[Variant] = None,
+                    score_arrays: Optional[Mapping[str, Array]] = None) -> Array:
     """Returns the attention of each sequence's query tokens over their visible keys, in query's
     shape.
 
@@ -193,6 +196,11 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
     segment. A mask or segments cost a copy of the keys and values, and one copy per head if the
     heads differ. lengths and window cost nothing. A query token that sees no key returns zeros.
 
+    score and score_arrays are as in figraph.jax.attention, and mask may also be a figraph.mask. The
+    row of such a call is the number of the sequence, counted over all dims in front of query's
+    tokens. They are for one query token per sequence, without segments and without a mask of bools,
+    and have no gradient.
+
     The keys are read once for every 8 causal query tokens, and once for each query token that is
     not causal; figraph.Prompts is faster for long prompts. Sums are in float32, whatever
     `precision` is, and `module` has no effect. The gradient with respect to query, key and value is
@@ -200,6 +208,7 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
     """
     if dropout_rate > 0 and not deterministic:
         raise NotImplementedError("figraph.jax.flash_attention has no dropout: deterministic=True")
+    scored = _score_of_call(score, score_arrays, mask, segment_ids)
     query = typed("query", query, list(ACTIVATIONS))
     key, value = (typed(name, x, [str(query.dtype)]) for name, x in (("key", key),
                                                                      ("value", value)))
@@ -211,9 +220,18 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
     tokens, logits = query.shape[-3], Logits(scale=scale, window=window)
     if tokens > 1:
         _refuse_several(tokens, mask, segment_ids, window, causal)
+        if scored is not None:
+            raise NotImplementedError(f"score is given, or mask is a figraph.mask, and query has "
+                                      f"{tokens} tokens: figraph.jax.attention takes several")
     if lengths is None:
         lengths = jnp.full(batch, key.shape[-3], jnp.int32)
     lengths = shaped("lengths", typed("lengths", lengths, ["int32"]), *batch)
+    if scored is not None:
+        rows = math.prod(batch)
+        q, k, v = (x.reshape(rows, *x.shape[-3:]) for x in (query, key, value))
+        out = attention(q[:, 0], Cache(k, v), lengths.reshape(rows), logits=logits, score=scored,
+                        score_arrays=score_arrays).out.reshape(query.shape)
+        return out if dtype is None else out.astype(dtype)
 
     @custom_vmap
     def attend(query: Array, key: Array, value: Array, mask: Any, segment_ids: Any,
@@ -249,6 +267,21 @@ def flash_attention(query: Array, key: Array, value: Array, mask: Optional[Array
 
     out = _differentiable(attend, plain)(query, key, value, mask, segment_ids, lengths)
     return out if dtype is None else out.astype(dtype)
+
+
+def _score_of_call(score: Optional[Variant], arrays: Optional[Mapping[str, Array]], mask: Any,
+                   segment_ids: Any) -> Optional[Score]:
+    """Returns the score of a call with its mask, or None if it has neither."""
+    own = mask if isinstance(mask, Score) else None
+    if score is None and own is None:
+        if arrays is not None:
+            raise ValueError("score_arrays is given, but neither score nor a figraph.mask is")
+        return None
+    for name, given in (("mask", mask if own is None else None), ("segment_ids", segment_ids)):
+        if given is not None:
+            raise NotImplementedError(f"{name} is given beside a score, and would move the keys "
+                                      "that the score counts: write it into a figraph.mask")
+    return joined(score, own)
 
 
 def _refuse_several(tokens: int, mask: Any, segment_ids: Any, window: int, causal: bool) -> None:

@@ -6,7 +6,7 @@ arrays that the step only reads.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,8 @@ from jax.sharding import PartitionSpec
 from ..latents import CODE_BYTES, KEY_DIM
 from ..operands import LAYOUTS, Array, Cache, LatentCache, Logits, Plan, Rope
 from .latent_operations import latent_decode
-from .operations import append_kv, apply_rope, attention, decode_attention, plan
+from ..scores import Masked
+from .operations import Variant, append_kv, apply_rope, attention, decode_attention, plan
 
 AnyCache = Union[Cache, LatentCache]
 
@@ -149,20 +150,25 @@ class State:
     def attend(self, layer: int, q: Array, k: Array, v: Array, *, rope: Optional[Rope] = Rope(),
                logits: Logits = Logits(), positions: Optional[Array] = None,
                alibi: Optional[Array] = None, sinks: Optional[Array] = None,
-               query_start_loc: Optional[Array] = None,
-               row_tokens: int = 0) -> tuple[Array, State]:
+               query_start_loc: Optional[Array] = None, row_tokens: int = 0,
+               score: Optional[Variant] = None,
+               score_arrays: Optional[Mapping[str, Array]] = None,
+               mask: Optional[Masked] = None) -> tuple[Array, State]:
         """Does the RoPE, append and attention of a layer. Returns out, [rows, heads, head_dim], and
         the state for the next layer. rope: None leaves q and k as they are. positions: int32
         [rows]; the default is lengths - 1. Layers with the same rows, heads and window share one
         plan. query_start_loc and row_tokens, the same for all layers, are as in attention: q, k and
         v are then [tokens, heads, head_dim], positions [tokens], and the step makes each row as
-        much longer as it has tokens."""
+        much longer as it has tokens. score, score_arrays and mask are as in attention; a layer that
+        has them makes its own plan."""
         if self.is_latent:
             raise TypeError(f"caches[{layer}] is a LatentCache: call attend_latent")
         cache = self.caches[layer]
         rows = _rows_of(query_start_loc, row_tokens)
-        kind, given = self._planned(layer, q, logits.window, rows)
-        options = dict(logits=logits, alibi=alibi, sinks=sinks, layout=self.layout, **rows)
+        has_score = score is not None or mask is not None
+        kind, given = (None, None) if has_score else self._planned(layer, q, logits.window, rows)
+        options = dict(logits=logits, alibi=alibi, sinks=sinks, layout=self.layout, score=score,
+                       score_arrays=score_arrays, mask=mask, **rows)
         if rope is not None and positions is None:
             out, cache, given, _ = decode_attention(q, k, v, cache, self.lengths, plan=given,
                                                     rope=rope, **options)
@@ -204,10 +210,12 @@ class State:
 
     def _after(self, layer: int, pair: tuple[Array, ...], kind: Any, given: Any,
                starts: Optional[Array]) -> State:
-        """Returns the state after a layer whose arrays are `pair` from now on."""
+        """Returns the state after a layer whose arrays are `pair` from now on. kind: None if the
+        layer has no plan for others."""
         pairs = (*self.pairs[:layer], pair, *self.pairs[layer + 1 :])
         counts = None if starts is None else jnp.diff(jnp.asarray(starts))
-        return self._with(pairs, self.lengths, {**self.plans, kind: given}, counts)
+        plans = self.plans if kind is None else {**self.plans, kind: given}
+        return self._with(pairs, self.lengths, plans, counts)
 
     def over_heads(self, axis: Optional[str]) -> State:
         """Returns the PartitionSpecs of this state for shard_map, with the heads over an axis of a

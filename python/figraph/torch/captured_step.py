@@ -19,9 +19,10 @@ from ..arrays import CUDA, HOST, Place
 from ..graphs import Traits, capture_for
 from ..integers import integer, packed
 from ..latents import LATENT_DIM
-from ..native import Unique
+from ..native import Path, Unique
 from ..operands import CACHES, LatentCache, dtype_name, layout_code, typed
 from ..runs import Run, Runner
+from ..scores import Masked, Score, joined, picked, sized
 from ..specs import Model, Spec, spec
 from .calls import DEVICES
 from .gradients import refuse_gradients
@@ -64,6 +65,26 @@ def _check_kind(wanted: Spec, cache: AnyCache) -> None:
                f" is {wanted.latent_dim}")
 
 
+def _scored(score: Any, mask: Optional[Masked],
+            arrays: Optional[Mapping[str, Tensor]]) -> tuple[Optional[Score], dict[str, Tensor]]:
+    """Returns the score of all layers, whose arrays have as many elements as the tensors, and the
+    tensors by name."""
+    if score is None and mask is None:
+        if arrays is not None:
+            refuse(abi.FIG_INVALID, "score_arrays is given, but neither score nor mask is")
+        return None, {}
+    made = joined(score, mask)
+    tensors = dict(zip((one.name for one in made.arrays), picked(made, arrays)))
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"score_arrays[{name!r}] is a {type(tensor).__name__}, it must be a "
+                            "Tensor")
+        if tensor.ndim != 1 or tensor.numel() == 0:
+            refuse(abi.FIG_INVALID, f"score_arrays[{name!r}] has shape {list(tensor.shape)}, it "
+                   "must have one dim, with elements")
+    return sized(made, {name: x.numel() for name, x in tensors.items()}), tensors
+
+
 @contextlib.contextmanager
 def _without_collector() -> Iterator[None]:
     """Collects garbage now, and prevents collection within the block. The collector might free the
@@ -95,7 +116,9 @@ class DecodeStep(Unique):
     q_norm.0 or latent_norm.0. positions: True if rows may be at other positions than lengths - 1;
     then you write the tensor `positions` too. check: raise errors.TooLarge if a length exceeds the
     capacity of the cache; otherwise such a row is idle. The check waits for lengths that are on
-    a GPU.
+    a GPU. score, score_arrays, mask: those of attention in every layer, as in
+    figraph.torch.attention; each step reads the arrays again. compile_scores, score_cache: as in
+    figraph.Engine; a GPU then compiles the score now.
 
     This class is for captured loops and holds the tensors that a capture reads. Under torch.compile
     use the operators instead. `lengths` is the tensor, int32 [rows], that each step reads: write
@@ -115,6 +138,11 @@ class DecodeStep(Unique):
         layout: str = "nhd",
         check: bool = False,
         kv_dtype: Any = None,
+        score: Optional[Union[str, Score, Callable[..., Any]]] = None,
+        score_arrays: Optional[Mapping[str, Tensor]] = None,
+        mask: Optional[Masked] = None,
+        compile_scores: bool = False,
+        score_cache: Union[Path, bool, None] = None,
         **changes: Any,
     ) -> None:
         if len(caches) == 0:
@@ -136,9 +164,14 @@ class DecodeStep(Unique):
         reads = ("lengths", *(["positions"] if positions else []),
                  *(["query_starts"] if wanted.query_limit > 0 else []))
         traits = Traits.named("host" if kind == HOST else "h200")
-        graphs = capture_for(wanted, traits, buckets=[(self.rows, self.cap)], reads=reads)
+        scored, arrays = _scored(score, mask, score_arrays)
+        for name in arrays.keys() & weights.keys():
+            raise ValueError(f"{name} is in weights and in score_arrays")
+        graphs = capture_for(wanted, traits, buckets=[(self.rows, self.cap)], reads=reads,
+                             score=scored)
         self.spec = graphs.spec  # with all defaults filled in
-        self._runner = Runner(graphs, kind, ordinal)
+        self._runner = Runner(graphs, kind, ordinal, compile_scores=compile_scores,
+                              score_cache=score_cache)
         self._lengths = torch.zeros(self.rows, dtype=torch.int32, device=self.device)
         self._positions = torch.zeros_like(self._lengths) if positions else None
         self._starts = self._lengths.new_zeros(self.rows + 1) if wanted.query_limit > 0 else None
@@ -147,7 +180,7 @@ class DecodeStep(Unique):
             self.tokens = min(self.tokens, self.spec.query_limit)
         needs = self._runner.scratch(self.rows, self.cap)
         self._lent = tuple(first.new_zeros(count, dtype=torch.uint8) for count in needs)
-        self._kept = self._name(caches, weights)
+        self._kept = self._name(caches, {**weights, **arrays})
         self._runs: dict[str, Run] = {}
         self._plan = self._run(None)
         self._planned: Optional[int] = None  # plan() calls of the running loop; None: no loop runs
