@@ -6,6 +6,7 @@
  * have nothing to do with the score are copied byte for byte, apart from the version. */
 #include "graphs/scores/score_template.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <zstd.h>
 
@@ -181,11 +182,8 @@ static int read_place(const char *mark, const char *entry, fig_score_ptx_place *
     *place = (fig_score_ptx_place){.arrays = offsetof(fig_scored_attention_params, arrays),
                                    .counts = offsetof(fig_scored_attention_params, score) +
                                              offsetof(fig_score_code, arrays)};
-    fig_ptx_text name = {0};
-    fig_ptx_text_say(&name, "%s_param_0", entry);
-    int is_read = !name.is_short && name.count < sizeof place->params;
-    if (is_read) memcpy(place->params, name.bytes, name.count + 1);
-    fig_ptx_text_finish(&name);
+    const int count = snprintf(place->params, sizeof place->params, "%s_param_0", entry);
+    int is_read = count > 0 && (size_t)count < sizeof place->params;
     for (uint32_t i = 0; i < FIG_SCORE_TERM_COUNT && is_read; i++) {
         char *to = i == 0 ? place->out : place->terms[i];
         const span word = take_word(&at);
@@ -275,8 +273,15 @@ fig_status fig_score_template_complete(const fig_image *image, const char *entry
     const unsigned long long count = ZSTD_getFrameContentSize(image->bytes, image->count);
     if (count == 0 || count > TEXT_LIMIT) return refuse(entry, "no size");
     char *ptx = malloc((size_t)count + 1);
-    if (ptx == NULL) return fig_fail(FIG_NOMEM, "score: %llu bytes", count + 1);
-    const size_t done = ZSTD_decompress(ptx, (size_t)count, image->bytes, image->count);
+    ZSTD_DCtx *context = ZSTD_createDCtx();
+    if (ptx == NULL || context == NULL) {
+        free(ptx);
+        ZSTD_freeDCtx(context);
+        return fig_fail(FIG_NOMEM, "score: %llu bytes", count + 1);
+    }
+    const size_t done =
+        ZSTD_decompressDCtx(context, ptx, (size_t)count, image->bytes, image->count);
+    ZSTD_freeDCtx(context);
     ptx[count] = '\0';
     const fig_status status = done == (size_t)count
                                   ? fig_score_template_fill(ptx, entry, code, text)

@@ -15,6 +15,7 @@
 #include "engine/runs/runner.h"
 #include "include/figraph_scores.h"
 #include "tests/support/driver/fake_graph.h"
+#include "tests/support/fault.h"
 
 enum { ROWS = 2, HEADS = 4, DIM = 64, LIMIT = 64, PAGE = 16, PAGES = 8, Q = ROWS * HEADS * DIM };
 
@@ -272,6 +273,20 @@ static void a_driver_that_does_not_compile_says_what_to_do(void **state) {
     end(w);
 }
 
+static void a_runner_that_lacked_memory_may_be_opened_again(void **state) {
+    (void)state;
+    work *w = begin_one(twice);
+    for (int64_t n = 1;; n++) {
+        fig_fault_arm(n);
+        const fig_status status = open_runner(w, 1, NULL);
+        if (fig_fault_disarm() < n) break;
+        if (status != FIG_OK && status != FIG_NOMEM) fail_msg("%d: %s", (int)n, fig_message());
+        forget(w);
+    }
+    run(w);
+    end(w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(open_compiles_and_no_run_does),
@@ -280,6 +295,7 @@ int main(void) {
         cmocka_unit_test(a_score_with_a_mask_is_interpreted),
         cmocka_unit_test(a_runner_that_is_opened_during_a_capture_compiles),
         cmocka_unit_test(a_folder_keeps_the_code_for_later_processes),
+        cmocka_unit_test(a_runner_that_lacked_memory_may_be_opened_again),
         cmocka_unit_test(a_driver_that_does_not_compile_says_what_to_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -304,6 +304,26 @@ static void running_out_of_memory_loses_no_code(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+static void saving_without_memory_leaves_the_old_file(void **state) {
+    (void)state;
+    fig_graphs *graphs = embedded(), *loaded;
+    fig_runner *runner;
+    const fig_runner_options options = {
+        .size = sizeof options, .device = FIG_DEVICE_CUDA, .compile_scores = 1};
+    assert_int_equal(fig_runner_open(&runner, graphs, &options), FIG_OK);
+    for (int64_t n = 1;; n++) {
+        fig_fault_arm(n);
+        const fig_status status = fig_runner_archive(runner, path, NULL);
+        if (fig_fault_disarm() < n) break;
+        if (status != FIG_OK) assert_true(status == FIG_NOMEM || status == FIG_IO);
+        assert_int_equal(fig_graphs_load(&loaded, path), FIG_OK);
+        fig_graphs_destroy(loaded);
+    }
+    fig_runner_close(runner);
+    fig_cuda_resident_forget();
+    fig_graphs_destroy(graphs);
+}
+
 static int make_path(void **state) {
     (void)state;
     const int fd = mkstemp(path);
@@ -326,6 +346,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(saving_again_keeps_the_code),
         FIG_CUDA_BENCH_TEST(records_that_no_library_writes_are_refused),
         FIG_CUDA_BENCH_TEST(running_out_of_memory_loses_no_code),
+        FIG_CUDA_BENCH_TEST(saving_without_memory_leaves_the_old_file),
     };
     return cmocka_run_group_tests(tests, make_path, remove_path);
 }
