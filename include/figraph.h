@@ -1155,8 +1155,7 @@ typedef struct fig_engine_options {
     /* 1: a GPU compiles each score without a mask into attention on tensor cores, when a bucket is
      * first prepared; fig_engine_prepare then takes about a second for each score. FIG_UNSUPPORTED,
      * from the call that prepares the bucket: the driver does not compile it. 0: scores are
-     * interpreted on plain cores. This option has not run on a GPU yet. The host always
-     * interprets. */
+     * interpreted on plain cores. The host always interprets. */
     int32_t compile_scores;
     /* A folder that keeps compiled scores for later processes, or FIG_SCORE_CACHE_DEFAULT. Only the
      * user who runs this process may have the right to write in it, and no folder above it may be

@@ -156,7 +156,7 @@ class Engine(Unique):
     ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: if rows begin
     with the same pages, read these pages once for all of them; the property `sharing` gives the
     reason if this is not possible. compile_scores: on a GPU, compile scores into attention when a
-    bucket is prepared; this has not run on a GPU yet. score_cache: a folder that keeps the compiled
+    bucket is prepared. score_cache: a folder that keeps the compiled
     scores for later processes, in which only you may write; True stands for
     $XDG_CACHE_HOME/figraph/scores or ~/.cache/figraph/scores.
 
