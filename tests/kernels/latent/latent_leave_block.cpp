@@ -229,7 +229,8 @@ static void leave_piece(const void *params) {
 
 static void merge_part(const void *params) {
     segment_case &c = *(segment_case *)params;
-    fig_latent_leave_merge<FIG_F16>(c.of, c.is_apart ? FIG_ATTENTION_APART : 0, c.merge, &c.state);
+    fig_latent_leave_merge<FIG_F16, fig_latent_leave_form>(
+        c.of, c.is_apart ? FIG_ATTENTION_APART : 0, c.merge, &c.state);
 }
 
 /* Draws what a piece leaves, and adds it to the truth. */
