@@ -18,6 +18,7 @@
 #include "kernels/attention/pieces.h"
 #include "kernels/common/cache.h"
 #include "kernels/latent/latent.h"
+#include "kernels/latent/latent_narrow.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/table/entry.h"
 #include "planner/spec/latent_spec.h"
@@ -59,7 +60,7 @@ uint32_t fig_latent_attention_shared(const void *params, const fig_traits *trait
     return FIG_LATENT_PLAIN_BYTES;
 }
 
-/* ---- The family on warpgroups */
+/* ---- The families on warpgroups */
 
 static int is_aligned(const void *array, int64_t a, int64_t b) {
     return ((uint64_t)(uintptr_t)array | (uint64_t)a * 2 | (uint64_t)b * 2) % 16 == 0;
@@ -105,6 +106,37 @@ void fig_latent_attention_wide_entry(const void *params, char name[FIG_ENTRY_BYT
     fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
     /* If several groups read the same tokens, products limit the speed, and not memory. */
     if (p->split.groups > 1) fig_entry_put(&entry, "_ahead");
+}
+
+const char *fig_latent_attention_narrow_refuses(const void *params, const fig_traits *traits) {
+    const fig_latent_attention_params *p = params;
+    const char *refusal = fig_latent_attention_wide_refuses(params, traits);
+    if (refusal != NULL) return refusal;
+    if (traits->shared_bytes < FIG_LATENT_NARROW_BYTES) return "227 KB of shared memory";
+    if (p->q_heads * p->split.row_tokens > FIG_LATENT_NARROW_VECTORS * p->split.groups)
+        return "at most 32 vectors of a group";
+    return NULL;
+}
+
+void fig_latent_attention_narrow_shape(const void *params, fig_launch_shape *shape) {
+    const fig_latent_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
+                                .block = {FIG_LATENT_NARROW_WARPS * 32, 1, 1}};
+}
+
+uint32_t fig_latent_attention_narrow_shared(const void *params, const fig_traits *traits) {
+    (void)params;
+    (void)traits;
+    return FIG_LATENT_NARROW_BYTES;
+}
+
+void fig_latent_attention_narrow_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_latent_attention_params *p = params;
+    const int is_few = p->q_heads * p->split.row_tokens <= FIG_LATENT_NARROW_FEW * p->split.groups;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_latent_attention_narrow_");
+    fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
+    fig_entry_put(&entry, is_few ? "_16" : "_32");
 }
 
 /* The dimensions of the map are {values of a token, tokens of a page, pages}. */

@@ -113,18 +113,41 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
     way->tile++;
 }
 
+/* Those tokens of a tile sent early that are copied again: at most FIG_LATENT_FEED_NEWEST. */
+typedef struct fig_latent_feed_fresh {
+    const uint16_t *from[FIG_LATENT_FEED_NEWEST]; /* the lane's first 16 bytes of each */
+    int32_t first, count;                         /* first: counted from the tile's first token */
+} fig_latent_feed_fresh;
+
+/* Finds those tokens of the tile at `token` that the step may append. The page numbers are loaded
+ * before the wait, so that only the tokens are loaded after it. */
+static __device__ __forceinline__ fig_latent_feed_fresh fig_latent_feed_find(
+    const fig_latent_attention_params &p, const fig_feed_piece &piece, int32_t token) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t first = max(token, piece.length - p.split.row_tokens);
+    const int32_t end = fig_size_min(piece.tokens.end, token + FIG_LATENT_WIDE_TILE);
+    fig_latent_feed_fresh fresh;
+    fresh.first = first - token;
+    fresh.count = end - first;
+#pragma unroll
+    for (int32_t n = 0; n < FIG_LATENT_FEED_NEWEST; n++) {
+        fig_feed_place place = fig_feed_place_of(piece, fig_size_min(first + n, end - 1));
+        if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
+        fresh.from[n] = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                        place.token * p.k_cache_strides.token + lane * 8;
+        fig_block_prefetch(fresh.from[n]);
+    }
+    return fresh;
+}
+
 /* Overwrites a token in a tile that was sent early, 16 bytes at a time, once the tile has arrived.
- * to: the address of the tile's first chunk. */
+ * to: the address of the tile's first chunk. row: the token's number in the tile. */
+template <class ring_of>
 static __device__ __forceinline__ void
-fig_latent_feed_token(const fig_latent_attention_params &p, const fig_latent_ring &ring,
-                      const fig_feed_piece &piece, int32_t token, uint32_t to, int32_t row) {
+fig_latent_feed_token(const ring_of &ring, const uint16_t *from, uint32_t to, int32_t row) {
     const int32_t PACKS = FIG_LATENT_KEY_DIM / 8, OF_CHUNK = FIG_LATENT_WIDE_COLUMN / 8;
     const int32_t LOADS = (PACKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    fig_feed_place place = fig_feed_place_of(piece, token);
-    if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
-    const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
-                           place.token * p.k_cache_strides.token + lane * 8;
     uint4 words[LOADS];
     /* A lane that has no last pack copies its first one again. */
     const int32_t last = lane + (LOADS - 1) * FIG_BLOCK_WARP < PACKS ? LOADS - 1 : 0;
@@ -156,7 +179,6 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t stage = way->tile % FIG_LATENT_WIDE_STAGES;
     const uint32_t to = fig_latent_ring_chunk(ring, stage, 0);
-    const int32_t end = fig_size_min(piece.tokens.end, token + FIG_LATENT_WIDE_TILE);
     if (lane == 0)
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
                          fig_fragment_shared(&ring.state->early)),
@@ -171,10 +193,11 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
                              chunk * FIG_LATENT_WIDE_COLUMN, place, &ring.state->early,
                              way->policy);
     __syncwarp();
+    const fig_latent_feed_fresh fresh = fig_latent_feed_find(p, piece, token);
     fig_feed_wait(&way->has_waited);
-#pragma unroll 1
-    for (int32_t at = max(token, piece.length - p.split.row_tokens); at < end; at++)
-        fig_latent_feed_token(p, ring, piece, at, to, at - token);
+#pragma unroll
+    for (int32_t n = 0; n < FIG_LATENT_FEED_NEWEST; n++)
+        if (n < fresh.count) fig_latent_feed_token(ring, fresh.from[n], to, fresh.first + n);
     fig_latent_ring_wait(&ring.state->early, 0); /* needed even if no token is copied again */
     fig_latent_ring_publish();
     __syncwarp();
@@ -186,7 +209,8 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
 
 /* ---- Notes */
 
-static __device__ __forceinline__ void fig_latent_feed_say(const fig_latent_ring &ring,
+template <class ring_of>
+static __device__ __forceinline__ void fig_latent_feed_say(const ring_of &ring,
                                                            const fig_latent_ring_note &note,
                                                            fig_latent_feed_way *way) {
     const int32_t at = way->note++ % FIG_LATENT_RING_NOTES;
@@ -267,8 +291,9 @@ fig_latent_feed_merge(const fig_attention_params &of, uint32_t flags, const fig_
 
 /* Writes the worker's merges. `first` and `last` are the starts of its first and its last piece;
  * equal places: it has one piece. */
+template <class ring_of>
 static __device__ __forceinline__ void
-fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const fig_latent_ring &ring,
+fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const ring_of &ring,
                        const fig_feed_plan &plan, const fig_split_start &last) {
     const fig_split_start first = plan.start;
     const int32_t is_one = first.row == last.row && first.group == last.group;

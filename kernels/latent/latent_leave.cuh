@@ -29,10 +29,7 @@ enum {
     FIG_LATENT_LEAVE_PACK = 8,   /* values of a pack */
     FIG_LATENT_LEAVE_PACKS = FIG_LATENT_DIM / FIG_LATENT_LEAVE_PACK,
     FIG_LATENT_LEAVE_SUMS_AT = FIG_LATENT_DIM / 2, /* words behind a vector's place in a partial */
-    FIG_LATENT_LEAVE_TRIP = 8,                     /* pieces that one round trip loads */
-    FIG_LATENT_LEAVE_ABREAST = 2,                  /* lots that a crew handles at once */
     FIG_LATENT_LEAVE_CREWS = FIG_LATENT_RING_READERS / FIG_LATENT_LEAVE_PACKS,
-    FIG_LATENT_LEAVE_LOTS = FIG_LATENT_LEAVE_CREWS * FIG_LATENT_LEAVE_ABREAST,
     FIG_LATENT_LEAVE_EXPONENT =
         127 + 14,                        /* biased exponent of the greatest f16 value of a thread */
     FIG_LATENT_LEAVE_EXPONENT_LEAST = 63 /* lower bound of fig_latent_leave_exponent() */
@@ -184,16 +181,34 @@ typedef struct fig_latent_leave_share {
 
 /* The lots that a thread merges at once. A lot without a vector repeats the loads of the first lot,
  * and its result is not used. */
-typedef struct fig_latent_leave_lots {
-    int32_t number[FIG_LATENT_LEAVE_ABREAST]; /* [lot] its vector */
-    int32_t first[FIG_LATENT_LEAVE_ABREAST];  /* [lot] its first piece */
-    int32_t count;                            /* lots that have a vector */
-} fig_latent_leave_lots;
+template <class form> struct fig_latent_leave_lots {
+    int32_t number[form::ABREAST]; /* [lot] its vector */
+    int32_t first[form::ABREAST];  /* [lot] its first piece */
+    int32_t count;                 /* lots that have a vector */
+};
 
-typedef struct fig_latent_leave_loaded {
-    uint4 values[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
-    uint2 sums[FIG_LATENT_LEAVE_ABREAST][FIG_LATENT_LEAVE_TRIP];
-} fig_latent_leave_loaded;
+template <class form> struct fig_latent_leave_loaded {
+    uint4 values[form::ABREAST][form::TRIP];
+    uint2 sums[form::ABREAST][form::TRIP];
+};
+
+/* Lays out the packs of a vector as fig_latent_leave() does. narrow_leave.cuh has another form. */
+typedef struct fig_latent_leave_form {
+    static constexpr int32_t ABREAST = 2; /* lots that a crew handles at once */
+    static constexpr int32_t TRIP = 8;    /* pieces that one round trip loads */
+    /* Returns the first of the 8 dimensions that the lane of a pack has after a quad's turn. */
+    static __device__ __forceinline__ int32_t dim(int32_t pack) {
+        return pack * FIG_LATENT_LEAVE_PACK;
+    }
+    /* Returns the number of the sum of weights that belongs to a pack. */
+    static __device__ __forceinline__ int32_t sum(int32_t pack) {
+        return pack / FIG_BLOCK_WARP * 4 + pack % 4;
+    }
+    /* Returns 1 if the lane of the pack clears that sum. */
+    static __device__ __forceinline__ int32_t clears(int32_t pack) {
+        return pack % FIG_BLOCK_WARP < 4;
+    }
+} fig_latent_leave_form;
 
 /* Passes results from crew to crew, in the memory of tiles. Two passes take turns, so one barrier a
  * pass is enough. */
@@ -213,18 +228,19 @@ fig_latent_leave_place_of(const fig_attention_params &of, const fig_partials_seg
 }
 
 /* Returns the address of the thread's sum of weights in a vector's place. Eight lanes share it. */
+template <class form>
 static __device__ __forceinline__ int32_t fig_latent_leave_sums_at(int32_t pack) {
-    return FIG_LATENT_LEAVE_SUMS_AT + (pack / FIG_BLOCK_WARP * 4 + pack % 4) * 2;
+    return FIG_LATENT_LEAVE_SUMS_AT + form::sum(pack) * 2;
 }
 
 /* Loads the pieces of one trip, from the first ones of `lots` on, and waits until they have
  * arrived. No load is conditional: a position past the last piece loads the first lot's piece
  * again. */
-static __device__ __forceinline__ void fig_latent_leave_await(const fig_attention_params &of,
-                                                              const fig_latent_leave_share &share,
-                                                              const fig_latent_leave_lots &lots,
-                                                              int32_t pack,
-                                                              fig_latent_leave_loaded *loaded) {
+template <class form>
+static __device__ __forceinline__ void
+fig_latent_leave_await(const fig_attention_params &of, const fig_latent_leave_share &share,
+                       const fig_latent_leave_lots<form> &lots, int32_t pack,
+                       fig_latent_leave_loaded<form> *loaded) {
     uint32_t least;
 #pragma unroll 1
     for (int32_t looks = 0;; looks++) {
@@ -233,20 +249,20 @@ static __device__ __forceinline__ void fig_latent_leave_await(const fig_attentio
         /* Hidden from the compiler, which would hold all addresses in registers across looks. */
         asm volatile("" : "+r"(step));
 #pragma unroll
-        for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
+        for (int32_t i = 0; i < form::TRIP; i++) {
 #pragma unroll
-            for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+            for (int32_t v = 0; v < form::ABREAST; v++) {
                 const int32_t at = lots.first[v] + i * step;
                 const int32_t piece = at < share.segment.pieces ? at : lots.first[0];
                 const float *from =
                     fig_latent_leave_place_of(of, share.segment, piece, lots.number[v]);
                 fig_partials_load(&loaded->values[v][i], from + pack * 4);
-                fig_partials_load(&loaded->sums[v][i], from + fig_latent_leave_sums_at(pack));
+                fig_partials_load(&loaded->sums[v][i], from + fig_latent_leave_sums_at<form>(pack));
             }
         }
 #pragma unroll
-        for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP * FIG_LATENT_LEAVE_ABREAST; i++) {
-            const int32_t v = i % FIG_LATENT_LEAVE_ABREAST, at = i / FIG_LATENT_LEAVE_ABREAST;
+        for (int32_t i = 0; i < form::TRIP * form::ABREAST; i++) {
+            const int32_t v = i % form::ABREAST, at = i / form::ABREAST;
             const uint4 words = loaded->values[v][at];
             least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
             least = min(least, min(loaded->sums[v][at].x, loaded->sums[v][at].y));
@@ -288,17 +304,19 @@ fig_latent_leave_unpack(uint4 words, float (&values)[FIG_LATENT_LEAVE_PACK]) {
 }
 
 /* Adds lot `v`'s pieces of a trip, and writes zeros over what the warp has read. */
+template <class form>
 static __device__ __forceinline__ void
 fig_latent_leave_add_trip(const fig_attention_params &of, const fig_latent_leave_share &share,
-                          const fig_latent_leave_lots &lots, int32_t v, int32_t pack,
-                          const fig_latent_leave_loaded &loaded, fig_latent_leave_pack *result) {
+                          const fig_latent_leave_lots<form> &lots, int32_t v, int32_t pack,
+                          const fig_latent_leave_loaded<form> &loaded,
+                          fig_latent_leave_pack *result) {
     float greatest = result->sum.greatest;
 #pragma unroll
-    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++)
+    for (int32_t i = 0; i < form::TRIP; i++)
         greatest = fmaxf(greatest, __uint_as_float(loaded.sums[v][i].x));
     fig_latent_leave_scale(result, greatest);
 #pragma unroll
-    for (int32_t i = 0; i < FIG_LATENT_LEAVE_TRIP; i++) {
+    for (int32_t i = 0; i < form::TRIP; i++) {
         if (lots.first[v] + i * share.lots >= share.segment.pieces) break;
         float values[FIG_LATENT_LEAVE_PACK];
         fig_latent_leave_unpack(loaded.values[v][i], values);
@@ -306,25 +324,26 @@ fig_latent_leave_add_trip(const fig_attention_params &of, const fig_latent_leave
             result, values,
             {__uint_as_float(loaded.sums[v][i].x), __uint_as_float(loaded.sums[v][i].y)});
     }
-    const int32_t trip_end = lots.first[v] + FIG_LATENT_LEAVE_TRIP * share.lots;
+    const int32_t trip_end = lots.first[v] + form::TRIP * share.lots;
     const int32_t end = fig_size_min(trip_end, share.segment.pieces);
 #pragma unroll 1
     for (int32_t piece = lots.first[v]; piece < end; piece += share.lots) {
         float *cleared = fig_latent_leave_place_of(of, share.segment, piece, lots.number[v]);
         fig_partials_store(cleared + pack * 4, make_uint4(0, 0, 0, 0));
-        if (pack % FIG_BLOCK_WARP < 4)
-            fig_partials_store(cleared + fig_latent_leave_sums_at(pack), make_uint2(0, 0));
+        if (form::clears(pack))
+            fig_partials_store(cleared + fig_latent_leave_sums_at<form>(pack), make_uint2(0, 0));
     }
 }
 
-/* Merges the pieces of the crew's lots. Two lots of the same vector become one. */
+/* Merges the pieces of the crew's lots. Lots of the same vector become one. */
+template <class form>
 static __device__ __forceinline__ void
 fig_latent_leave_join(const fig_attention_params &of, const fig_latent_leave_share &share,
-                      fig_latent_leave_lots lots, int32_t pack,
-                      fig_latent_leave_pack (&results)[FIG_LATENT_LEAVE_ABREAST]) {
-    fig_latent_leave_loaded loaded;
+                      fig_latent_leave_lots<form> lots, int32_t pack,
+                      fig_latent_leave_pack (&results)[form::ABREAST]) {
+    fig_latent_leave_loaded<form> loaded;
 #pragma unroll
-    for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+    for (int32_t v = 0; v < form::ABREAST; v++) {
 #pragma unroll
         for (int32_t i = 0; i < FIG_LATENT_LEAVE_PACK; i++)
             results[v].joined[i] = 0;
@@ -332,17 +351,24 @@ fig_latent_leave_join(const fig_attention_params &of, const fig_latent_leave_sha
     }
 #pragma unroll 1
     while (lots.count > 0 && lots.first[0] < share.segment.pieces) {
-        fig_latent_leave_await(of, share, lots, pack, &loaded);
+        fig_latent_leave_await<form>(of, share, lots, pack, &loaded);
 #pragma unroll
-        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
+        for (int32_t v = 0; v < form::ABREAST; v++) {
             if (v < lots.count)
-                fig_latent_leave_add_trip(of, share, lots, v, pack, loaded, &results[v]);
-            lots.first[v] += FIG_LATENT_LEAVE_TRIP * share.lots;
+                fig_latent_leave_add_trip<form>(of, share, lots, v, pack, loaded, &results[v]);
+            lots.first[v] += form::TRIP * share.lots;
         }
     }
-    if (share.lots == 1) return;
-    fig_latent_leave_scale(&results[0], fmaxf(results[0].sum.greatest, results[1].sum.greatest));
-    fig_latent_leave_add(&results[0], results[1].joined, results[1].sum);
+#pragma unroll
+    for (int32_t apart = 1; apart < form::ABREAST; apart *= 2) {
+        if (share.lots <= apart) return;
+#pragma unroll
+        for (int32_t v = 0; v < form::ABREAST; v += 2 * apart) {
+            const fig_latent_leave_pack &other = results[v + apart];
+            fig_latent_leave_scale(&results[v], fmaxf(results[v].sum.greatest, other.sum.greatest));
+            fig_latent_leave_add(&results[v], other.joined, other.sum);
+        }
+    }
 }
 
 /* Adds the results of all crews that have the same vector to the result of the first of these
@@ -371,7 +397,7 @@ static __device__ __forceinline__ void fig_latent_leave_gather(fig_latent_leave_
     }
 }
 
-template <int32_t DTYPE>
+template <int32_t DTYPE, class form>
 static __device__ __forceinline__ void
 fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place &place,
                        int32_t number, int32_t pack, const fig_latent_leave_pack &result) {
@@ -382,65 +408,65 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     for (int32_t i = 0; i < 4; i++)
         words[i] = fig_latent_words_pair<DTYPE>(result.joined[2 * i] * end.scale,
                                                 result.joined[2 * i + 1] * end.scale);
-    *(uint4 *)((uint16_t *)of.out + way.out + pack * FIG_LATENT_LEAVE_PACK) =
-        fig_latent_leave_turn(words);
+    *(uint4 *)((uint16_t *)of.out + way.out + form::dim(pack)) = fig_latent_leave_turn(words);
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }
 
 /* Returns the number of lots per vector, a power of two, that merges `vectors` vectors of `pieces`
  * pieces in the fewest round trips. */
+template <class form>
 static __device__ __forceinline__ int32_t fig_latent_leave_lots_of(int32_t pieces,
                                                                    int32_t vectors) {
+    const int32_t LOTS = FIG_LATENT_LEAVE_CREWS * form::ABREAST;
     int32_t lots = 1, least = INT32_MAX;
 #pragma unroll
-    for (int32_t n = 1; n <= FIG_LATENT_LEAVE_LOTS; n *= 2) {
-        const int32_t of_trip = FIG_LATENT_LEAVE_TRIP * n;
-        const int32_t trips = (pieces + of_trip - 1) / of_trip *
-                              ((vectors * n + FIG_LATENT_LEAVE_LOTS - 1) / FIG_LATENT_LEAVE_LOTS);
+    for (int32_t n = 1; n <= LOTS; n *= 2) {
+        const int32_t of_trip = form::TRIP * n;
+        const int32_t trips = (pieces + of_trip - 1) / of_trip * ((vectors * n + LOTS - 1) / LOTS);
         lots = trips < least ? n : lots;
         least = min(least, trips);
     }
     return lots;
 }
 
-/* Merges the block's vectors. A crew of 64 threads has two lots. */
-template <int32_t DTYPE>
+/* Merges the block's vectors, by crews of 64 threads. */
+template <int32_t DTYPE, class form>
 static __device__ __forceinline__ void
 fig_latent_leave_vectors(const fig_attention_params &of, const fig_partials_place &place,
                          const fig_latent_leave_share &share, fig_latent_leave_shelf *shelf) {
+    const int32_t LOTS = FIG_LATENT_LEAVE_CREWS * form::ABREAST;
     const int32_t crew = (int32_t)threadIdx.x / FIG_LATENT_LEAVE_PACKS;
     const int32_t pack = (int32_t)threadIdx.x % FIG_LATENT_LEAVE_PACKS;
-    const int32_t crews = share.lots / FIG_LATENT_LEAVE_ABREAST; /* crews of a vector */
+    const int32_t crews = share.lots / form::ABREAST; /* crews of a vector */
     const int32_t shift = __ffs(share.lots) - 1;
     int32_t turn = 0;
 #pragma unroll 1
-    for (int32_t n = share.range.first; n < share.range.end;
-         n += FIG_LATENT_LEAVE_LOTS >> shift, turn ^= 1) {
-        fig_latent_leave_lots lots;
-        fig_latent_leave_pack results[FIG_LATENT_LEAVE_ABREAST];
+    for (int32_t n = share.range.first; n < share.range.end; n += LOTS >> shift, turn ^= 1) {
+        fig_latent_leave_lots<form> lots;
+        fig_latent_leave_pack results[form::ABREAST];
         lots.count = 0;
 #pragma unroll
-        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++) {
-            const int32_t lot = crew * FIG_LATENT_LEAVE_ABREAST + v, at = n + (lot >> shift);
+        for (int32_t v = 0; v < form::ABREAST; v++) {
+            const int32_t lot = crew * form::ABREAST + v, at = n + (lot >> shift);
             const int32_t is_one = at < share.range.end;
             lots.number[v] = is_one || v == 0 ? at : lots.number[0];
             lots.first[v] = is_one || v == 0 ? lot & (share.lots - 1) : lots.first[0];
             lots.count += is_one;
         }
-        fig_latent_leave_join(of, share, lots, pack, results);
+        fig_latent_leave_join<form>(of, share, lots, pack, results);
         if (crews > 1) fig_latent_leave_gather(shelf, turn, crews, crew, pack, &results[0]);
         if (crews > 1 && crew % crews != 0) continue;
 #pragma unroll
-        for (int32_t v = 0; v < FIG_LATENT_LEAVE_ABREAST; v++)
-            if (v < lots.count && (v == 0 || share.lots == 1))
-                fig_latent_leave_write<DTYPE>(of, place, lots.number[v], pack, results[v]);
+        for (int32_t v = 0; v < form::ABREAST; v++)
+            if (v < lots.count && (v & (share.lots - 1)) == 0)
+                fig_latent_leave_write<DTYPE, form>(of, place, lots.number[v], pack, results[v]);
     }
 }
 
 /* Counts the block's piece as finished. Returns 1 if it was the last one of its segment. */
-static __device__ __forceinline__ int32_t
-fig_latent_leave_is_last(const fig_attention_params &of, const fig_latent_ring_merge &merge,
-                         fig_latent_ring_state *state) {
+template <class state_of>
+static __device__ __forceinline__ int32_t fig_latent_leave_is_last(
+    const fig_attention_params &of, const fig_latent_ring_merge &merge, state_of *state) {
     __threadfence();
     fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
     if (threadIdx.x == 0) {
@@ -456,10 +482,10 @@ fig_latent_leave_is_last(const fig_attention_params &of, const fig_latent_ring_m
 
 /* Does the block's part of a merge. The block must have written the partials of its own pieces and
  * finished with its tiles. All threads of both warpgroups call this function. */
-template <int32_t DTYPE>
+template <int32_t DTYPE, class form, class state_of>
 static __device__ __forceinline__ void
 fig_latent_leave_merge(const fig_attention_params &of, uint32_t flags,
-                       const fig_latent_ring_merge &merge, fig_latent_ring_state *state) {
+                       const fig_latent_ring_merge &merge, state_of *state) {
     if (merge.parts == 0) return;
     if (flags & FIG_ATTENTION_APART && !fig_latent_leave_is_last(of, merge, state)) return;
     const fig_partials_place place = fig_latent_leave_place(of, merge.row, merge.group);
@@ -468,9 +494,9 @@ fig_latent_leave_merge(const fig_attention_params &of, uint32_t flags,
                      place.vectors};
     share.range = fig_partials_part(place.count, merge.part, merge.parts);
     share.lots =
-        fig_latent_leave_lots_of(share.segment.pieces, share.range.end - share.range.first);
-    fig_latent_leave_vectors<DTYPE>(of, place, share,
-                                    (fig_latent_leave_shelf *)fig_latent_ring_tiles(state));
+        fig_latent_leave_lots_of<form>(share.segment.pieces, share.range.end - share.range.first);
+    fig_latent_leave_vectors<DTYPE, form>(of, place, share,
+                                          (fig_latent_leave_shelf *)fig_latent_ring_tiles(state));
 }
 
 #endif

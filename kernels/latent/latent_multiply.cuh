@@ -58,11 +58,6 @@ typedef struct fig_latent_multiply_work {
 
 /* ---- The ring */
 
-/* Returns x, which is the same in all lanes, so that the compiler knows it. */
-static __device__ __forceinline__ int32_t fig_latent_multiply_same(int32_t x) {
-    return __shfl_sync(0xffffffffu, x, 0);
-}
-
 /* Keeps the compiler from moving uses of the logits before this call, which follows the wait for
  * their product. There is one statement for each register, because a single statement for all of
  * them made the assembler serialise the products. */
@@ -195,7 +190,7 @@ fig_latent_multiply_other(const fig_latent_ring &ring, const fig_latent_multiply
     if (IS_FIRST) {
         work->greatest[0] = state->greatest[stage][at.row];
         work->greatest[1] = state->greatest[stage][at.row + 8];
-    } else if (fig_latent_multiply_same(state->grows[stage][at.warp])) {
+    } else if (fig_latent_ring_same(state->grows[stage][at.warp])) {
         const float next[2] = {state->greatest[stage][at.row], state->greatest[stage][at.row + 8]};
         if (LOGITS) fig_latent_multiply_settle(work);
         fig_latent_multiply_scale(work, next);
@@ -480,28 +475,6 @@ static __device__ __forceinline__ void fig_latent_multiply_join(const fig_latent
     }
 }
 
-static __device__ __forceinline__ fig_latent_ring_note
-fig_latent_multiply_note(const fig_latent_ring &ring, int32_t number) {
-    const int32_t at = number % FIG_LATENT_RING_NOTES;
-    fig_latent_ring_note note;
-    fig_latent_ring_wait(&ring.state->noted[at], (uint32_t)(number / FIG_LATENT_RING_NOTES & 1));
-    const int4 *from = (const int4 *)&ring.state->notes[at];
-#pragma unroll
-    for (int32_t i = 0; i < (int32_t)(sizeof note / sizeof *from); i++)
-        ((int4 *)&note)[i] = from[i];
-    note.tiles = fig_latent_multiply_same(note.tiles);
-    note.row = fig_latent_multiply_same(note.row);
-    note.group = fig_latent_multiply_same(note.group);
-    note.token = fig_latent_multiply_same(note.token);
-    note.first = fig_latent_multiply_same(note.first);
-    note.end = fig_latent_multiply_same(note.end);
-    note.length = fig_latent_multiply_same(note.length);
-    note.partial = fig_latent_multiply_same(note.partial);
-    note.all_first = fig_latent_multiply_same(note.all_first);
-    note.all_end = fig_latent_multiply_same(note.all_end);
-    return note;
-}
-
 /* Does the work of a thread of the warpgroups that multiply. */
 template <int32_t DTYPE, int32_t AHEAD>
 static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_attention_params &p,
@@ -511,15 +484,15 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
     fig_latent_multiply_work work;
     at.thread = (int32_t)threadIdx.x % FIG_LATENT_RING_GROUP;
     at.lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    at.group = fig_latent_multiply_same((int32_t)threadIdx.x / FIG_LATENT_RING_GROUP);
-    at.warp = fig_latent_multiply_same(at.thread / FIG_BLOCK_WARP);
+    at.group = fig_latent_ring_same((int32_t)threadIdx.x / FIG_LATENT_RING_GROUP);
+    at.warp = fig_latent_ring_same(at.thread / FIG_BLOCK_WARP);
     at.row = at.warp * 16 + at.lane / 4;
     at.scale = p.sm_scale * FIG_NUMERIC_LOG2_E;
     fig_block_wait(); /* before the reads of q and all writes */
     work.begin = 0;
 #pragma unroll 1
     for (int32_t number = 0;; number++) {
-        const fig_latent_ring_note note = fig_latent_multiply_note(ring, number);
+        const fig_latent_ring_note note = fig_latent_ring_read(ring.state, number);
         if (note.tiles == 0) break;
         const fig_partials_place place = fig_latent_leave_place(of, note.row, note.group);
         fig_partials_sum sum[2];
@@ -532,7 +505,8 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
     }
 #pragma unroll 1
     for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
-        fig_latent_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], ring.state);
+        fig_latent_leave_merge<DTYPE, fig_latent_leave_form>(of, p.flags, ring.state->merges[i],
+                                                             ring.state);
 }
 
 #endif

@@ -121,6 +121,35 @@ static __device__ __forceinline__ void fig_latent_ring_wait(const uint64_t *barr
 #endif
 }
 
+/* Returns x, which is the same in all lanes, so that the compiler knows it. */
+static __device__ __forceinline__ int32_t fig_latent_ring_same(int32_t x) {
+    return __shfl_sync(0xffffffffu, x, 0);
+}
+
+/* Returns note `number` once it has been written. state: that of a ring of either kernel. */
+template <class state>
+static __device__ __forceinline__ fig_latent_ring_note fig_latent_ring_read(const state *of,
+                                                                            int32_t number) {
+    const int32_t at = number % FIG_LATENT_RING_NOTES;
+    fig_latent_ring_note note;
+    fig_latent_ring_wait(&of->noted[at], (uint32_t)(number / FIG_LATENT_RING_NOTES & 1));
+    const int4 *from = (const int4 *)&of->notes[at];
+#pragma unroll
+    for (int32_t i = 0; i < (int32_t)(sizeof note / sizeof *from); i++)
+        ((int4 *)&note)[i] = from[i];
+    note.tiles = fig_latent_ring_same(note.tiles);
+    note.row = fig_latent_ring_same(note.row);
+    note.group = fig_latent_ring_same(note.group);
+    note.token = fig_latent_ring_same(note.token);
+    note.first = fig_latent_ring_same(note.first);
+    note.end = fig_latent_ring_same(note.end);
+    note.length = fig_latent_ring_same(note.length);
+    note.partial = fig_latent_ring_same(note.partial);
+    note.all_first = fig_latent_ring_same(note.all_first);
+    note.all_end = fig_latent_ring_same(note.all_end);
+    return note;
+}
+
 /* Makes the thread's writes to shared memory visible to products and to the copy engine. */
 static __device__ __forceinline__ void fig_latent_ring_publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -26,6 +26,14 @@ static __device__ __forceinline__ float2 fig_latent_words_floats(uint32_t pair) 
     return __half22float2(*(const __half2 *)&pair);
 }
 
+/* Transposes a matrix of 8 x 8 values of 16 bits. The lane's pair holds values 2 (lane % 4) and
+ * 2 (lane % 4) + 1 of row lane / 4. All lanes of the warp take part. */
+static __device__ __forceinline__ uint32_t fig_latent_words_across(uint32_t pair) {
+    uint32_t across;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(across) : "r"(pair));
+    return across;
+}
+
 /* If it waits in vain, ends the launch with an error by a store to address 0. With a trap instead,
  * the assembler would give the products too few registers. */
 static __device__ __forceinline__ void fig_latent_words_end_if(int32_t is_vain) {

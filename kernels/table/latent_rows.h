@@ -76,6 +76,10 @@ static const fig_split_row latent_attention_split = {.q = FIG_LATENT_ATTENTION_Q
         FIELDS(latent_attention_fields),                                                           \
         ATTRIBUTE_BYTES(fig_latent_attributes, sizeof(fig_latent_attributes)),                     \
         .split = &latent_attention_split
+#define LATENT_ATTENTION_NARROW                                                                    \
+    .refuses = fig_latent_attention_narrow_refuses, .shape = fig_latent_attention_narrow_shape,    \
+    .shared = fig_latent_attention_narrow_shared, .entry = fig_latent_attention_narrow_entry,      \
+    .map = fig_latent_attention_wide_map
 #define LATENT_ATTENTION_WIDE                                                                      \
     .refuses = fig_latent_attention_wide_refuses, .shape = fig_latent_attention_wide_shape,        \
     .shared = fig_latent_attention_wide_shared, .entry = fig_latent_attention_wide_entry,          \

@@ -61,6 +61,7 @@
         FAMILY(PROMPT_ATTENTION, PLAIN, plain, prompt_attention, ALL))                             \
     OPERATION(15, LATENT_ATTENTION, latent_attention, latent_attention,                            \
               CHECKED(latent_check),                                                               \
+        FAMILY(LATENT_ATTENTION, NARROW, narrow, latent_narrow, HOPPER)                            \
         FAMILY(LATENT_ATTENTION, WIDE, wide, latent_wide, HOPPER)                                  \
         FAMILY(LATENT_ATTENTION, PLAIN, plain, latent_attention, ALL))                             \
     OPERATION(16, LATENT_DECODE, latent_decode, latent_decode, CHECKED(latent_check_decode),       \

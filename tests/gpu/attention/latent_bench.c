@@ -1,8 +1,10 @@
 /* latent_bench.c: times attention over a latent cache, in a chain of launches with cold caches.
  *
- *     build/release/tests/gpu/attention/latent_bench [SECONDS]      default 180
+ *     build/release/tests/gpu/attention/latent_bench [SECONDS [CELL...]]      default 180
  *
- * No cell begins after these seconds. Prints CSV. For each cell, it gives the family that serves,
+ * No cell begins after these seconds. A CELL is q heads x rows x tokens of a row, as in 16x4x2048;
+ * x query tokens of a row and x tokens of a page may follow. Without a CELL, the program measures
+ * those of the table below. Prints CSV. For each cell, it gives the family that serves,
  * the microseconds of a launch in a chain of launches with programmatic edges, the limit, and the
  * limit divided by the microseconds. The limit is the least possible time: 2 us + the bytes of the
  * cache / 4.57 TB/s or, if that is longer, the flops / 790 TFLOP/s. A program has one node for each
@@ -46,15 +48,23 @@ typedef struct cell {
     int32_t heads, rows, length, row_tokens, page_size;
 } cell;
 
-static const cell cells[] = {
-    {16, 1, 512, 1, 64},    {16, 4, 2048, 1, 64},   {16, 16, 2048, 1, 64},  {16, 16, 8192, 1, 64},
-    {16, 64, 8192, 1, 64},  {16, 1, 32768, 1, 64},  {32, 1, 512, 1, 64},    {32, 4, 2048, 1, 64},
-    {32, 16, 8192, 1, 64},  {32, 64, 8192, 1, 64},  {64, 1, 512, 1, 64},    {64, 4, 2048, 1, 64},
-    {64, 16, 2048, 1, 64},  {64, 16, 8192, 1, 64},  {64, 64, 8192, 1, 64},  {64, 1, 32768, 1, 64},
-    {128, 1, 512, 1, 64},   {128, 4, 2048, 1, 64},  {128, 16, 2048, 1, 64}, {128, 16, 8192, 1, 64},
-    {128, 64, 8192, 1, 64}, {128, 128, 512, 1, 64}, {128, 1, 32768, 1, 64}, {16, 16, 8192, 2, 64},
-    {128, 16, 8192, 2, 64}, {16, 16, 8192, 1, 16},  {128, 16, 8192, 1, 16}, {128, 64, 32768, 1, 64},
-    {16, 64, 32768, 1, 64}};
+/* All steps of these rows and lengths, for each number of heads. */
+#define ROWS_OF(heads, rows)                                                                       \
+    {heads, rows, 512, 1, 64}, {heads, rows, 2048, 1, 64}, {heads, rows, 8192, 1, 64}, {           \
+        heads, rows, 32768, 1, 64                                                                  \
+    }
+#define STEPS_OF(heads)                                                                            \
+    ROWS_OF(heads, 1), ROWS_OF(heads, 4), ROWS_OF(heads, 16), ROWS_OF(heads, 32),                  \
+        ROWS_OF(heads, 64), ROWS_OF(heads, 128)
+
+static const cell cells[] = {STEPS_OF(16),           STEPS_OF(32),           {64, 1, 512, 1, 64},
+                             {64, 4, 2048, 1, 64},   {64, 16, 2048, 1, 64},  {64, 16, 8192, 1, 64},
+                             {64, 64, 8192, 1, 64},  {64, 1, 32768, 1, 64},  {128, 1, 512, 1, 64},
+                             {128, 4, 2048, 1, 64},  {128, 16, 2048, 1, 64}, {128, 16, 8192, 1, 64},
+                             {128, 64, 8192, 1, 64}, {128, 128, 512, 1, 64}, {128, 1, 32768, 1, 64},
+                             {16, 16, 8192, 2, 64},  {128, 16, 8192, 2, 64}, {16, 16, 8192, 1, 16},
+                             {128, 16, 8192, 1, 16}, {128, 64, 32768, 1, 64}};
+enum { CELLS = sizeof cells / sizeof cells[0] };
 
 typedef struct bench {
     cell c;
@@ -383,18 +393,28 @@ static void print_cell(const bench *b) {
     fflush(stdout);
 }
 
+/* Returns cell i of those that the command line names, or of the table. */
+static cell cell_of(int argc, char **argv, int i) {
+    cell c = {.row_tokens = 1, .page_size = 64};
+    if (argc <= 2) return cells[i];
+    if (sscanf(argv[2 + i], "%dx%dx%dx%dx%d", &c.heads, &c.rows, &c.length, &c.row_tokens,
+               &c.page_size) < 3)
+        fail_msg("%s: not heads x rows x tokens", argv[2 + i]);
+    return c;
+}
+
 int main(int argc, char **argv) {
-    const int seconds = argc > 1 ? atoi(argv[1]) : 180;
+    const int seconds = argc > 1 ? atoi(argv[1]) : 180, count = argc > 2 ? argc - 2 : CELLS;
     int failed = 0;
     void *state = NULL;
     alarm(HANG_S);
     if (fig_gpu_caller_set_up(&state) != 0) return 2;
     deadline_ns = (uint64_t)fig_clock_ns() + (uint64_t)seconds * 1000000000u;
     printf("heads,rows,length,row_tokens,page_size,family,us,limit_us,share,error,same\n");
-    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+    for (int i = 0; i < count; i++) {
         static bench b;
         if ((uint64_t)fig_clock_ns() > deadline_ns) break;
-        b = (bench){.c = cells[i]};
+        b = (bench){.c = cell_of(argc, argv, i)};
         alarm(HANG_S);
         open_cell(&b);
         time_cell(&b);

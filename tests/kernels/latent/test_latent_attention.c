@@ -5,11 +5,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "kernels/latent/latent.h"
+#include "kernels/latent/latent_narrow.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/table/families.h"
 #include "kernels/table/reference_kernels.h"
@@ -54,6 +56,23 @@ static void launches_on_warpgroups_equal_float64(void **state) {
         c.params.flags = rules[n % 4];
         fig_latent_case_run(&c, &c.random);
         fig_latent_case_check(&c, SOME);
+        fig_latent_case_run(&c, NULL);
+        fig_latent_case_check(&c, SOME);
+        fig_latent_case_close(&c);
+    }
+}
+
+/* Kernels take weights relative to a reference that is not the greatest logit. Here, many logits
+ * are so far above the first ones that references must rise. */
+static void logits_far_above_the_first_ones_equal_float64(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(16); n++) {
+        fig_random random = fig_random_seed(seed + 8000 + n);
+        fig_latent_form form = fig_latent_form_draw_wide(&random, seed + n);
+        form.dtype = form.kv_dtype = n % 2 ? FIG_BF16 : FIG_F16;
+        fig_latent_case c;
+        fig_latent_case_open(&c, &form, random);
+        c.params.sm_scale *= 100;
         fig_latent_case_run(&c, NULL);
         fig_latent_case_check(&c, SOME);
         fig_latent_case_close(&c);
@@ -262,8 +281,8 @@ static fig_latent_attention_params wide_params(void) {
     return (fig_latent_attention_params){.q = (const void *)(uintptr_t)1024,
                                          .k_cache = (const void *)(uintptr_t)2048,
                                          .out = (void *)(uintptr_t)4096,
-                                         .q_strides = {16 * 576, 576},
-                                         .out_strides = {16 * 512, 512},
+                                         .q_strides = {64 * 576, 576},
+                                         .out_strides = {64 * 512, 512},
                                          .k_cache_strides = {64 * 576, 576},
                                          .k_pages = 9,
                                          .split = {.row_limit = 4,
@@ -271,7 +290,7 @@ static fig_latent_attention_params wide_params(void) {
                                                    .tile_tokens = FIG_LATENT_TILE_TOKENS,
                                                    .workers = 132,
                                                    .row_tokens = 1},
-                                         .q_heads = 16,
+                                         .q_heads = 64,
                                          .page_size = 64,
                                          .dtype = FIG_BF16,
                                          .kv_dtype = FIG_BF16};
@@ -290,6 +309,7 @@ static fig_family_choice choose(const fig_latent_attention_params *params, int32
 static void expect_refusal(const fig_latent_attention_params *params, const char *refusal) {
     const fig_family_choice choice = choose(params, 90);
     assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_PLAIN);
+    assert_string_equal(choice.refusals[FIG_FAMILY_LATENT_ATTENTION_NARROW], refusal);
     assert_string_equal(choice.refusals[FIG_FAMILY_LATENT_ATTENTION_WIDE], refusal);
 }
 
@@ -370,6 +390,51 @@ static void warpgroups_need_whole_tiles_and_aligned_vectors(void **state) {
     }
 }
 
+/* The smaller instance serves groups of up to 16 vectors. */
+static void groups_of_at_most_32_vectors_have_a_kernel_of_their_own(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, groups, row_tokens;
+        const char *entry;
+    } cases[] = {{8, 1, 1, "narrow_bf16_16"},  {16, 1, 1, "narrow_bf16_16"},
+                 {8, 1, 2, "narrow_bf16_16"},  {24, 1, 1, "narrow_bf16_32"},
+                 {32, 1, 1, "narrow_bf16_32"}, {8, 1, 4, "narrow_bf16_32"},
+                 {72, 3, 1, "narrow_bf16_32"}, {40, 1, 1, "wide_bf16"},
+                 {16, 1, 3, "wide_bf16"},      {64, 2, 2, "wide_bf16_ahead"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char entry[FIG_ENTRY_BYTES];
+        fig_latent_attention_params params = wide_params();
+        params.q_heads = cases[i].heads;
+        params.split.groups = cases[i].groups;
+        params.split.row_tokens = cases[i].row_tokens;
+        const fig_family_choice choice = choose(&params, 90);
+        snprintf(entry, sizeof entry, "fig_kernel_latent_attention_%s", cases[i].entry);
+        assert_string_equal(choice.entry, entry);
+        assert_int_equal(choice.shape.grid[0], 132);
+        const int is_narrow = strstr(entry, "narrow") != NULL;
+        assert_int_equal(choice.shape.block[0], is_narrow ? 320 : 384);
+        assert_int_equal(choice.shape.shared_bytes,
+                         is_narrow ? FIG_LATENT_NARROW_BYTES : FIG_LATENT_WIDE_BYTES);
+    }
+}
+
+/* A device with less shared memory than that of compute capability 9.0 leaves the ring less room
+ * than the kernel counts on. */
+static void few_vectors_need_all_of_a_block_s_shared_memory(void **state) {
+    (void)state;
+    fig_latent_attention_params params = wide_params();
+    params.q_heads = 16;
+    const fig_traits traits = {.size = sizeof traits,
+                               .compute_capability = 90,
+                               .sm_count = 132,
+                               .shared_bytes = FIG_LATENT_NARROW_BYTES - 1};
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_LATENT_ATTENTION, &params, &traits, &choice);
+    assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_WIDE);
+    assert_string_equal(choice.refusals[FIG_FAMILY_LATENT_ATTENTION_NARROW],
+                        "227 KB of shared memory");
+}
+
 /* A box lies in one page, and boxes make up a tile. */
 static void boxes_of_the_cache_fit_pages_and_tiles(void **state) {
     (void)state;
@@ -399,6 +464,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(split_attention_over_latents_equals_float64),
         cmocka_unit_test(launches_on_warpgroups_equal_float64),
+        cmocka_unit_test(logits_far_above_the_first_ones_equal_float64),
         cmocka_unit_test(every_number_of_heads_tokens_and_pages_agrees),
         cmocka_unit_test(a_row_of_forty_thousand_tokens_agrees),
         cmocka_unit_test(the_order_of_blocks_changes_no_bit),
@@ -410,6 +476,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(warpgroups_serve_caches_of_q_s_dtype_on_hopper),
         cmocka_unit_test(warpgroups_leave_other_kinds_of_rows_to_plain_cores),
         cmocka_unit_test(warpgroups_need_whole_tiles_and_aligned_vectors),
+        cmocka_unit_test(groups_of_at_most_32_vectors_have_a_kernel_of_their_own),
+        cmocka_unit_test(few_vectors_need_all_of_a_block_s_shared_memory),
         cmocka_unit_test(boxes_of_the_cache_fit_pages_and_tiles),
     };
     seed = fig_reference_seed(argc, argv);

@@ -1,0 +1,105 @@
+/* narrow_ring.cuh: lays out the shared memory of a block of the warpgroup kernel over latents for
+ * groups of few vectors.
+ *
+ * One warp loads tiles and describes pieces; two warpgroups multiply. Chunk n of the worker's
+ * stretch, counted over its tiles, is in place n % CHUNKS of the ring. Of a tile's nine chunks,
+ * warpgroup 0 reads chunks 0 to 3 and the last one, and warpgroup 1 chunks 4 to 7. Every place has
+ * barriers of its own, so the ring holds 2.4 to 2.8 tiles, where a ring of whole tiles would hold
+ * two.
+ *
+ * Owns the layout and the barriers. Invariant: the warpgroup that reads a chunk releases it. */
+#ifndef FIG_KERNELS_NARROW_RING_CUH
+#define FIG_KERNELS_NARROW_RING_CUH
+
+#include "kernels/latent/latent_narrow.h"
+#include "kernels/latent/latent_ring.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* VECTORS: 16 or 32, the vectors that the products have room for. A unit is eight of them. Each
+ * warpgroup computes the weights of half of the units. */
+template <int32_t VECTORS> struct fig_narrow_ring_form {
+    static constexpr int32_t UNITS = VECTORS / 8, HALF = UNITS / 2;
+    static constexpr int32_t CHUNKS = FIG_LATENT_NARROW_CHUNKS(VECTORS);
+    static constexpr int32_t TILES = CHUNKS / FIG_LATENT_WIDE_CHUNKS; /* whole tiles */
+    static constexpr int32_t Q_CHUNK_BYTES = VECTORS * 128;
+    static constexpr int32_t Q_AT = CHUNKS * FIG_LATENT_WIDE_CHUNK_BYTES;
+    static constexpr int32_t WEIGHTS_AT = Q_AT + FIG_LATENT_WIDE_CHUNKS * Q_CHUNK_BYTES;
+    static constexpr int32_t LOGITS_AT = WEIGHTS_AT + VECTORS * 128;
+    static constexpr int32_t STATE_AT = LOGITS_AT + VECTORS * FIG_LATENT_WIDE_TILE * 4;
+    static_assert(STATE_AT + FIG_LATENT_NARROW_STATE_BYTES <= FIG_LATENT_NARROW_BYTES, "a block's");
+};
+
+template <int32_t VECTORS> struct fig_narrow_ring_state {
+    uint64_t full[fig_narrow_ring_form<VECTORS>::CHUNKS];
+    uint64_t empty[fig_narrow_ring_form<VECTORS>::CHUNKS];
+    uint64_t noted[FIG_LATENT_RING_NOTES];
+    uint64_t early; /* a tile that is sent before the wait */
+    alignas(16) fig_latent_ring_note notes[FIG_LATENT_RING_NOTES];
+    fig_latent_ring_merge merges[FIG_LATENT_RING_MERGES];
+    float greatest[VECTORS];                    /* references of the weights */
+    float shrink[VECTORS];                      /* factors of the sums when references rise */
+    float first[VECTORS];                       /* halves of the logits of a piece's first token */
+    float most[FIG_LATENT_RING_WARPS][VECTORS]; /* greatest logits of the warps' tokens */
+    float weights[FIG_LATENT_RING_WARPS][VECTORS]; /* sums over them, at the end of a piece */
+    int32_t passes[2];                             /* 1: a logit passes its reference; by turns */
+    uint32_t is_last;
+};
+static_assert(sizeof(fig_narrow_ring_state<FIG_LATENT_NARROW_VECTORS>) <=
+                  FIG_LATENT_NARROW_STATE_BYTES,
+              "the state's room");
+static_assert(sizeof(fig_narrow_ring_state<FIG_LATENT_NARROW_FEW>) <= FIG_LATENT_NARROW_STATE_BYTES,
+              "the state's room");
+
+template <int32_t VECTORS> struct fig_narrow_ring {
+    uint32_t base; /* shared address of place 0 */
+    fig_narrow_ring_state<VECTORS> *state;
+};
+
+/* A place in the ring, and the phase of its barriers. */
+typedef struct fig_narrow_ring_place {
+    int32_t number;
+    uint32_t phase;
+} fig_narrow_ring_place;
+
+/* Returns the place `chunks` chunks, less than a ring, behind another one. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ fig_narrow_ring_place
+fig_narrow_ring_behind(fig_narrow_ring_place place, int32_t chunks) {
+    place.number += chunks;
+    if (place.number < fig_narrow_ring_form<VECTORS>::CHUNKS) return place;
+    place.number -= fig_narrow_ring_form<VECTORS>::CHUNKS;
+    place.phase ^= 1;
+    return place;
+}
+
+template <int32_t VECTORS>
+static __device__ __forceinline__ uint32_t
+fig_narrow_ring_chunk(const fig_narrow_ring<VECTORS> &ring, int32_t place) {
+    return ring.base + (uint32_t)(place * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES);
+}
+
+/* Returns the memory of the tiles, which lies before q and the state. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void *
+fig_latent_ring_tiles(fig_narrow_ring_state<VECTORS> *state) {
+    return (uint8_t *)state - fig_narrow_ring_form<VECTORS>::STATE_AT;
+}
+
+/* Initialises the barriers. One warp calls this function. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void fig_narrow_ring_init(fig_narrow_ring_state<VECTORS> *state) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    static_assert(fig_narrow_ring_form<VECTORS>::CHUNKS <= (int32_t)FIG_BLOCK_WARP, "a lane each");
+    if (lane < fig_narrow_ring_form<VECTORS>::CHUNKS) {
+        fig_ring_barrier_init(&state->full[lane], 1);
+        fig_ring_barrier_init(&state->empty[lane], FIG_LATENT_RING_WARPS);
+    }
+    if (lane < FIG_LATENT_RING_NOTES) fig_ring_barrier_init(&state->noted[lane], 1);
+    if (lane == 0) fig_ring_barrier_init(&state->early, 1);
+    if (lane < 2) state->passes[lane] = 0;
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+#endif
+#endif
