@@ -46,22 +46,13 @@ static void cuda_close(fig_run_device *device) {
     free(device);
 }
 
-/* Finds and checks the folder for compiled scores, and keeps a copy of its path. */
-static fig_status take_folder(fig_run_device *device, const char *named) {
-    char path[PATH_MAX];
-    if (named == NULL) return FIG_OK;
-    FIG_TRY(fig_cache_folder_find(named, path));
-    device->folder = strdup(path);
-    return device->folder != NULL ? FIG_OK : fig_fail(FIG_NOMEM, "cuda device: a path");
-}
-
 static fig_status cuda_open(fig_run_device **out, const fig_runner_options *options) {
     fig_test_options test;
     *out = NULL;
     FIG_TRY(fig_status_take_options(&test, sizeof test, options->test, "fig_test_options"));
     fig_run_device *device = calloc(1, sizeof *device);
     if (device == NULL) return fig_fail(FIG_NOMEM, "cuda device: %zu bytes", sizeof *device);
-    fig_status status = take_folder(device, options->score_cache);
+    fig_status status = fig_cache_folder_take(options->score_cache, &device->folder);
     if (status == FIG_OK)
         status = fig_cuda_resident_open(&device->resident, options->ordinal, test.plain_kernels);
     if (status != FIG_OK) {

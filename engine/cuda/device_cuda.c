@@ -95,15 +95,6 @@ static fig_status open_gpu(fig_dev *dev, int32_t numa_node) {
     return fig_cuda_gpu_leave(&dev->gpu, fig_cuda_kernels_try(&dev->kernels, &dev->gpu));
 }
 
-/* Finds and checks the folder for compiled scores, and keeps a copy of its path. */
-static fig_status take_folder(fig_dev *dev, const fig_engine_options *options) {
-    char path[PATH_MAX];
-    if (options->score_cache == NULL) return FIG_OK;
-    FIG_TRY(fig_cache_folder_find(options->score_cache, path));
-    dev->kernels.folder = strdup(path);
-    return dev->kernels.folder != NULL ? FIG_OK : fig_fail(FIG_NOMEM, "cuda device: a path");
-}
-
 /* If the machine has no GPU, this function fails before it counts any call. So a test that then
  * falls back to the host device counts only the host device's calls. */
 static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
@@ -123,7 +114,8 @@ static fig_status cuda_open(fig_dev **out, const fig_engine_options *options) {
     dev->fail_at_call = test.fail_at_call;
     dev->child_nodes = test.child_nodes;
     fig_status status = count_call(dev, FIG_DRIVER, "open");
-    if (status == FIG_OK) status = take_folder(dev, options);
+    if (status == FIG_OK)
+        status = fig_cache_folder_take(options->score_cache, &dev->kernels.folder);
     if (status == FIG_OK) status = fig_lender_init(&dev->lender, options);
     if (status == FIG_OK) status = open_gpu(dev, options->numa_node);
     if (status == FIG_OK) {

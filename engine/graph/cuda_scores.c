@@ -153,6 +153,7 @@ static const fig_image_compiled *
 find_given(const fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, const fig_ptx_text *text) {
     uint8_t ptx[32];
     const uint32_t count = wish->given != NULL ? wish->given->compiled_count : 0;
+    if (count == 0) return NULL;
     hash_text(text, ptx);
     for (uint32_t i = 0; i < count; i++) {
         const fig_image_compiled *one = &wish->given->compiled[i];

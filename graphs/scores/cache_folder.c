@@ -61,3 +61,12 @@ fig_status fig_cache_folder_find(const char *named, char path[PATH_MAX]) {
     if (named[0] == '\0') FIG_TRY(make_all(path));
     return fig_score_cache_check(path);
 }
+
+fig_status fig_cache_folder_take(const char *named, char **path) {
+    char found[PATH_MAX];
+    *path = NULL;
+    if (named == NULL) return FIG_OK;
+    FIG_TRY(fig_cache_folder_find(named, found));
+    *path = strdup(found);
+    return *path != NULL ? FIG_OK : fig_fail(FIG_NOMEM, "score_cache: a path");
+}

@@ -15,8 +15,8 @@ enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK 
 /* The same in shared segments. A full strip leaves and merges 128 results, each in a slot. A lone
  * strip is mostly a row's own tokens: other warps merge its few results while it goes on. */
 enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
-/* Strips of at most so many vectors in shared segments stay whole, if they cost no more than so
- * many % of an even share. */
+/* A strip of a shared segment stays whole if it has at most WHOLE_VECTORS vectors and costs at most
+ * WHOLE_WORTH % of an even share. */
 enum { WHOLE_VECTORS = 16, WHOLE_WORTH = 150 };
 enum { TUPLE_WORTH = 108 }; /* limit on the fullest worker of tuples, in % of an even share */
 

@@ -1,9 +1,10 @@
 /* tune_fit.c: fits the figures of a variant's cost model to measured times.
  *
- * Least squares of relative errors give the start, rate, piece and segment. No figure may be
- * negative, so the fit solves for every subset of the figures that contains the rate, and takes the
- * best solution without a negative figure. Then `once` and tile_ns are fitted to probes: steps
- * whose time the memory does not limit. Invariant: the same points give the same figures. */
+ * Least squares of relative errors give the start, rate, piece and segment. Probes are steps whose
+ * time the memory does not limit; they take no part in this, because their many short segments
+ * would bend these figures. No figure may be negative, so the fit solves for every subset of the
+ * figures that contains the rate, and takes the best solution without a negative figure. Then
+ * `once` and tile_ns are fitted to the probes. Invariant: the same points give the same figures. */
 #include "tools/figraph/tune/tune_fit.h"
 
 #include <math.h>
@@ -20,12 +21,6 @@ static void terms_of(const fig_tune_point *point, double terms[TERMS]) {
     terms[SEGMENTS] = point->segments;
 }
 
-/* Returns 1 if the point takes no part in the fit of the four figures. They describe steps that the
- * memory limits, and the many short segments of probes would bend them. */
-static int is_apart(const fig_tune_point *point) {
-    return point->is_probe;
-}
-
 /* The normal equations of relative errors: sums[i][j] x[j] = sums[i][TERMS]. */
 static void add_up(const fig_tune_point *points, int count, double sums[TERMS][TERMS + 1]) {
     for (int i = 0; i < TERMS; i++)
@@ -33,7 +28,7 @@ static void add_up(const fig_tune_point *points, int count, double sums[TERMS][T
             sums[i][j] = 0;
     for (int p = 0; p < count; p++) {
         double terms[TERMS];
-        if (is_apart(&points[p])) continue;
+        if (points[p].is_probe) continue;
         terms_of(&points[p], terms);
         for (int i = 0; i < TERMS; i++) {
             const double relative = terms[i] / points[p].ns;
@@ -75,7 +70,7 @@ static double squares(const fig_tune_point *points, int count, const double x[TE
     double sum = 0;
     for (int p = 0; p < count; p++) {
         double terms[TERMS], ns = 0;
-        if (is_apart(&points[p])) continue;
+        if (points[p].is_probe) continue;
         terms_of(&points[p], terms);
         for (int i = 0; i < TERMS; i++)
             ns += terms[i] * x[i];
