@@ -35,8 +35,8 @@ static int is_ours(const struct stat *info) {
            (info->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* Whoever may rename a folder above this one may put another in its place, between our check and
- * our reading. In a sticky folder, such as /tmp, only owners may rename. */
+/* A user who may rename a folder above this one could replace it between our check and our reading.
+ * In a sticky folder, such as /tmp, only owners may rename. */
 static fig_status check_above(const char *folder) {
     char path[PATH_MAX];
     struct stat info;

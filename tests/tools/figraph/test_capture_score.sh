@@ -43,7 +43,7 @@ run replay "$fig" --steps 2 --score-cache default
 refused 'replay: --score-cache: default: only --compile-scores keeps scores'
 run serve "$fig" --requests 2 --score-cache "$scratch"
 refused 'serve: --score-cache:' 'only --compile-scores keeps scores'
-# A file with a compiled score: the host interprets it, whoever trusts what.
+# A file with a compiled score: the host interprets it, whether the code is trusted or not.
 run inspect tests/golden/scores.fig
 ends 0
 prints 'scores: the file holds 3'
