@@ -9,9 +9,9 @@
 
 #include "include/figraph.h"
 
-/* Sets path to `named`. FIG_SCORE_CACHE_DEFAULT stands for figraph/scores in the cache folder of the
- * XDG Base Directory Specification; the function makes that folder if there is none. FIG_INVALID:
- * the environment names no cache folder, or fig_score_cache_check() refuses the folder. FIG_IO: it
+/* Sets path to `named`. FIG_SCORE_CACHE_DEFAULT stands for figraph/scores in the cache folder of
+ * the XDG Base Directory Specification; if there is no such folder, it is made. FIG_INVALID: the
+ * environment names no cache folder, or fig_score_cache_check() refuses the folder. FIG_IO: it
  * cannot be made. No other thread may set variables of the environment meanwhile. */
 fig_status fig_cache_folder_find(const char *named, char path[PATH_MAX]);
 /* The same, but allocates *path, which the caller frees. If `named` is NULL, so is *path. */

@@ -34,8 +34,8 @@ typedef struct cutter {
     int32_t half;                /* query tokens of half a strip */
     fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
     fig_strips_head *head;
-    int32_t *ranges;        /* [workers + 1] */
-    fig_strips_item *items; /* NULL: count items only */
+    int32_t *ranges; /* [workers + 1] */
+    fig_strips_item *items;
     int64_t units, tiles, dearest_once, dearest_tile;
     int64_t active; /* number of workers that get a stretch */
     int64_t place;  /* units before the strip */
