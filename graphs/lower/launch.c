@@ -130,6 +130,11 @@ static void put_queries(filling *f, const fig_field *field) {
         put_number(f, field, f->source->shape->plan.layout.queries);
 }
 
+static void put_is_packed(filling *f, const fig_field *field) {
+    const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
+    put_number(f, field, tensor->symbol == FIG_SYMBOL_QUERIES);
+}
+
 static void put_multiple(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     assert(fig_program_view_has_rows(tensor));
@@ -281,6 +286,7 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_ANGLES: put_angles(f, field); return;
     case FIG_FIELD_SCORE: put_score(f, field); return;
     case FIG_FIELD_MULTIPLE: put_multiple(f, field); return;
+    case FIG_FIELD_IS_PACKED: put_is_packed(f, field); return;
     case FIG_FIELD_KV_LIMIT: put_number(f, field, f->source->view->spec.kv_limit); return;
     case FIG_FIELD_PLAN: put_symbol(f, field, FIG_RELOC_PLAN); return;
     case FIG_FIELD_WORKSPACE: put_workspace(f, field); return;

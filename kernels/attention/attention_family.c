@@ -5,6 +5,7 @@
  *     short_turn   a cluster of blocks for each kv head of a short row, with RoPE and append
  *     turn         K and V loaded by the bulk copy engine, with RoPE and append
  *     short        as short_turn, without RoPE and append
+ *     packed       as bulk, for rows of unequal numbers of query tokens
  *     bulk         as turn, without RoPE and append
  *     copy         K and V loaded by copies of 16 bytes
  *     scalar       everything else
@@ -41,7 +42,7 @@ static int32_t sets_of(const fig_attention_params *p) {
     return fig_geometry_sets(p->heads_per_worker, vectors_of(p));
 }
 
-typedef enum kind { TURN, SHORT_TURN, SHORT, BULK, COPY } kind;
+typedef enum kind { TURN, SHORT_TURN, SHORT, PACKED, BULK, COPY } kind;
 
 /* Returns the bytes of shared memory of a block: the largest number of slots that fits, the ring's
  * state and the join of the shares. Returns 0 if not even one slot fits. */
@@ -112,6 +113,18 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     if (p->page_size % FIG_GEOMETRY_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
         return "pages of a multiple of 16 tokens";
     return refuses_places(p);
+}
+
+/* A row of few query tokens leaves most warps of `bulk` without vectors. If the vectors of any row
+ * fit one or two sets of warps, there is little to gain. */
+const char *fig_attention_family_packed_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    if (!p->is_packed) return "rows of unequal numbers of query tokens";
+    if (p->head_dim != 64 && p->head_dim != 128) return "head_dim 64 or 128";
+    if (p->kv_dtype == FIG_E5M2) return "no cache of e5m2";
+    const char *refusal = fig_attention_family_bulk_refuses(params, traits);
+    if (refusal != NULL) return refusal;
+    return fig_geometry_shares(sets_of(p)) > 2 ? "more than 16 vectors of a worker" : NULL;
 }
 
 /* Returns the number of workers of a row's kv head if all kv heads have the same number, and 0
@@ -291,6 +304,7 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
     static const char *const families[] = {[TURN] = "turn",
                                            [SHORT_TURN] = "short_turn",
                                            [SHORT] = "short",
+                                           [PACKED] = "packed",
                                            [BULK] = "bulk",
                                            [COPY] = "copy"};
     static const char *const dtypes[] = {
@@ -305,11 +319,15 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
         put_part(&own, short_blocks(p));
         put_part(&own, short_warps(p));
     }
-    if (which == TURN || which == BULK) put_part(&own, fig_geometry_shares(sets_of(p)));
+    if (which == TURN || which == BULK || which == PACKED) put_part(&own, fig_geometry_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     entry_of(params, BULK, name);
+}
+
+void fig_attention_family_packed_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, PACKED, name);
 }
 
 void fig_attention_family_short_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -382,7 +382,8 @@ typedef struct fig_attention_params {
     uint32_t flags; /* FIG_ATTENTION_* */
     /* offset of the plan's query tokens, which are the rows of q, out and lse; 0: a row has
      * row_tokens rows there */
-    uint32_t queries_offset, reserved;
+    uint32_t queries_offset;
+    uint32_t is_packed; /* 1: the program is packed, and has that offset in every bucket */
     fig_attention_turn turn;
 } fig_attention_params;
 static_assert(sizeof(fig_attention_params) == 1792, "ABI");

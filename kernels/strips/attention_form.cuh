@@ -18,13 +18,28 @@
 #define FIG_WARPS_BASE FIG_NUMERIC_LOG2_E
 #endif
 
+/* the barrier of all warps that empty the ring; the barriers of shares have numbers 1 to 8 */
+enum { FIG_WARPS_BARRIER = 15 };
+
+/* 1: warps may take turns at the strips of a piece, and are then shares, too */
+#ifdef FIG_PIECES_PACKED
+#define FIG_WARPS_TAKE_TURNS 1
+#else
+#define FIG_WARPS_TAKE_TURNS 0
+#endif
+
+/* the largest number of groups of warps that take turns at the strips of a piece */
+enum { FIG_WARPS_TURNS_LIMIT = 4 };
+
 /* Holds the compile-time parameters of an instance. */
 template <int32_t KV, int32_t DIMS, int32_t SHARE_COUNT, int32_t BULK, int32_t TURNING>
 struct fig_warps_form {
     static constexpr int32_t KV_DTYPE = KV;
     static constexpr int32_t HEAD_DIM = DIMS;
     static constexpr int32_t SHARES = SHARE_COUNT; /* 0: read from the launch */
-    static constexpr int32_t SHARE_LIMIT = SHARE_COUNT > 0 ? SHARE_COUNT : FIG_GEOMETRY_SHARE_LIMIT;
+    /* shares whose sums a lane holds at once */
+    static constexpr int32_t SHARES_AT_ONCE =
+        SHARE_COUNT > 0 && !FIG_WARPS_TAKE_TURNS ? SHARE_COUNT : FIG_GEOMETRY_SHARE_LIMIT;
     /* 1: pieces are short, so latency counts, and registers are free for reducing it. */
     static constexpr int32_t READS_EARLY = SHARE_COUNT == FIG_GEOMETRY_SHARE_LIMIT;
     static constexpr int32_t IS_BULK = BULK;
@@ -61,6 +76,14 @@ typedef struct fig_warps_role {
     int32_t first, count;   /* vectors of the head */
     int32_t ratio, vectors; /* q heads of a kv head; vectors of all heads of a worker */
     int32_t number;         /* index of the group of warps with these vectors */
+#ifdef FIG_PIECES_PACKED
+    int32_t parts, part; /* warps that divide the tokens of a strip, and the warp's index */
+    /* The warps with the same vectors are `turns` groups of `parts` warps, and a group processes
+     * every turns-th strip of a piece. A warp whose turn is not below `turns` has no vectors. */
+    int32_t turns, turn;
+    int32_t sets;    /* sets of vectors that a head has in this piece */
+    int32_t meeting; /* barrier of the warps with these vectors */
+#endif
 } fig_warps_role;
 
 /* Holds the state of a warp's vectors. A lane has two of the vectors: columns 2t and 2t + 1. */
@@ -98,8 +121,76 @@ static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_att
     role.head = role.number - turn * p.heads_per_worker;
     role.first = turn * FIG_GEOMETRY_VECTORS;
     role.count = fig_size_min(FIG_GEOMETRY_VECTORS, vectors - role.first);
+#ifdef FIG_PIECES_PACKED
+    role.parts = role.shares;
+    role.part = role.share;
+    role.turns = 1;
+    role.turn = 0;
+    role.sets = fig_geometry_sets(1, vectors);
+    role.meeting = 1 + role.number;
+#endif
     return role;
 }
+
+#ifdef FIG_PIECES_PACKED
+
+/* Returns the barrier of the warps with the role's vectors. Every number of turns has barriers of
+ * its own, as has the group of warps that divide a strip: such groups meet apart from each other
+ * while others of their set already wait for the end of the piece. The largest number is 7. */
+static __device__ __forceinline__ int32_t fig_warps_meeting_of(const fig_warps_role &role,
+                                                               int32_t heads, int32_t sets) {
+    int32_t meeting = 1 + role.first / FIG_GEOMETRY_VECTORS * heads + role.head;
+    if (role.turns > 1 && role.parts > 1) meeting += sets;
+    if (role.turns > 2) meeting += (sets + 1) / 2;
+    return meeting;
+}
+
+/* Returns the warp's role in a piece whose row has `queries` query tokens. full: its role if the
+ * row has as many as a row can have. A shorter row has fewer sets of vectors, so most warps would
+ * have none, and a single warp would process all strips one after the other. Therefore 2 or 4
+ * groups of warps get the same vectors, and take turns at the strips. */
+static __device__ __forceinline__ fig_warps_role fig_warps_role_in(const fig_attention_params &p,
+                                                                   const fig_warps_role &full,
+                                                                   int32_t queries) {
+    const int32_t vectors = queries * full.ratio, set = full.first / FIG_GEOMETRY_VECTORS;
+    fig_warps_role role = full;
+    role.sets = max(fig_geometry_sets(1, vectors), 1);
+    role.turns = full.sets >= FIG_WARPS_TURNS_LIMIT * role.sets ? FIG_WARPS_TURNS_LIMIT
+                 : full.sets >= 2 * role.sets                   ? 2
+                                                                : 1;
+    role.turn = fig_geometry_divide(set, role.sets);
+    role.first = (set - role.turn * role.sets) * FIG_GEOMETRY_VECTORS;
+    role.count = max(fig_size_min(FIG_GEOMETRY_VECTORS, vectors - role.first), 1);
+    role.shares = role.turns * full.parts;
+    role.share = role.turn * full.parts + full.part;
+    role.meeting = fig_warps_meeting_of(role, p.heads_per_worker, full.sets * p.heads_per_worker);
+    return role;
+}
+
+/* Returns 1 if the warp processes strip number `strip` of a piece. */
+static __device__ __forceinline__ int32_t fig_warps_has_turn(const fig_warps_role &role,
+                                                             int32_t strip) {
+    return (strip & (role.turns - 1)) == role.turn; /* `turns` is a power of two. */
+}
+
+#endif
+
+/* Returns the barrier of the warps that share a head's tokens. */
+static __device__ __forceinline__ int32_t fig_warps_meeting(const fig_warps_role &role) {
+#ifdef FIG_PIECES_PACKED
+    return role.meeting;
+#else
+    return 1 + role.number;
+#endif
+}
+
+/* The warp's index among the warps that divide the tokens of a strip. This is no function, because
+ * ptxas then orders the instructions of other families otherwise. */
+#ifdef FIG_PIECES_PACKED
+#define FIG_WARPS_PART(role) ((role).part)
+#else
+#define FIG_WARPS_PART(role) ((role).share)
+#endif
 
 /* Returns the number of a head's vectors that have a place in the join. */
 static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_attention_params &p,
@@ -136,6 +227,19 @@ static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_a
     place.kv_length = ((const int32_t *)(p.plan + p.lengths_offset))[row];
 #endif
     return place;
+}
+
+/* Narrows the place to the query tokens of its row, in a packed program. A warp without a vector
+ * still loads one vector of the row. */
+static __device__ __forceinline__ void fig_warps_narrow(const fig_attention_params &p,
+                                                        const fig_warps_role &role,
+                                                        fig_partials_place *place) {
+    if (p.queries_offset == 0) return;
+    const fig_plan_queries queries =
+        fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, place->row);
+    place->base = queries.first;
+    place->count = max(min(role.count, queries.count * role.ratio - role.first), 0);
+    if (place->count == 0) place->base -= fig_geometry_divide(role.first, role.ratio);
 }
 
 /* Converts two neighbouring numbers of q to f32. */

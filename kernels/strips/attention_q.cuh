@@ -48,7 +48,8 @@ fig_warps_rows_of_q(const fig_attention_params &p, const fig_warps_role &role,
                     const fig_partials_place &place) {
     const int32_t CHUNKS = fig_warps_rows<form>::CHUNKS, count = max(place.count, 1) * CHUNKS;
     const int32_t LANES = fig_warps_rows<form>::LANES;
-    const int32_t lane = form::SHARES > 0 ? role.share * FIG_BLOCK_WARP + role.lane : role.lane;
+    const int32_t lane =
+        form::SHARES > 0 ? FIG_WARPS_PART(role) * FIG_BLOCK_WARP + role.lane : role.lane;
     fig_warps_rows<form> rows;
     rows.loads = (count + LANES - 1) / LANES;
 #pragma unroll

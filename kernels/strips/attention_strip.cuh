@@ -391,9 +391,9 @@ static __device__ __forceinline__ fig_warps_blocks fig_warps_blocks_of(const fig
     fig_warps_blocks blocks;
     blocks.apart = ring.tokens_bytes;
     blocks.first = fig_ring_side(ring, side) +
-                   (uint32_t)(role.share * form::STEPS) * ring.tokens_bytes +
+                   (uint32_t)(FIG_WARPS_PART(role) * form::STEPS) * ring.tokens_bytes +
                    (uint32_t)role.head * head_bytes;
-    blocks.token = note.token + role.share * form::STEPS * FIG_RING_TOKENS;
+    blocks.token = note.token + FIG_WARPS_PART(role) * form::STEPS * FIG_RING_TOKENS;
     return blocks;
 }
 
@@ -448,5 +448,18 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
         if (note.flags & FIG_RING_NEWEST)
             fig_turn_append<form>(p, note, place.kv_head, token, turn);
 }
+
+#ifdef FIG_PIECES_PACKED
+
+/* Leaves the next strip in the ring to other warps. The wait for V keeps the warp from releasing
+ * the V of a slot twice while a slower warp still reads it: K of the slot's next strip may arrive
+ * before that warp releases V, but V may not. */
+static __device__ __forceinline__ void fig_warps_pass_strip(const fig_ring &ring) {
+    fig_ring_release(ring, FIG_RING_K);
+    fig_ring_wait_full(ring, FIG_RING_V);
+    fig_ring_release(ring, FIG_RING_V);
+}
+
+#endif
 
 #endif

@@ -34,10 +34,25 @@ static __device__ __forceinline__ int32_t fig_warps_join_turn(int32_t n) {
 template <class form>
 static __device__ __forceinline__ void fig_warps_meet(const fig_warps_role &role) {
     if (role.shares > 1) {
-        fig_ring_meet(1 + role.number, role.shares * FIG_BLOCK_WARP);
+        fig_ring_meet(fig_warps_meeting(role), role.shares * FIG_BLOCK_WARP);
     } else {
         __syncwarp();
     }
+}
+
+/* Waits for the other warps that share the tokens of a strip. */
+template <class form>
+static __device__ __forceinline__ void fig_warps_meet_parts(const fig_warps_role &role) {
+#ifdef FIG_PIECES_PACKED
+    const int32_t parts = form::SHARES > 0 ? form::SHARES : role.parts;
+    if (parts > 1) {
+        fig_ring_meet(1 + role.number, parts * FIG_BLOCK_WARP);
+    } else {
+        __syncwarp();
+    }
+#else
+    fig_warps_meet<form>(role);
+#endif
 }
 
 /* Returns the bytes of a warp's part of the join. */
@@ -52,6 +67,10 @@ static __device__ __forceinline__ int32_t fig_warps_share_bytes(const fig_attent
 typedef struct fig_warps_join {
     uint8_t *shares; /* [share][vector][packs]; each share's sums follow it: [vector] */
     int32_t vectors, share_bytes;
+#ifdef FIG_PIECES_PACKED
+    /* log2 of the shares that lie side by side, and bytes from them to the next ones */
+    int32_t parts_power, turn_bytes;
+#endif
 } fig_warps_join;
 
 template <class form>
@@ -61,19 +80,38 @@ static __device__ __forceinline__ fig_warps_join fig_warps_join_of(const fig_att
     fig_warps_join join;
     join.vectors = fig_warps_head_vectors(p, role);
     join.share_bytes = fig_warps_share_bytes<form>(p, join.vectors);
+#ifdef FIG_PIECES_PACKED
+    const int32_t parts = form::SHARES > 0 ? form::SHARES : role.parts;
+    const int32_t number = role.first / FIG_GEOMETRY_VECTORS * p.heads_per_worker + role.head;
+    join.shares = joins + number * parts * join.share_bytes;
+    join.parts_power = 31 - __clz(parts);
+    join.turn_bytes = role.sets * p.heads_per_worker * parts * join.share_bytes;
+#else
     join.shares = joins + role.number * role.shares * join.share_bytes;
+#endif
     return join;
+}
+
+/* Returns the offset of a share. A warp's share lies at the same place in all pieces. */
+static __device__ __forceinline__ int32_t fig_warps_share_at(const fig_warps_join &join,
+                                                             int32_t share) {
+#ifdef FIG_PIECES_PACKED
+    const int32_t turn = share >> join.parts_power, part = share - (turn << join.parts_power);
+    return turn * join.turn_bytes + part * join.share_bytes;
+#else
+    return share * join.share_bytes;
+#endif
 }
 
 static __device__ __forceinline__ float4 *fig_warps_packs(const fig_warps_join &join,
                                                           int32_t share) {
-    return (float4 *)(join.shares + share * join.share_bytes);
+    return (float4 *)(join.shares + fig_warps_share_at(join, share));
 }
 
 template <class form>
 static __device__ __forceinline__ fig_partials_sum *fig_warps_sums(const fig_warps_join &join,
                                                                    int32_t share) {
-    return (fig_partials_sum *)(join.shares + share * join.share_bytes +
+    return (fig_partials_sum *)(join.shares + fig_warps_share_at(join, share) +
                                 join.vectors * form::PARTIAL_DIMS * 4);
 }
 
@@ -113,17 +151,23 @@ static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig
                                                                        int32_t n, int32_t pack) {
     const int32_t at = n * form::OF_VECTOR + (pack ^ fig_warps_join_turn(n));
     fig_warps_joined of = {make_float4(0, 0, 0, 0), {FIG_PARTIALS_NONE, 0}};
-    fig_partials_sum sums[form::SHARE_LIMIT];
-    float4 values[form::SHARE_LIMIT];
+    fig_partials_sum sums[form::SHARES_AT_ONCE];
+    float4 values[form::SHARES_AT_ONCE];
+#ifdef FIG_PIECES_PACKED
+    /* Registers do not suffice for eight shares at once. */
+#pragma unroll 1
+    for (int32_t s = form::SHARES_AT_ONCE; s < role.shares; s++)
+        of.sum.greatest = fmaxf(of.sum.greatest, fig_warps_sums<form>(join, s)[n].greatest);
+#endif
 #pragma unroll
-    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+    for (int32_t s = 0; s < form::SHARES_AT_ONCE; s++) {
         if (s >= role.shares) break;
         sums[s] = fig_warps_sums<form>(join, s)[n];
         values[s] = fig_warps_packs(join, s)[at];
         of.sum.greatest = fmaxf(of.sum.greatest, sums[s].greatest);
     }
 #pragma unroll
-    for (int32_t s = 0; s < form::SHARE_LIMIT; s++) {
+    for (int32_t s = 0; s < form::SHARES_AT_ONCE; s++) {
         if (s >= role.shares) break;
         const float shrink = fig_partials_power(sums[s].greatest - of.sum.greatest);
         of.sum.weights = fmaf(sums[s].weights, shrink, of.sum.weights);
@@ -132,6 +176,17 @@ static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig
         of.values.z = fmaf(values[s].z, shrink, of.values.z);
         of.values.w = fmaf(values[s].w, shrink, of.values.w);
     }
+#ifdef FIG_PIECES_PACKED
+#pragma unroll 1
+    for (int32_t s = form::SHARES_AT_ONCE; s < role.shares; s++) {
+        const fig_partials_sum sum = fig_warps_sums<form>(join, s)[n];
+        const float4 x = fig_warps_packs(join, s)[at];
+        const float shrink = fig_partials_power(sum.greatest - of.sum.greatest);
+        of.sum.weights = fmaf(sum.weights, shrink, of.sum.weights);
+        of.values = {fmaf(x.x, shrink, of.values.x), fmaf(x.y, shrink, of.values.y),
+                     fmaf(x.z, shrink, of.values.z), fmaf(x.w, shrink, of.values.w)};
+    }
+#endif
     return of;
 }
 
@@ -187,9 +242,6 @@ fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
 }
 
 /* ---- A merge */
-
-/* the barrier of all warps that empty the ring; the barriers of shares have numbers 1 to 8 */
-enum { FIG_WARPS_BARRIER = 15 };
 
 /* Counts a piece as finished, for all warps that empty the ring. Returns 1 if the piece is the last
  * one of its segment. The caller then sees the results of all other pieces, and the counter is 0
@@ -273,19 +325,6 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
 
 /* ---- A worker */
 
-/* Narrows the place to the query tokens of its row, in a packed program. A warp without a vector
- * still loads one vector of the row. */
-static __device__ __forceinline__ void fig_warps_narrow(const fig_attention_params &p,
-                                                        const fig_warps_role &role,
-                                                        fig_partials_place *place) {
-    if (p.queries_offset == 0) return;
-    const fig_plan_queries queries =
-        fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, place->row);
-    place->base = queries.first;
-    place->count = max(min(role.count, queries.count * role.ratio - role.first), 0);
-    if (place->count == 0) place->base -= fig_geometry_divide(role.first, role.ratio);
-}
-
 static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
     fig_ring_wait_full(ring, FIG_RING_K);
     return fig_ring_read(ring);
@@ -314,12 +353,32 @@ fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
     }
     fig_warps_ask_q<form>(p, &rows);
     fig_warps_meet<form>(role); /* The join of the previous piece has been read. */
-    uint32_t *q = (uint32_t *)fig_warps_packs(way->join, form::SHARES > 0 ? 0 : role.share);
+    const int32_t share = form::SHARES > 0 ? role.share - FIG_WARPS_PART(role) : role.share;
+    uint32_t *q = (uint32_t *)fig_warps_packs(way->join, share);
     fig_warps_leave_q<form>(rows, q);
-    fig_warps_meet<form>(role);
+    fig_warps_meet_parts<form>(role);
     fig_warps_load_q<form>(role, q, seen);
-    fig_warps_meet<form>(role); /* q occupies bytes that a share will overwrite. */
+    fig_warps_meet_parts<form>(role); /* q occupies bytes that a share will overwrite. */
 }
+
+#ifdef FIG_PIECES_PACKED
+
+/* Leaves all strips of a piece to other warps. */
+template <class form>
+static __device__ __forceinline__ fig_warps_left fig_warps_pass_piece(fig_warps_way<form> *way) {
+    fig_ring_note note;
+    if (!way->has_waited) fig_block_wait();
+    way->has_waited = 1;
+    do {
+        note = fig_warps_read(way->ring);
+        fig_warps_pass_strip(way->ring);
+        fig_ring_next(&way->ring);
+    } while ((note.flags & FIG_RING_LAST) == 0);
+    const fig_warps_left left = {{0, 0}, note.partial, {0, 0, 0, 0}};
+    return left;
+}
+
+#endif
 
 /* Processes all strips of a piece. */
 template <class form>
@@ -329,6 +388,10 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
                                                                      fig_warps_way<form> *way) {
     fig_warps_seen<form> seen;
     fig_ring_note note;
+#ifdef FIG_PIECES_PACKED
+    int32_t strip = 0;
+    if (role.turn >= role.turns) return fig_warps_pass_piece<form>(way);
+#endif
     if constexpr (form::TURNS) {
         if (way->has_waited) fig_warps_meet<form>(role); /* The last join has been read. */
         fig_turn_begin<form>(p, place->row, place->kv_head, way->has_waited, &way->turn, seen.q);
@@ -343,7 +406,12 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
     if (form::READS_EARLY) left.way = fig_warps_first_way<form>(p, role, *place, left.range);
     do {
         note = fig_warps_read(way->ring);
-        fig_warps_see_strip<form>(p, way->ring, note, role, *place, &way->turn, &seen);
+#ifdef FIG_PIECES_PACKED
+        if (!fig_warps_has_turn(role, strip++))
+            fig_warps_pass_strip(way->ring);
+        else
+#endif
+            fig_warps_see_strip<form>(p, way->ring, note, role, *place, &way->turn, &seen);
         fig_ring_next(&way->ring);
     } while ((note.flags & FIG_RING_LAST) == 0);
     if constexpr (form::TURNS) fig_warps_meet<form>(role); /* The newest tokens have been read. */
@@ -354,11 +422,39 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
     return left;
 }
 
+#ifdef FIG_PIECES_PACKED
+
+/* Gives the warp its role in the note's piece. A merge has vectors of full rows, and so has every
+ * piece of a fixed split, where the bits of a vector do not depend on its row's number of query
+ * tokens. Warps that keep their vectors meet before they write to their joins. If the sets of warps
+ * change, another set may still read a join, so all warps meet. All of them have read the same
+ * notes and agree on that. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_take_role(const fig_attention_params &p, const fig_warps_role &full,
+                    const fig_ring_note &note, int32_t queries, fig_warps_role *role,
+                    fig_warps_way<form> *way) {
+    const int32_t sets = role->sets, turns = role->turns;
+    const int32_t is_full = note.flags & FIG_RING_MERGE || p.split.fixed;
+    *role = is_full ? full : fig_warps_role_in(p, full, queries);
+    if (role->sets != sets || role->turns != turns)
+        fig_ring_meet(FIG_WARPS_BARRIER, way->ring.readers * FIG_BLOCK_WARP);
+    way->join =
+        fig_warps_join_of<form>(p, *role, (uint8_t *)way->ring.state + FIG_GEOMETRY_STATE_BYTES);
+}
+
+#endif
+
 /* Empties the ring until the worker is done. The first piece comes from the plan, not from a note,
  * so the piece's q is in flight before its strip arrives. */
 template <class form>
-static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &role,
+static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &full,
                                         const fig_split_start &start, fig_warps_way<form> way) {
+#ifdef FIG_PIECES_PACKED
+    fig_warps_role role = full;
+#else
+    const fig_warps_role &role = full;
+#endif
     if constexpr (form::TURNS)
         fig_turn_init<form>(p, way.join.shares, role.share, 1 + role.number, role.count, &way.turn);
     fig_ring_note note = {start.count > 0 ? FIG_RING_FIRST : FIG_RING_END, start.row, start.group};
@@ -367,6 +463,11 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         note = fig_warps_read(way.ring);
     }
     while ((note.flags & FIG_RING_END) == 0) {
+#ifdef FIG_PIECES_PACKED
+        const fig_plan_queries queries =
+            fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, note.row);
+        fig_warps_take_role<form>(p, full, note, queries.count, &role, &way);
+#endif
         fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
         if constexpr (!form::TURNS) fig_warps_narrow(p, role, &place);
         fig_warps_left left;

@@ -57,7 +57,7 @@ static const fig_operand attention_operands[] = {ATTENTION_OPERANDS};
         DIM(k_scales, FIG_ATTENTION_K_SCALE, 0), DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),          \
         ATTRIBUTE(sm_scale), ATTRIBUTE(soft_cap), FROM(flags, FIG_FIELD_EARLY_READS),              \
         FIELD(queries_offset, FIG_FIELD_QUERIES, FIG_ATTENTION_Q, 0, 1),                           \
-        FROM(reserved, FIG_FIELD_ZERO)
+        FIELD(is_packed, FIG_FIELD_IS_PACKED, FIG_ATTENTION_Q, 0, 1)
 static const fig_field attention_fields[] = {
     ATTENTION_FIELDS,
     ADDRESS(turn.k, FIG_ATTENTION_TURN_K),
@@ -127,6 +127,10 @@ static const fig_attribute_range attention_ranges[] = {
 #define ATTENTION_SHORT                                                                            \
     .refuses = fig_attention_family_short_refuses, .shape = fig_attention_family_short_shape,      \
     .shared = fig_attention_family_short_shared, .entry = fig_attention_family_short_entry
+#define ATTENTION_PACKED                                                                           \
+    .refuses = fig_attention_family_packed_refuses, .shape = fig_attention_family_bulk_shape,      \
+    .shared = fig_attention_family_bulk_shared, .entry = fig_attention_family_packed_entry,        \
+    .map = fig_attention_family_bulk_map
 #define ATTENTION_BULK                                                                             \
     .refuses = fig_attention_family_bulk_refuses, .shape = fig_attention_family_bulk_shape,        \
     .shared = fig_attention_family_bulk_shared, .entry = fig_attention_family_bulk_entry,          \

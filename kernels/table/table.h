@@ -31,7 +31,7 @@ typedef enum fig_op {
 FIG_OPERATIONS(FIG_FAMILIES_OF, FIG_FAMILY_OF)
 
 enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 2048 };
-enum { FIG_FAMILY_LIMIT = 6, FIG_ENTRY_BYTES = 64 };
+enum { FIG_FAMILY_LIMIT = 7, FIG_ENTRY_BYTES = 64 };
 
 enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
 /* Expands to 1 + the index of an operand, so that 0 can mean "no operand". */
@@ -93,6 +93,8 @@ typedef enum fig_field_kind {
     /* if dims[0] of the operand is FIG_DIM_QUERIES: the offset of the section `queries` in the
      * plan; otherwise 0 */
     FIG_FIELD_QUERIES,
+    /* 1 if dims[0] of the operand is FIG_DIM_QUERIES; otherwise 0 */
+    FIG_FIELD_IS_PACKED,
     /* fig_strips_number `item` of the strips of the node's class */
     FIG_FIELD_STRIPS,
     /* fig_score_code of the score that the attribute at offset `item` numbers */

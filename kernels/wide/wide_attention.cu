@@ -29,6 +29,7 @@ static __device__ __forceinline__ void attend(const fig_prompt_attention_params 
         fig_fragment_shared(shared),
         (fig_wide_state<form::STAGES> *)(void *)(shared + form::STATE)};
     static_assert(sizeof(*memory.state) <= FIG_WIDE_STATE_BYTES, "the state's room");
+    if (fig_wide_is_idle(p)) return;
     if (threadIdx.x == 0) fig_wide_init<form>(memory);
     __syncthreads();
     if (!fig_wide_is_early(p)) fig_block_wait();

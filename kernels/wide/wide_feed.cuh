@@ -44,6 +44,15 @@ fig_wide_stretch_of(const fig_prompt_attention_params &p) {
     return stretch;
 }
 
+/* Returns 1 if the block may exit before the wait: it has no items, and the split's launch stands
+ * beside this one and waits for the preceding launch. Whatever follows this launch follows that
+ * one, too. */
+static __device__ __forceinline__ int32_t fig_wide_is_idle(const fig_prompt_attention_params &p) {
+    if (p.strips_offset == 0 || !fig_wide_is_early(p)) return 0;
+    const fig_wide_stretch stretch = fig_wide_stretch_of(p);
+    return stretch.item >= stretch.end;
+}
+
 /* Names a box by its coordinates in a cache's map. */
 struct fig_wide_box_place {
     int32_t token, column, block, page;

@@ -1,15 +1,15 @@
 /* share_bench.c: times engine steps whose rows begin with the same pages, with groups and without.
  *
- *     build/release/tests/gpu/share_bench [SECONDS [ROWS PREFIX]]      default 180
+ *     build/release/tests/gpu/share_bench [SECONDS [ROWS PREFIX [OWN]]]      default 180
  *
- * No cell begins after SECONDS. ROWS and PREFIX select a single cell. A step appends one token of
- * each row and computes attention, in 4 to 16 layers: so many that their caches together exceed 300
- * MB, so that each layer finds its caches cold. Rows share a prefix and have 256 tokens of their
- * own; their pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a
- * step whose rows read all of their pages, and in one whose rows share them; the host's
- * microseconds of staging and launching a step, for both; the bytes of a plan, for both; the KV
- * tokens that groups read and save; and the rms difference of both results, relative to the rms of
- * the values. A time is the median of seven series of steps, divided by steps and layers. The
+ * No cell begins after SECONDS. ROWS and PREFIX select a single cell, and OWN the tokens of a row
+ * behind the prefix, 256 by default. A step appends one token of each row and computes attention,
+ * in 4 to 16 layers: so many that their caches together exceed 300 MB, so that each layer finds its
+ * caches cold. Rows that read all of their pages find those of the prefix in L2 if they fit there.
+ * Pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a step whose
+ * rows read all of their pages, and in one whose rows share them; the host's microseconds of
+ * staging and launching a step, for both; the bytes of a plan, for both; the KV tokens that groups
+ * read and save; and the rms difference of both results, relative to the rms of the values. A time is the median of seven series of steps, divided by steps and layers. The
  * program does not judge the times. It exits with 1 if the results differ by more than rounding, or
  * if rows share nothing although a group would save time. SIGALRM ends the program if a step hangs.
  * FIG_DEVICE=host runs one small cell. */
@@ -33,7 +33,6 @@
 enum {
     ROUNDS = 7,
     STEPS = 32,
-    OWN_TOKENS = 256,
     LAYER_LIMIT = 16,
     LAYERS_LEAST = 4,
     PAGE = 16,
@@ -48,6 +47,8 @@ enum {
 };
 #define COLD_BYTES 300e6
 #define ERROR_LIMIT 0.004
+
+static int32_t own_tokens = 256;
 
 typedef struct cell {
     int32_t rows, prefix;
@@ -185,7 +186,7 @@ static void bind_all(const bench *b, const way *w) {
 
 /* All sequences begin with the pages of sequence 0. */
 static void set_pages(const bench *b, const way *w) {
-    const int32_t shared = b->c.prefix / PAGE, own = OWN_TOKENS / PAGE;
+    const int32_t shared = b->c.prefix / PAGE, own = own_tokens / PAGE;
     OK(fig_engine_set_pages(w->engine, FIG_OPTIONS(fig_pages, .count = shared, .pages = b->order)));
     for (int32_t row = 0; row < b->c.rows; row++) {
         if (row > 0)
@@ -214,8 +215,8 @@ static void open_way(bench *b, int32_t shares) {
 
 static void open_cell(bench *b) {
     fig_random random = fig_random_seed(11);
-    b->length = b->c.prefix + OWN_TOKENS;
-    b->pages = (b->c.prefix + b->c.rows * OWN_TOKENS) / PAGE;
+    b->length = b->c.prefix + own_tokens;
+    b->pages = (b->c.prefix + b->c.rows * own_tokens) / PAGE;
     b->layers = (int32_t)(COLD_BYTES / (2.0 * b->pages * PAGE * TOKEN_BYTES)) + 1;
     if (b->layers < LAYERS_LEAST) b->layers = LAYERS_LEAST;
     if (b->layers > LAYER_LIMIT) b->layers = LAYER_LIMIT;
@@ -355,6 +356,7 @@ int main(int argc, char **argv) {
     if (is_host()) return run_cell(&small);
     if (argc > 3) {
         const cell asked = {atoi(argv[2]), atoi(argv[3])};
+        if (argc > 4) own_tokens = atoi(argv[4]);
         return run_cell(&asked);
     }
     for (size_t i = 0; i < sizeof cells / sizeof cells[0] && fig_clock_ns() < deadline_ns; i++)

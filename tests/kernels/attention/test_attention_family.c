@@ -116,6 +116,16 @@ static void rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_ro
     p.queries_offset = 64;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
     expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
+    p.is_packed = 1; /* all vectors of a row fit one set of warps */
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+    p.split.row_tokens = 8;
+    expect(&p, 90, "packed", "fig_kernel_attention_packed_bf16_128_2");
+    expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
+    p.head_dim = 96;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_96_2");
+    p.head_dim = 128;
+    p.page_size = 8;
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128");
 }
 
 /* Before binding, addresses and strides are 0; families must accept that. */
@@ -180,7 +190,7 @@ static void a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for(void 
     assert_in_range(few, L40_BYTES - slot, L40_BYTES);
     assert_int_equal(many, few + 2 * slot);
     assert_int_equal(most, few + 3 * slot);
-    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[4],
+    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[5],
                         "shared memory for a slot");
 }
 

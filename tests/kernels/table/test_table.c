@@ -155,6 +155,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_ROUTES] = FIG_TYPE_U32,
                                     [FIG_FIELD_NODE] = FIG_TYPE_U32,
                                     [FIG_FIELD_QUERIES] = FIG_TYPE_U32,
+                                    [FIG_FIELD_IS_PACKED] = FIG_TYPE_U32,
                                     [FIG_FIELD_STRIPS] = FIG_TYPE_I32,
                                     [FIG_FIELD_SCORE] = FIG_TYPE_SCORE};
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
@@ -192,7 +193,8 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
 static void check_indices(const fig_kernel *kernel, const fig_field *field) {
     int of_operand = (field->kind >= FIG_FIELD_ADDRESS && field->kind <= FIG_FIELD_DTYPE) ||
                      field->kind == FIG_FIELD_ROWS || field->kind == FIG_FIELD_MULTIPLE ||
-                     field->kind == FIG_FIELD_PAGE_TOKENS || field->kind == FIG_FIELD_QUERIES;
+                     field->kind == FIG_FIELD_PAGE_TOKENS || field->kind == FIG_FIELD_QUERIES ||
+                     field->kind == FIG_FIELD_IS_PACKED;
     uint32_t operand_limit = of_operand ? kernel->operand_count : 1;
     if (field->operand >= operand_limit || field->item >= item_limit(kernel, field) ||
         field->divisor < 1)
@@ -345,6 +347,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_NODE] = {"node"},
         [FIG_FIELD_SCORE] = {"score"},
         [FIG_FIELD_QUERIES] = {"rows.queries_offset", "queries_offset"},
+        [FIG_FIELD_IS_PACKED] = {"is_packed"},
     };
     static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
                                            "tokens_offset",  "prefix_offset",    "starts_offset",
