@@ -319,7 +319,8 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
         put_part(&own, short_blocks(p));
         put_part(&own, short_warps(p));
     }
-    if (which == TURN || which == BULK || which == PACKED) put_part(&own, fig_geometry_shares(sets_of(p)));
+    if (which == TURN || which == BULK || which == PACKED)
+        put_part(&own, fig_geometry_shares(sets_of(p)));
 }
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -9,9 +9,10 @@
  * Pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a step whose
  * rows read all of their pages, and in one whose rows share them; the host's microseconds of
  * staging and launching a step, for both; the bytes of a plan, for both; the KV tokens that groups
- * read and save; and the rms difference of both results, relative to the rms of the values. A time is the median of seven series of steps, divided by steps and layers. The
- * program does not judge the times. It exits with 1 if the results differ by more than rounding, or
- * if rows share nothing although a group would save time. SIGALRM ends the program if a step hangs.
+ * read and save; and the rms difference of both results, relative to the rms of the values. A time
+ * is the median of seven series of steps, divided by steps and layers. The program does not judge
+ * the times. It exits with 1 if the results differ by more than rounding, or if rows share nothing
+ * although a group would save time. SIGALRM ends the program if a step hangs.
  * FIG_DEVICE=host runs one small cell. */
 #include <math.h>
 #include <setjmp.h>
