@@ -44,9 +44,8 @@ static __device__ __forceinline__ void fig_warps_meet(const fig_warps_role &role
 template <class form>
 static __device__ __forceinline__ void fig_warps_meet_parts(const fig_warps_role &role) {
 #ifdef FIG_PIECES_PACKED
-    const int32_t parts = form::SHARES > 0 ? form::SHARES : role.parts;
-    if (parts > 1) {
-        fig_ring_meet(1 + role.number, parts * FIG_BLOCK_WARP);
+    if (form::SHARES > 1) {
+        fig_ring_meet(1 + role.number, form::SHARES * FIG_BLOCK_WARP);
     } else {
         __syncwarp();
     }
@@ -81,7 +80,7 @@ static __device__ __forceinline__ fig_warps_join fig_warps_join_of(const fig_att
     join.vectors = fig_warps_head_vectors(p, role);
     join.share_bytes = fig_warps_share_bytes<form>(p, join.vectors);
 #ifdef FIG_PIECES_PACKED
-    const int32_t parts = form::SHARES > 0 ? form::SHARES : role.parts;
+    const int32_t parts = form::SHARES;
     const int32_t number = role.first / FIG_GEOMETRY_VECTORS * p.heads_per_worker + role.head;
     join.shares = joins + number * parts * join.share_bytes;
     join.parts_power = 31 - __clz(parts);

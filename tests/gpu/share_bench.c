@@ -4,8 +4,8 @@
  *
  * No cell begins after SECONDS. ROWS and PREFIX select a single cell, and OWN the tokens of a row
  * behind the prefix, 256 by default. A step appends one token of each row and computes attention,
- * in 4 to 16 layers: so many that their caches together exceed 300 MB, so that each layer finds its
- * caches cold. Rows that read all of their pages find those of the prefix in L2 if they fit there.
+ * in 4 to 16 layers. The caches of all layers together exceed 300 MB, so no layer begins with its
+ * pages in L2. If every row reads all of its pages, the first row brings those of the prefix there.
  * Pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a step whose
  * rows read all of their pages, and in one whose rows share them; the host's microseconds of
  * staging and launching a step, for both; the bytes of a plan, for both; the KV tokens that groups

@@ -232,6 +232,7 @@ static void no_block_of_attention_waits_for_another_beside_chunks(void **state) 
             const fig_attention_params *p =
                 (const void *)(g.lowered.params + g.lowered.launches[i].params);
             assert_int_equal((p->flags & FIG_ATTENTION_APART) != 0, has_chunks);
+            assert_int_equal(p->is_packed, 1);
             count++;
         }
         assert_int_equal(count, 5);

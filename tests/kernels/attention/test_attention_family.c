@@ -121,6 +121,14 @@ static void rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_ro
     p.split.row_tokens = 8;
     expect(&p, 90, "packed", "fig_kernel_attention_packed_bf16_128_2");
     expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
+    p.kv_dtype = FIG_E4M3;
+    expect(&p, 90, "packed", "fig_kernel_attention_packed_e4m3_128_2");
+    p.kv_dtype = FIG_E5M2;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_e5m2_128_2");
+    p.kv_dtype = FIG_BF16;
+    p.is_packed = 0;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_2");
+    p.is_packed = 1;
     p.head_dim = 96;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_96_2");
     p.head_dim = 128;
