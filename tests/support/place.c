@@ -24,7 +24,8 @@ enum {
     GUARD = 64,       /* watched bytes after the end of each block */
     GUARD_BYTE = 0xa5,
     POISON_BYTE = 0xff,
-    CASES_LEAST = 24
+    CASES_LEAST = 24,
+    CASES_MOST = 20 /* times as many cases as were asked for */
 };
 static const int64_t launch_limit_us = 60000000;
 
@@ -125,6 +126,11 @@ int fig_place_cases(int all) {
     const long of = share != NULL ? strtol(share, NULL, 10) : 1;
     const int some = of > 1 ? (int)(all / of) : all;
     return some >= CASES_LEAST || some == all ? some : all < CASES_LEAST ? all : CASES_LEAST;
+}
+
+int fig_place_wants_case(int n, int all, int seen, int wanted) {
+    const int cases = fig_place_cases(all);
+    return n < cases || (seen < wanted && n < CASES_MOST * cases);
 }
 
 /* ---- The device ---------------------------------------------------------------------------- */

@@ -42,6 +42,10 @@ const fig_traits *fig_place_traits(void);
  * then it is every n-th, but at least 24. This is for tools that slow a case down a hundred
  * times. */
 int fig_place_cases(int all);
+/* Returns 1 if case n is to be tried: one of fig_place_cases(all), or a further one because fewer
+ * than `wanted` cases so far were of the kind that the test is about. So chance cannot leave the
+ * test with too few of them. It gives up after 20 times as many cases, since that is no chance. */
+int fig_place_wants_case(int n, int all, int seen, int wanted);
 
 /* Allocates memory, aligned to 64 bytes. Every byte is 0xff, which makes a NaN in every float type.
  * Returns NULL with a message if memory ran out. On the host, asan notices the first byte past the
