@@ -20,12 +20,14 @@ enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
 enum { WHOLE_VECTORS = 16, WHOLE_WORTH = 150 };
 enum { TUPLE_WORTH = 108 }; /* limit on the fullest worker of tuples, in % of an even share */
 
-/* A strip and its place on the line. */
+/* A strip of a segment. `item` is the whole strip as one piece, on the first warpgroup, without its
+ * head: a word that is stored just before the item is copied would stall the copy. */
 typedef struct strip {
-    const fig_strips_segment *segment;
-    int32_t head, query, queries; /* query: index in the segment */
-    int32_t tile, tiles;
+    fig_strips_item item;
+    int32_t head;
     fig_strips_cost cost;
+    int64_t units; /* of the whole strip */
+    int32_t is_shared;
 } strip;
 
 /* The line while it is cut. */
@@ -37,10 +39,11 @@ typedef struct cutter {
     int32_t *ranges; /* [workers + 1] */
     fig_strips_item *items;
     int64_t units, tiles, dearest_once, dearest_tile;
-    int64_t active; /* number of workers that get a stretch */
-    int64_t place;  /* units before the strip */
-    int32_t worker; /* the worker whose stretch is being filled */
-    int64_t next;   /* the wanted place of the following worker */
+    int64_t active;       /* number of workers that get a stretch */
+    int64_t share, extra; /* quotient and remainder of the line, without a strip's `once` */
+    int64_t place;        /* units before the strip */
+    int32_t worker;       /* the worker whose stretch is being filled */
+    int64_t next;         /* the wanted place of the following worker */
     int32_t item_count, lone_count;
     int64_t partial_vectors, cut_pieces; /* cut_pieces: number of pieces of cut strips */
 } cutter;
@@ -82,14 +85,41 @@ static int32_t floor_of(const fig_strips_shape *shape, const fig_strips_segment 
     return low > segment->first_token ? low : segment->first_token;
 }
 
+/* Returns the first kv token that the same step may have written. */
+static int32_t fresh_of(const fig_strips_segment *segment) {
+    if (segment->visible == FIG_STRIPS_ALL) return 0;
+    return segment->visible == FIG_STRIPS_OLD ? segment->end : segment->end - segment->queries;
+}
+
+/* Returns the strip that begins with query `query` of the segment. */
 static strip strip_at(const cutter *cut, const fig_strips_segment *segment, int32_t head,
                       int32_t query) {
-    const fig_strips_shape *shape = cut->shape;
-    strip s = {.segment = segment, .head = head, .query = query};
-    s.queries = fig_size_min(segment->queries - query, 2 * cut->half);
-    s.tile = floor_of(shape, segment, query) / shape->tile_tokens;
-    s.tiles = limit_of(segment, query + s.queries - 1) / shape->tile_tokens + 1 - s.tile;
-    s.cost = cut->costs[segment->is_shared][s.queries <= cut->half];
+    const int32_t tile_tokens = cut->shape->tile_tokens;
+    const int32_t queries = fig_size_min(segment->queries - query, 2 * cut->half);
+    const int32_t is_lone = queries <= cut->half;
+    const int32_t tile = floor_of(cut->shape, segment, query) / tile_tokens;
+    strip s = {.item = {.query = segment->first_query + query,
+                        .queries = queries,
+                        .sequence = segment->sequence,
+                        .tile = tile,
+                        .tiles = limit_of(segment, query + queries - 1) / tile_tokens + 1 - tile,
+                        .first_token = segment->first_token,
+                        .end = segment->end,
+                        .limit = limit_of(segment, query),
+                        .flags = is_lone ? FIG_STRIPS_LONE : 0,
+                        .partial = -1,
+                        .first_partial = -1,
+                        .pieces = 1,
+                        .fresh = fresh_of(segment)},
+               .head = head,
+               .cost = cut->costs[segment->is_shared][is_lone],
+               .is_shared = segment->is_shared};
+    s.units = s.cost.once + s.cost.tile * s.item.tiles;
+    if (segment->visible == FIG_STRIPS_CAUSAL) s.item.flags |= FIG_STRIPS_IS_CAUSAL;
+    if (segment->is_shared) {
+        s.item.flags |= FIG_STRIPS_IS_SHARED;
+        s.item.member = segment->first_member + query;
+    }
     return s;
 }
 
@@ -99,8 +129,8 @@ static void add_costs(cutter *cut, const fig_strips_segment *segments, int32_t c
     for (int32_t i = 0; i < count; i++) {
         for (int32_t query = 0; query < segments[i].queries; query += 2 * cut->half) {
             const strip s = strip_at(cut, &segments[i], 0, query);
-            cut->units += heads * (s.cost.once + s.cost.tile * s.tiles);
-            cut->tiles += (int64_t)heads * s.tiles;
+            cut->units += heads * s.units;
+            cut->tiles += (int64_t)heads * s.item.tiles;
             if (s.cost.once > cut->dearest_once) cut->dearest_once = s.cost.once;
             if (s.cost.tile > cut->dearest_tile) cut->dearest_tile = s.cost.tile;
         }
@@ -111,56 +141,35 @@ static void add_costs(cutter *cut, const fig_strips_segment *segments, int32_t c
 
 /* Returns the wanted place of worker `worker`, in units from the start of the line. */
 static int64_t wanted(const cutter *cut, int64_t worker) {
-    const int64_t rest = cut->units - cut->dearest_once;
-    return cut->dearest_once + rest / cut->active * worker +
-           rest % cut->active * worker / cut->active;
+    return cut->dearest_once + cut->share * worker + cut->extra * worker / cut->active;
 }
 
 /* Returns 1 if the strip must not be cut. A row's own tokens in a shared segment are a strip of few
  * vectors, whose pieces would take longer to merge than the imbalance costs. */
 static int is_whole(const cutter *cut, const strip *s) {
-    const int64_t units = s->cost.once + s->cost.tile * s->tiles;
     if (cut->shape->whole) return 1;
-    if (!s->segment->is_shared || s->queries * cut->shape->ratio > WHOLE_VECTORS) return 0;
-    return units * 100 * cut->active <= cut->units * WHOLE_WORTH;
+    if (!s->is_shared || s->item.queries * cut->shape->ratio > WHOLE_VECTORS) return 0;
+    return s->units * 100 * cut->active <= cut->units * WHOLE_WORTH;
 }
 
 /* Returns the strip's tile at which to cut, for a wanted place `units` units behind the strip's
  * start. */
 static int32_t tile_of_cut(const cutter *cut, const strip *s, int64_t units) {
-    if (is_whole(cut, s)) return units * 2 < s->cost.once + s->cost.tile * s->tiles ? 0 : s->tiles;
+    if (is_whole(cut, s)) return units * 2 < s->units ? 0 : s->item.tiles;
     if (units < s->cost.once) return 0;
-    return (int32_t)small((units - s->cost.once + s->cost.tile / 2) / s->cost.tile, s->tiles);
+    return (int32_t)small((units - s->cost.once + s->cost.tile / 2) / s->cost.tile, s->item.tiles);
 }
 
+/* Adds tiles [from, end) of the strip as an item. */
 static void put(cutter *cut, const strip *s, int32_t from, int32_t end) {
-    const fig_strips_segment *segment = s->segment;
     if (end <= from) return;
-    fig_strips_item item = {.query = segment->first_query + s->query,
-                            .queries = s->queries,
-                            .head = s->head,
-                            .sequence = segment->sequence,
-                            .tile = s->tile + from,
-                            .tiles = end - from,
-                            .first_token = segment->first_token,
-                            .end = segment->end,
-                            .limit = limit_of(segment, s->query),
-                            .partial = -1,
-                            .first_partial = -1,
-                            .pieces = 1,
-                            .fresh = segment->end - segment->queries};
-    if (segment->visible == FIG_STRIPS_CAUSAL) item.flags |= FIG_STRIPS_IS_CAUSAL;
-    if (segment->visible == FIG_STRIPS_ALL) item.fresh = 0;
-    if (segment->visible == FIG_STRIPS_OLD) item.fresh = segment->end;
-    if (segment->is_shared) {
-        item.flags |= FIG_STRIPS_IS_SHARED;
-        item.member = segment->first_member + s->query;
-    }
-    if (s->queries <= cut->half) {
-        item.flags |= FIG_STRIPS_LONE;
-        if (cut->lone_count++ % 2 != 0) item.flags |= FIG_STRIPS_SECOND;
-    }
-    cut->items[cut->item_count++] = item;
+    fig_strips_item *item = &cut->items[cut->item_count++];
+    *item = s->item;
+    item->head = s->head;
+    item->tile += from;
+    item->tiles = end - from;
+    if ((item->flags & FIG_STRIPS_LONE) != 0 && cut->lone_count++ % 2 != 0)
+        item->flags |= FIG_STRIPS_SECOND;
 }
 
 /* Ends the stretch of the current worker. */
@@ -186,7 +195,7 @@ static void join(cutter *cut, int32_t first, int32_t vectors) {
 }
 
 static void cut_strip(cutter *cut, const strip *s) {
-    const int64_t end = cut->place + s->cost.once + s->cost.tile * s->tiles;
+    const int64_t end = cut->place + s->units;
     const int32_t first = cut->item_count;
     int32_t from = 0;
     while (cut->worker + 1 < cut->active && cut->next < end) {
@@ -195,9 +204,38 @@ static void cut_strip(cutter *cut, const strip *s) {
         if (tile > from) from = tile;
         turn(cut);
     }
-    put(cut, s, from, s->tiles);
-    join(cut, first, s->queries * cut->shape->ratio);
+    put(cut, s, from, s->item.tiles);
+    join(cut, first, s->item.queries * cut->shape->ratio);
     cut->place = end;
+}
+
+/* Does what cut_strip() does, for the heads from s->head on up to the first whose strip is to be
+ * cut, and moves s->head there. Rows that share a prefix have thousands of such strips. */
+static void pass_whole(cutter *cut, strip *s) {
+    const int64_t end = cut->worker + 1 < cut->active ? cut->next : INT64_MAX, units = s->units;
+    const int32_t other = s->item.flags & FIG_STRIPS_LONE ? FIG_STRIPS_SECOND : 0;
+    const int32_t heads = cut->shape->kv_heads, first = s->head;
+    int32_t flags = s->item.flags | (cut->lone_count % 2 != 0 ? other : 0), head = first;
+    fig_strips_item *item = &cut->items[cut->item_count];
+    for (; head < heads && end - cut->place >= units; head++) {
+        *item = s->item;
+        item->head = head;
+        item++->flags = flags;
+        flags ^= other;
+        cut->place += units;
+    }
+    cut->item_count += head - first;
+    cut->lone_count += other != 0 ? head - first : 0;
+    s->head = head;
+}
+
+/* Cuts the strips of a segment that has one strip per kv head. */
+static void cut_single(cutter *cut, const fig_strips_segment *segment) {
+    strip s = strip_at(cut, segment, 0, 0);
+    for (pass_whole(cut, &s); s.head < cut->shape->kv_heads; pass_whole(cut, &s)) {
+        cut_strip(cut, &s);
+        s.head++;
+    }
 }
 
 /* Cuts all strips, in the order of the line. */
@@ -205,12 +243,14 @@ static void cut_line(cutter *cut, const fig_strips_segment *segments, int32_t co
     const int32_t step = 2 * cut->half;
     for (int32_t i = 0; i < count; i++) {
         if (segments[i].queries == 0) continue;
-        strip first = strip_at(cut, &segments[i], 0, 0);
-        for (first.head = 0; first.head < cut->shape->kv_heads; first.head++) {
-            cut_strip(cut, &first);
-            for (int32_t query = step; query < segments[i].queries; query += step) {
-                const strip further = strip_at(cut, &segments[i], first.head, query);
-                cut_strip(cut, &further);
+        if (segments[i].queries <= step) {
+            cut_single(cut, &segments[i]);
+            continue;
+        }
+        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
+            for (int32_t query = 0; query < segments[i].queries; query += step) {
+                const strip s = strip_at(cut, &segments[i], head, query);
+                cut_strip(cut, &s);
             }
         }
     }
@@ -270,16 +310,16 @@ static tuple_part part_of(const cutter *cut, const tuple_set *set, const tuple_w
     const int32_t number = head % 2 == 0 ? of->member : set->strips - 1 - of->member;
     const int32_t step = 2 * cut->half;
     tuple_part part = {.s = strip_at(cut, set->segment, head, number * step)};
-    part.place = (int64_t)head * set->tiles + part.s.tile - set->first;
+    part.place = (int64_t)head * set->tiles + part.s.item.tile - set->first;
     part.from = (int32_t)(of->begin > part.place ? of->begin - part.place : 0);
-    part.end = (int32_t)small(of->end - part.place, part.s.tiles);
+    part.end = (int32_t)small(of->end - part.place, part.s.item.tiles);
     return part;
 }
 
 /* Returns the pieces of the part's strip. */
 static int32_t pieces_of(const cutter *cut, const tuple_set *set, const tuple_part *part) {
-    return tuple_of(cut, set, part->place + part->s.tiles - 1) - tuple_of(cut, set, part->place) +
-           1;
+    return tuple_of(cut, set, part->place + part->s.item.tiles - 1) -
+           tuple_of(cut, set, part->place) + 1;
 }
 
 /* Returns the units of the fullest worker. */
@@ -315,10 +355,10 @@ static int find_tuples(const cutter *cut, const fig_strips_segment *segments, in
     set->tuples = cut->shape->workers / set->strips;
     const strip first = strip_at(cut, set->segment, 0, 0);
     const strip last = strip_at(cut, set->segment, 0, (set->strips - 1) * step);
-    set->first = first.tile;
-    set->tiles = last.tile + last.tiles - first.tile;
+    set->first = first.item.tile;
+    set->tiles = last.item.tile + last.item.tiles - first.item.tile;
     if ((int64_t)set->tiles * cut->shape->kv_heads < set->tuples) return 0;
-    const int64_t even = (cut->units - cut->dearest_once) / cut->active + cut->dearest_once;
+    const int64_t even = cut->share + cut->dearest_once;
     return fullest_of(cut, set) * 100 <= even * TUPLE_WORTH;
 }
 
@@ -461,6 +501,8 @@ fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips
     if (cut.dearest_tile > 0)
         cut.active = small(cut.active, (cut.units - cut.dearest_once) / cut.dearest_tile);
     if (cut.active < 1) cut.active = 1;
+    cut.share = (cut.units - cut.dearest_once) / cut.active;
+    cut.extra = (cut.units - cut.dearest_once) % cut.active;
     cut.next = wanted(&cut, 1);
     tuple_set set;
     if (find_tuples(&cut, segments, count, &set)) {

@@ -172,6 +172,21 @@ static void check_loads(void) {
 }
 
 /* Sorts items by segment, head, query and tile, the order in which the test walks over them. */
+/* The two warpgroups of a worker take turns at its lone items, the first one first. */
+static void check_turns(void) {
+    const int32_t *ranges = fig_strips_ranges(plan);
+    const fig_strips_item *items = fig_strips_items(plan, ground.shape.workers);
+    for (int32_t w = 0; w < ground.shape.workers; w++) {
+        int32_t turn = 0;
+        for (int32_t i = ranges[w]; i < ranges[w + 1]; i++) {
+            const int32_t is_lone = (items[i].flags & FIG_STRIPS_LONE) != 0;
+            expect("warpgroup of item", i, (items[i].flags & FIG_STRIPS_SECOND) != 0,
+                   is_lone && turn);
+            turn ^= is_lone;
+        }
+    }
+}
+
 static int by_place(const void *a, const void *b) {
     const fig_strips_item *x = a, *y = b;
     if (x->sequence != y->sequence) return x->sequence < y->sequence ? -1 : 1;
@@ -222,6 +237,7 @@ static void check_step(void) {
     for (int64_t v = 0; v < ground.made.partial_vectors; v++)
         expect("vector of partials", v, ground.taken[v], 1);
     check_loads();
+    check_turns();
 }
 
 static void add(int32_t queries, int32_t first, int32_t end) {
