@@ -1,9 +1,10 @@
 /* prompt_attention.c: computes attention of rows with many query tokens on the host, and decides
  * which family serves a launch.
  *
- * The reference kernel processes a worker's items in order, vector by vector, all in f32. Its
- * partials, sums, counters and order of merges are those of the kernels. Invariant: a token that a
- * query does not see is skipped, not multiplied by a weight of zero, so any bytes may lie there. */
+ * The reference kernel processes a worker's items in order, all in f32. Its partials, sums, counters
+ * and order of merges are those of the kernels. Up to 16 vectors go over the tokens together, so
+ * that each token is converted to f32 once for all of them. Invariant: a token that no query sees is
+ * skipped, not multiplied by a weight of zero, so any bytes may lie there. */
 #include <math.h>
 #include <string.h>
 
@@ -32,6 +33,16 @@ typedef struct vector_place {
     int32_t query, q_head;
     const fig_strips_member *member; /* NULL: the strip is not shared */
 } vector_place;
+
+/* The vectors of an item that share a counter. They have the same kv head. */
+typedef struct vector_set {
+    const fig_strips_item *item;
+    int32_t count;
+    vector_place places[ARRIVE_VECTORS];
+    int32_t first[ARRIVE_VECTORS], end[ARRIVE_VECTORS]; /* the item's tokens that a vector sees */
+    float queries[DIM_LIMIT][ARRIVE_VECTORS];
+    seen_so_far seen[ARRIVE_VECTORS];
+} vector_set;
 
 /* ---- Families */
 
@@ -181,43 +192,73 @@ static float logit_of(const fig_prompt_attention_params *p, const vector_place *
     return fig_logit_finish(logit, p->soft_cap);
 }
 
-static void see_token(const fig_prompt_attention_params *p, const vector_place *place,
-                      int32_t token, const float *q, seen_so_far *seen) {
-    const fig_strips_item *item = place->item;
-    float vector[DIM_LIMIT], product = 0;
-    fig_numeric_load_row(vector, p->head_dim, p->k_cache, p->kv_dtype,
-                         offset_of(p, item, token, 0));
-    for (int32_t i = 0; i < p->head_dim; i++)
-        product += q[i] * vector[i];
-    const int32_t position = fig_strips_limit(item, place->index);
+static void begin_vector(const fig_prompt_attention_params *p, seen_so_far *seen) {
+    memset(seen->values, 0, (size_t)p->head_dim * sizeof seen->values[0]);
+    seen->greatest = -INFINITY;
+    seen->weights = 0;
+}
+
+/* Adds a token to what a vector has seen. */
+static void weigh_token(const fig_prompt_attention_params *p, const vector_place *place,
+                        int32_t token, float product, const float *restrict v,
+                        seen_so_far *restrict seen) {
+    const int32_t position = fig_strips_limit(place->item, place->index);
     const float logit = logit_of(p, place, product, token - position);
     const float greatest = fmaxf(seen->greatest, logit);
     const float shrink = shrink_of(seen->greatest, greatest), weight = shrink_of(logit, greatest);
-    fig_numeric_load_row(vector, p->head_dim, p->v_cache, p->kv_dtype,
-                         offset_of(p, item, token, 1));
     seen->greatest = greatest;
     seen->weights = seen->weights * shrink + weight;
     for (int32_t i = 0; i < p->head_dim; i++)
-        seen->values[i] = seen->values[i] * shrink + weight * vector[i];
+        seen->values[i] = seen->values[i] * shrink + weight * v[i];
 }
 
-static void see_tiles(const fig_prompt_attention_params *p, const vector_place *place,
-                      seen_so_far *seen) {
-    const fig_strips_item *item = place->item;
+/* Adds a token to what the vectors that see it have seen. Each product is summed in the order of the
+ * dims, and the compiler vectorises over the products. */
+static void see_token(const fig_prompt_attention_params *p, vector_set *set, int32_t token) {
+    const fig_strips_item *item = set->item;
+    float k[DIM_LIMIT], v[DIM_LIMIT], products[ARRIVE_VECTORS] = {0};
+    fig_numeric_load_row(k, p->head_dim, p->k_cache, p->kv_dtype, offset_of(p, item, token, 0));
+    fig_numeric_load_row(v, p->head_dim, p->v_cache, p->kv_dtype, offset_of(p, item, token, 1));
+    for (int32_t i = 0; i < p->head_dim; i++)
+        for (int32_t n = 0; n < ARRIVE_VECTORS; n++)
+            products[n] += set->queries[i][n] * k[i];
+    for (int32_t n = 0; n < set->count; n++)
+        if (token >= set->first[n] && token < set->end[n])
+            weigh_token(p, &set->places[n], token, products[n], v, &set->seen[n]);
+}
+
+/* Finds the item's tokens that a vector sees. */
+static void find_tokens(const fig_prompt_attention_params *p, vector_set *set, int32_t n) {
+    const fig_strips_item *item = set->item;
     const int32_t tile = p->tile_tokens;
-    const int32_t limit = fig_strips_limit(item, place->index);
+    const int32_t limit = fig_strips_limit(item, set->places[n].index);
     const int32_t low = fig_strips_floor(item, p->window, limit);
-    const int32_t first = item->tile * tile > low ? item->tile * tile : low;
-    const int32_t end =
+    set->first[n] = item->tile * tile > low ? item->tile * tile : low;
+    set->end[n] =
         fig_size_min(fig_size_min((item->tile + item->tiles) * tile, item->end), limit + 1);
+}
+
+static void load_query(const fig_prompt_attention_params *p, vector_set *set, int32_t n) {
+    const vector_place *place = &set->places[n];
     float q[DIM_LIMIT];
     fig_numeric_load_row(q, p->head_dim, p->q, p->dtype,
                          place->query * p->q_strides.row + place->q_head * p->q_strides.head);
-    memset(seen->values, 0, (size_t)p->head_dim * sizeof(float));
-    seen->greatest = -INFINITY;
-    seen->weights = 0;
+    for (int32_t i = 0; i < p->head_dim; i++)
+        set->queries[i][n] = q[i];
+}
+
+static void see_tiles(const fig_prompt_attention_params *p, vector_set *set) {
+    int32_t first = INT32_MAX, end = 0;
+    memset(set->queries, 0, (size_t)p->head_dim * sizeof set->queries[0]);
+    for (int32_t n = 0; n < set->count; n++) {
+        find_tokens(p, set, n);
+        load_query(p, set, n);
+        begin_vector(p, &set->seen[n]);
+        if (set->first[n] < first) first = set->first[n];
+        if (set->end[n] > end) end = set->end[n];
+    }
     for (int32_t token = first; token < end; token++)
-        see_token(p, place, token, q, seen);
+        see_token(p, set, token);
 }
 
 /* Writes the final result of a vector. Only this function applies the sink and the scale of V. */
@@ -314,23 +355,25 @@ static vector_place place_of(const fig_prompt_attention_params *p, const fig_str
 /* Processes vectors [first, end) of the item, which share a counter. */
 static void do_vectors(const fig_prompt_attention_params *p, const fig_strips_item *item,
                        int32_t first, int32_t end, uint32_t *counter) {
-    for (int32_t number = first; number < end; number++) {
-        const vector_place place = place_of(p, item, number);
-        seen_so_far seen;
-        see_tiles(p, &place, &seen);
+    vector_set set; /* not initialised: it is large, and few items use all of it */
+    set.item = item;
+    set.count = end - first;
+    for (int32_t n = 0; n < set.count; n++)
+        set.places[n] = place_of(p, item, first + n);
+    see_tiles(p, &set);
+    for (int32_t n = 0; n < set.count; n++) {
         if (item->partial < 0) {
-            end_vector(p, &place, &seen);
+            end_vector(p, &set.places[n], &set.seen[n]);
         } else {
-            store_partial(p, item->partial + number, &seen);
+            store_partial(p, item->partial + first + n, &set.seen[n]);
         }
     }
-    if (item->partial < 0 || first >= end || ++*counter < (uint32_t)item->pieces) return;
+    if (item->partial < 0 || ++*counter < (uint32_t)item->pieces) return;
     *counter = 0;
-    for (int32_t number = first; number < end; number++) {
-        const vector_place place = place_of(p, item, number);
+    for (int32_t n = 0; n < set.count; n++) {
         seen_so_far all;
-        merge_pieces(p, &place, &all);
-        end_vector(p, &place, &all);
+        merge_pieces(p, &set.places[n], &all);
+        end_vector(p, &set.places[n], &all);
     }
 }
 
@@ -344,7 +387,7 @@ static void do_item(const fig_prompt_attention_params *p, const fig_strips_item 
         const int32_t first = begin + set % (FIG_STRIPS_ARRIVALS / 2) * ARRIVE_VECTORS;
         const int32_t end =
             fig_size_min(fig_size_min(first + ARRIVE_VECTORS, begin + half), vectors);
-        do_vectors(p, item, first, end, p->counters + item->counter + set);
+        if (first < end) do_vectors(p, item, first, end, p->counters + item->counter + set);
     }
 }
 

@@ -37,12 +37,13 @@ static inline float fig_random_float(fig_random *random) {
     return (float)(fig_random_bits(random) >> 40) * 0x1p-23f - 1.0f;
 }
 
-/* Mean 0, variance 1, never beyond 6. The result is the sum of twelve uniform draws. */
+/* Mean 0, variance 1, never beyond 6. The result is the sum of twelve uniform draws of 16 bits. */
 static inline float fig_random_normal(fig_random *random) {
-    float sum = 0.0f;
-    for (int i = 0; i < 12; i++)
-        sum += fig_random_float(random);
-    return sum * 0.5f;
+    int32_t sum = -12 * 0x8000;
+    for (int i = 0; i < 3; i++)
+        for (uint64_t bits = fig_random_bits(random), n = 0; n < 4; n++, bits >>= 16)
+            sum += (int32_t)(bits & 0xffff);
+    return (float)sum * 0x1p-16f;
 }
 
 #endif

@@ -15,7 +15,7 @@
 #include "kernels/common/numeric.h"
 #include "tests/support/place.h"
 
-enum { BLOCK_LIMIT = 4096 };
+enum { BLOCK_LIMIT = 4096, FILL = 256 /* numbers converted at once */ };
 
 uint64_t fig_reference_seed(int argc, char **argv) {
     struct timespec now;
@@ -57,8 +57,15 @@ void fig_reference_array_set(fig_reference_array *array, int64_t index, double v
 
 void fig_reference_array_fill(fig_reference_array *array, int64_t first, int64_t count,
                               fig_random *random, float deviation) {
-    for (int64_t i = first; i < first + count; i++)
-        fig_reference_array_set(array, i, deviation * fig_random_normal(random));
+    float numbers[FILL];
+    assert_true(first >= 0 && first + count <= array->count);
+    assert_true(array->dtype != FIG_I32 && array->dtype != FIG_I64);
+    for (int64_t i = 0; i < count; i += FILL) {
+        const int32_t some = (int32_t)(count - i < FILL ? count - i : FILL);
+        for (int32_t n = 0; n < some; n++)
+            numbers[n] = deviation * fig_random_normal(random);
+        fig_numeric_store_row(array->data, array->dtype, first + i, numbers, some);
+    }
 }
 
 void fig_reference_array_allow(fig_reference_array *array, int64_t first, int64_t count) {
