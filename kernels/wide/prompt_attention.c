@@ -1,10 +1,10 @@
 /* prompt_attention.c: computes attention of rows with many query tokens on the host, and decides
  * which family serves a launch.
  *
- * The reference kernel processes a worker's items in order, all in f32. Its partials, sums, counters
- * and order of merges are those of the kernels. Up to 16 vectors go over the tokens together, so
- * that each token is converted to f32 once for all of them. Invariant: a token that no query sees is
- * skipped, not multiplied by a weight of zero, so any bytes may lie there. */
+ * The reference kernel processes a worker's items in order, all in f32. Its partials, sums,
+ * counters and order of merges are those of the kernels. Up to 16 vectors go over the tokens
+ * together, so that each token is converted to f32 once for all of them. Invariant: a token that no
+ * query sees is skipped, not multiplied by a weight of zero, so any bytes may lie there. */
 #include <math.h>
 #include <string.h>
 
@@ -212,8 +212,8 @@ static void weigh_token(const fig_prompt_attention_params *p, const vector_place
         seen->values[i] = seen->values[i] * shrink + weight * v[i];
 }
 
-/* Adds a token to what the vectors that see it have seen. Each product is summed in the order of the
- * dims, and the compiler vectorises over the products. */
+/* Adds a token to what the vectors that see it have seen. Each product is summed in the order of
+ * the dims, and the compiler vectorises over the products. */
 static void see_token(const fig_prompt_attention_params *p, vector_set *set, int32_t token) {
     const fig_strips_item *item = set->item;
     float k[DIM_LIMIT], v[DIM_LIMIT], products[ARRIVE_VECTORS] = {0};
