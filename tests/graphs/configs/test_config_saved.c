@@ -1,9 +1,9 @@
 /* test_config_saved.c: tests that a config.json is read in the form in which transformers 5 saves
  * it.
  *
- * tests/configs/saved/ holds files that transformers 5.23 wrote. Some are of models whose published
- * files are in tests/configs/; their spec must equal that of the published file. The others,
- * default-*.json, have every default of a family; their spec is stated here. */
+ * tests/configs/saved/ holds files that transformers 5.23 wrote; 5.24 writes the same. Some are of
+ * models whose published files are in tests/configs/; their spec must equal that of the published
+ * file. The others, default-*.json, have every default of a family; their spec is stated here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
