@@ -115,16 +115,19 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     return refuses_places(p);
 }
 
-/* A row of few query tokens leaves most warps of `bulk` without vectors. If the vectors of any row
- * fit one or two sets of warps, there is little to gain. */
+/* A row of few query tokens leaves most warps of `bulk` without vectors. Only warps of the same kv
+ * head can take turns. If the vectors of any row fit one or two sets of warps, there is little to
+ * gain. With a fixed split, the parts of warps may not follow a row's query tokens. */
 const char *fig_attention_family_packed_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (!p->is_packed) return "rows of unequal numbers of query tokens";
     if (p->head_dim != 64 && p->head_dim != 128) return "head_dim 64 or 128";
     if (p->kv_dtype == FIG_E5M2) return "no cache of e5m2";
+    if (p->split.fixed) return "a split that is not fixed";
+    if (vectors_of(p) <= FIG_GEOMETRY_VECTORS) return "more than 8 vectors of a kv head";
     const char *refusal = fig_attention_family_bulk_refuses(params, traits);
     if (refusal != NULL) return refusal;
-    return fig_geometry_shares(sets_of(p)) > 2 ? "more than 16 vectors of a worker" : NULL;
+    return fig_geometry_shares(sets_of(p)) > 2 ? "more than two sets of warps" : NULL;
 }
 
 /* Returns the number of workers of a row's kv head if all kv heads have the same number, and 0

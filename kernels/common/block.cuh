@@ -1,12 +1,13 @@
 /* block.cuh: holds the code that every kernel shares: the wait for earlier launches, and sums over
  * a block.
  *
- * Programmatic edges follow one law: every block waits before it writes or exits. Before the wait a
- * block reads only the plan, and memory that no launch of the step writes. Let P be the launch that
- * makes the plan, and Q the launch directly after P. Q reads nothing before its own wait, and
- * triggers only after this wait. So the plan is complete before any launch after Q begins, and each
- * of these may trigger at once. Only the Hopper image has such edges; in the plain image the wait
- * and the trigger are empty. Invariant: all threads of a block call fig_block_*. */
+ * Programmatic edges follow one law, with an exception that CONTRIBUTING.md names: every block
+ * waits before it writes or exits. Before the wait a block reads only the plan, and memory that no
+ * launch of the step writes. Let P be the launch that makes the plan, and Q the launch directly
+ * after P. Q reads nothing before its own wait, and triggers only after this wait. So the plan is
+ * complete before any launch after Q begins, and each of these may trigger at once. Only the Hopper
+ * image has such edges; in the plain image the wait and the trigger are empty. Invariant: all
+ * threads of a block call fig_block_*. */
 #ifndef FIG_KERNELS_BLOCK_CUH
 #define FIG_KERNELS_BLOCK_CUH
 

@@ -2,8 +2,8 @@
  *
  * A row may have fewer query tokens than the largest row, so the parts of warps in a piece's work
  * follow the number of its row (attention_form.cuh). Owns the instances, for the rows of most
- * models: each one adds 70 KB to the library. Invariant: a row's bits depend on its own number of
- * query tokens, and on no other row. */
+ * models: each one adds 70 KB to the library. Invariant: all warps of a block derive their parts in
+ * a piece from the same number of query tokens, so they agree on which warps meet. */
 #define FIG_PIECES_PACKED 1
 #include "kernels/strips/attention_instances.cuh"
 

@@ -44,11 +44,11 @@ fig_wide_stretch_of(const fig_prompt_attention_params &p) {
     return stretch;
 }
 
-/* Returns 1 if the block may exit before the wait: it has no items, and the split's launch stands
- * beside this one and waits for the preceding launch. Whatever follows this launch follows that
- * one, too. */
+/* Returns 1 if the block may exit before the wait: it has no items, and another block of the launch
+ * waits. The last block always waits, so the launch ends only after those in front of it: a graph
+ * may leave out an edge that this launch implies (engine/graph/cuda_lanes.c). */
 static __device__ __forceinline__ int32_t fig_wide_is_idle(const fig_prompt_attention_params &p) {
-    if (p.strips_offset == 0 || !fig_wide_is_early(p)) return 0;
+    if (p.strips_offset == 0 || !fig_wide_is_early(p) || blockIdx.x + 1 == gridDim.x) return 0;
     const fig_wide_stretch stretch = fig_wide_stretch_of(p);
     return stretch.item >= stretch.end;
 }

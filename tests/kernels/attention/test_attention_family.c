@@ -129,6 +129,14 @@ static void rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_ro
     p.is_packed = 0;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_2");
     p.is_packed = 1;
+    p.split.fixed = 1;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_2");
+    p.split.fixed = 0;
+    p.q_heads = p.kv_heads; /* one set of warps for each kv head: none of a head take turns */
+    p.heads_per_worker = 8;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_1");
+    p.q_heads = common().q_heads;
+    p.heads_per_worker = common().heads_per_worker;
     p.head_dim = 96;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_96_2");
     p.head_dim = 128;
