@@ -33,8 +33,9 @@ static fig_status check_options(fig_engine_options *options) {
     if (options->numa_node < -1 || options->numa_node > FIG_NUMA_NODE_LIMIT)
         return fig_fail(FIG_INVALID, "engine: numa_node is %" PRId32 ", limits -1 to %d",
                         options->numa_node, FIG_NUMA_NODE_LIMIT);
-    if (options->share != 0 && options->share != -1)
-        return fig_fail(FIG_INVALID, "engine: share is %" PRId32 ", it is 0 or -1", options->share);
+    if (options->share < -1 || options->share > 1)
+        return fig_fail(FIG_INVALID, "engine: share is %" PRId32 ", it is 0, 1 or -1",
+                        options->share);
     if (options->score_cache != NULL && !options->compile_scores)
         return fig_fail(FIG_INVALID, "engine: score_cache is for engines with compile_scores");
     return FIG_OK;

@@ -1150,7 +1150,8 @@ typedef struct fig_engine_options {
     const struct fig_test_options *test;
     /* 0: if rows of a step begin with the same pages, the engine reads these pages once for all of
      * the rows, where this saves time; fig_engine_sharing tells whether the engine can do so. -1:
-     * each row reads all of its pages. */
+     * each row reads all of its pages. 1: as 0, but also where a GPU gains less from reading fewer
+     * tokens than the second launch costs; for measurements. */
     int32_t share;
     /* 1: a GPU compiles each score without a mask into attention on tensor cores, when a bucket is
      * first prepared; fig_engine_prepare then takes about a second for each score. FIG_UNSUPPORTED,

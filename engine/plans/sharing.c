@@ -35,6 +35,8 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
     const size_t rows = (size_t)view->spec.batch_limit;
     *sharing = (fig_sharing){.mirrors = mirrors, .off = refuse_graphs(graphs, share)};
     if (sharing->off != NULL) return FIG_OK;
+    /* The host has no second launch to wait for. */
+    sharing->always = share > 0 || graphs->target.traits.compute_capability == 0;
     const int32_t own = fig_graphs_sharer(graphs);
     sharing->strips = graphs->buckets[0].strips[own];
     sharing->table = graphs->common.classes.of[own].shared_table;
@@ -67,7 +69,8 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
     if (mirror->order.entries == NULL) return NULL; /* there is no copy of the table */
     if (mirror->version != sharing->version) fig_prefixes_forget(&sharing->prefixes);
     sharing->version = mirror->version;
-    const fig_prefixes_costs costs = fig_prefix_groups_costs(&sharing->strips, mirror->page_tokens);
+    fig_prefixes_costs costs = fig_prefix_groups_split_costs(&sharing->strips, mirror->page_tokens);
+    if (sharing->always) costs.step = 0;
     const fig_prefixes_step rows = {.rows = step->rows,
                                     .row_tokens = shape->row_tokens,
                                     .lengths = step->lengths,

@@ -36,6 +36,7 @@ typedef struct fig_sharing_lent {
 typedef struct fig_sharing {
     const fig_table_mirrors *mirrors;
     const char *off; /* the reason why steps of this engine never have groups; NULL: they may */
+    int always;      /* 1: groups are made even if their step takes longer */
     uint32_t table;  /* the tensor number of the page table; 0: none */
     int32_t sequence_limit;  /* that of steps; the table may have more rows */
     fig_strips_shape strips; /* how the class that shares cuts strips */

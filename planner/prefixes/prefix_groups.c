@@ -7,6 +7,12 @@
 /* Costs are in sixteenths of the units of strips.c. PARTIAL is the cost of one more partial result
  * of a query vector, written and merged: 45 ns, if a full tile takes 1.9 us. */
 enum { FINE = 16, PARTIAL = 6 };
+/* SPLIT_TILE is the cost of a tile of pages that other rows read too, in units of strips.c.
+ * STEP_PERCENT is the time that the second launch adds to a step, 19 us, in percent of the `once`
+ * of a full strip. Both follow from tools/bench/results/h200_share.csv: there groups save -2, 29,
+ * 28, 164, 189 and 192 us for 16 rows of 2048 and of 8192 tokens, 64 and 256 of 2048, 64 of 8192,
+ * and 16 of 32768; the costs say -7, 29, 27, 164, 171 and 173. */
+enum { SPLIT_TILE = 7, STEP_PERCENT = 160 };
 
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens) {
     const int32_t half = fig_strips_half(shape->ratio);
@@ -23,6 +29,14 @@ fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_
                                 .lone_once = FINE * (int32_t)lone.once,
                                 .lone_tile = FINE * (int32_t)lone.tile,
                                 .partial = PARTIAL * shape->ratio};
+}
+
+fig_prefixes_costs fig_prefix_groups_split_costs(const fig_strips_shape *shape,
+                                                 int32_t page_tokens) {
+    fig_prefixes_costs costs = fig_prefix_groups_costs(shape, page_tokens);
+    costs.tile = FINE * SPLIT_TILE;
+    costs.step = costs.strip_once * STEP_PERCENT / 100 * shape->workers / shape->kv_heads;
+    return costs;
 }
 
 int32_t fig_prefix_groups_take(const fig_prefixes *prefixes, int32_t limit,

@@ -12,6 +12,10 @@
 /* Returns the costs of strips of this shape. Only rows whose queries fit into half a strip may
  * share: a longer row fills its strips by itself. */
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens);
+/* Returns the costs for rows that are served by the split's launch, not by strips, unless they are
+ * in a group. Rows that read the same pages find them in L2, and groups need a second launch. */
+fig_prefixes_costs fig_prefix_groups_split_costs(const fig_strips_shape *shape,
+                                                 int32_t page_tokens);
 
 /* Writes the groups to `groups` [prefixes->group_count] and returns their number. Takes an
  * outermost group, with all groups inside it, if the query tokens of all rows taken so far stay

@@ -337,11 +337,13 @@ static int64_t weigh(fig_prefixes *prefixes) {
     return all.best[0][0][LEVELS];
 }
 
-/* Makes a group of each node that was chosen, from the outermost nodes inwards. */
+/* Makes a group of each node that was chosen, from the outermost nodes inwards. Makes none if they
+ * save no more than groups cost the step. */
 static void take_groups(fig_prefixes *prefixes) {
     int32_t outer[DEPTHS + 2], left[DEPTHS + 2]; /* [number of ancestors] */
     int32_t ends[DEPTHS + 2] = {0};              /* [1 + number of ancestors] a node's depth */
     prefixes->group_count = 0;
+    if (prefixes->saved <= prefixes->costs.step) return;
     outer[0] = 0;
     left[0] = LEVELS;
     for (int32_t n = prefixes->node_count - 1; n >= 0; n--) {

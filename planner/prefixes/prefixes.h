@@ -32,6 +32,7 @@ typedef struct fig_prefixes_costs {
     int32_t strip_once, strip_tile; /* the cost of a strip: once, and for each of its tiles */
     int32_t lone_once, lone_tile;   /* the same for a strip that is at most half full */
     int32_t partial; /* the cost of writing and merging one more result of a query token */
+    int32_t step;    /* what a step with any groups costs in addition */
 } fig_prefixes_costs;
 
 /* The rows of a step. A row is idle if its length or its number of query tokens is 0. No two rows
@@ -89,7 +90,8 @@ typedef struct fig_prefixes {
     int32_t *members;           /* [row_limit] rows; those of a group are consecutive */
     fig_prefixes_group *groups; /* [row_limit] */
     int32_t group_count;
-    int64_t saved; /* the cost without groups minus the cost with groups, for one kv head */
+    /* The cost without groups minus the cost with groups, for one kv head, without costs.step. */
+    int64_t saved;
 } fig_prefixes;
 
 /* Sequences of steps are below sequence_limit; the order may have others too. FIG_NOMEM.

@@ -26,6 +26,7 @@ from .steps import Steps
 from .streams import stream_cell, stream_number
 
 DEVICES = {"auto": abi.FIG_DEVICE_AUTO, HOST: abi.FIG_DEVICE_HOST, CUDA: abi.FIG_DEVICE_CUDA}
+SHARES = {True: 0, False: -1, "always": 1}
 
 
 # Rarely used keywords of a step: those with a number for each row, and those with one number.
@@ -154,8 +155,9 @@ class Engine(Unique):
     slots: the number of steps that may be in flight. busy_us: the microseconds that stage() may
     wait for a free slot before it raises errors.Busy. check_plans: put a checksum into each plan.
     ordinal: the number of the GPU. numa_node: the NUMA node of the plan ring. share: if rows begin
-    with the same pages, read these pages once for all of them; the property `sharing` gives the
-    reason if this is not possible. compile_scores: on a GPU, compile scores into attention when a
+    with the same pages, read these pages once for all of them where this saves time; "always" does
+    it even where it costs a GPU time; the property `sharing` gives the reason if it is not
+    possible. compile_scores: on a GPU, compile scores into attention when a
     bucket is prepared. score_cache: a folder that keeps the compiled
     scores for later processes, in which only you may write; True stands for
     $XDG_CACHE_HOME/figraph/scores or ~/.cache/figraph/scores.
@@ -178,13 +180,15 @@ class Engine(Unique):
         ordinal: int = 0,
         numa_node: int = 0,
         check_plans: bool = False,
-        share: bool = True,
+        share: Union[bool, str] = True,
         compile_scores: bool = False,
         score_cache: Union[Path, bool, None] = None,
     ) -> None:
         self.graphs = graphs if isinstance(graphs, Graphs) else load(graphs)
         if device not in DEVICES:
             raise ValueError(f'device is "{device}", it is one of {", ".join(DEVICES)}')
+        if share not in SHARES:
+            raise ValueError(f'share is {share!r}, it is True, False or "always"')
         asked = options(
             abi.fig_engine_options,
             device=DEVICES[device],
@@ -194,7 +198,7 @@ class Engine(Unique):
             numa_node=numa_node,
             check_plans=check_plans,
             stream=stream_cell(stream),
-            share=0 if share else -1,
+            share=SHARES[share],
             compile_scores=compile_scores,
             score_cache=cache_bytes(score_cache),
         )

@@ -11,8 +11,8 @@
  * staging and launching a step, for both; the bytes of a plan, for both; the KV tokens that groups
  * read and save; and the rms difference of both results, relative to the rms of the values. A time
  * is the median of seven series of steps, divided by steps and layers. The program does not judge
- * the times. It exits with 1 if the results differ by more than rounding, or if rows share nothing
- * although a group would save time. SIGALRM ends the program if a step hangs.
+ * the times. It exits with 1 if the results differ by more than rounding, or if rows share nothing.
+ * SIGALRM ends the program if a step hangs.
  * FIG_DEVICE=host runs one small cell. */
 #include <math.h>
 #include <setjmp.h>
@@ -203,7 +203,7 @@ static void open_way(bench *b, int32_t shares) {
     way *w = &b->ways[shares];
     fig_engine_options options = fig_place_options();
     void *const stream = fig_gpu_caller.stream;
-    options.share = shares ? 0 : -1;
+    options.share = shares ? 1 : -1;
     if (!is_host()) options.stream = &stream;
     OK(fig_engine_open(&w->engine, b->graphs, &options));
     if (shares && fig_engine_sharing(w->engine) != NULL)

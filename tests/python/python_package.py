@@ -95,6 +95,9 @@ def an_exception_has_the_library_s_message():
     refused("kv_layers", lambda: figraph.spec("tutorial", kv_layers=3), TypeError)
     refused("layers is 43", lambda: figraph.spec("gemma-2-9b", layers=43), ValueError)
     refused('device is "gpu"', lambda: figraph.Engine(TUTORIAL, device="gpu"), ValueError)
+    refused("share is 'twice'", lambda: figraph.Engine(TUTORIAL, share="twice"), ValueError)
+    for share in (True, False, "always"):
+        figraph.Engine(TUTORIAL, device="host", share=share).close()
     engine = opened()
     refused("nothing is staged", engine.launch, errors.Order)
     for rows in (9, 10**6):

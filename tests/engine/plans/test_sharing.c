@@ -137,7 +137,7 @@ static void an_engine_that_cannot_share_says_so(void **state) {
 
 static void an_option_beyond_its_limits_is_refused(void **state) {
     (void)state;
-    static const int32_t values[] = {1, -2, INT32_MAX};
+    static const int32_t values[] = {2, -2, INT32_MAX};
     fig_engine_options options = fig_place_options();
     fig_engine *engine;
     open_case(&plain);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 #include "planner/prefixes/prefix_groups.h"
@@ -56,11 +57,69 @@ static void costs_are_those_of_strips(void **state) {
     assert_true(costs.partial > 0);
 }
 
+/* ---- Where groups pay off -------------------------------------------------------------------- */
+
+enum { ROWS = 256, PAGE_TOKENS = 16, PAGES = 32768 / PAGE_TOKENS, OWN = 256 };
+
+/* Returns 1 if rows that begin with the same `prefix` tokens share them on an H200. */
+static int shares(int32_t rows, int32_t prefix) {
+    static int32_t pages[PAGES], lengths[ROWS];
+    const fig_strips_shape shape = {
+        .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 132};
+    const fig_prefixes_costs costs = fig_prefix_groups_split_costs(&shape, PAGE_TOKENS);
+    const fig_prefixes_step step = {.rows = rows, .row_tokens = 1, .lengths = lengths};
+    fig_page_order order;
+    fig_prefixes prefixes;
+    assert_int_equal(fig_page_order_init(&order, &(fig_page_order_limits){ROWS, PAGES}), FIG_OK);
+    assert_int_equal(fig_prefixes_init(&prefixes, ROWS, ROWS), FIG_OK);
+    for (int32_t i = 0; i < PAGES; i++)
+        pages[i] = i + 1;
+    for (int32_t row = 0; row < rows; row++) {
+        lengths[row] = prefix + OWN;
+        fig_page_order_set(&order, row, 0, prefix / PAGE_TOKENS, pages);
+    }
+    fig_prefixes_find(&prefixes, &order, &costs, &step);
+    const int found = prefixes.group_count > 0;
+    fig_prefixes_finish(&prefixes);
+    fig_page_order_finish(&order);
+    return found;
+}
+
+static void rows_share_where_an_h200_gained_from_it(void **state) {
+    (void)state;
+    FILE *file = fopen("tools/bench/results/h200_share.csv", "r");
+    char line[256];
+    int cells = 0, slower = 0;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        int32_t rows, prefix;
+        double us, shared_us;
+        if (sscanf(line, "%d,%d,%*d,%lf,%lf", &rows, &prefix, &us, &shared_us) != 4) continue;
+        if (shares(rows, prefix) != (shared_us < us))
+            fail_msg("%d rows of %d tokens: %g us, shared %g", rows, prefix, us, shared_us);
+        cells++;
+        slower += shared_us > us;
+    }
+    fclose(file);
+    assert_int_equal(cells, 9);
+    assert_true(slower > 0); /* otherwise this test does not show what a second launch costs */
+}
+
+static void a_few_rows_of_short_prefixes_do_not_share(void **state) {
+    (void)state;
+    assert_int_equal(shares(2, 2048), 0);
+    assert_int_equal(shares(4, 1024), 0);
+    assert_int_equal(shares(256, 128), 0);
+    assert_int_equal(shares(8, 16384), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_count_in_tokens),
         cmocka_unit_test(a_group_beyond_the_limit_goes_with_those_inside_it),
         cmocka_unit_test(costs_are_those_of_strips),
+        cmocka_unit_test(rows_share_where_an_h200_gained_from_it),
+        cmocka_unit_test(a_few_rows_of_short_prefixes_do_not_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
