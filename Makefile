@@ -270,7 +270,7 @@ test: ## tidy; all tests with gcc; with clang under asan and ubsan; those with t
 	@BUILD=build CC="$(CC)" CXX="$(CXX)" NVCC=$(NVCC) tests/run -j$(TEST_JOBS) tests/tidy \
 	    $(SCRIPTS) $(foreach v,tsan asan release,$(call binaries,$(v)))
 check: ## before a commit: tidy, the tests with gcc, and all but the slow scripts
-	@$(SUBMAKE) VARIANT=release all binaries
+	@$(SUBMAKE) VARIANT=release all binaries $(filter %_bench,$(GPU_TESTS))
 	@echo "left to make test: other compilers and sanitizers, $(SLOW)"
 	@BUILD=build CC="$(CC)" CXX="$(CXX)" NVCC=$(NVCC) tests/run -j$(TEST_JOBS) tests/tidy \
 	    $(filter-out $(SLOW),$(SCRIPTS)) $(call binaries,release)
