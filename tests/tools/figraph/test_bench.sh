@@ -308,6 +308,12 @@ tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
 verdict $? 'an unknown set must be refused'
 
+FIG_DEVICE=host tools/bench/mixed.sh --times > "$scratch/out" 2>&1
+[ $? -eq 0 ] && grep -q '^time  *60:20 beside 3x40:1: [0-9.]* us, [0-9.]* of ' "$scratch/out" &&
+    [ "$(grep -c '^time  *serve --chunk [0-9]*, between tokens: p50 .* of the first$' \
+        "$scratch/out")" -eq 2 ]
+verdict $? 'a mixed step must be compared with its parts, and chunks with cached prompts'
+
 # ---- Refusals of bench step, ops and all-reduce --------------------------------------------------
 run bench attention --kv 0x8 --device host
 refused '--kv' '0x8'
