@@ -276,11 +276,11 @@ check: ## before a commit: tidy, the tests with gcc, and all but the slow script
 	    $(filter-out $(SLOW),$(SCRIPTS)) $(call binaries,release)
 suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs only those
 	@tests/run -j$(TEST_JOBS) $(call binaries,$(VARIANT))
-test-gpu: ## the tests on this machine's GPU; TOOL=memcheck, racecheck or synccheck
+test-gpu: ## the tests on this machine's GPU; MINUTES=25; TOOL=memcheck or the like
 	@tests/gpu/run --find
 	@tools/setup.sh
 	@$(SUBMAKE) all binaries $(BUILD)/grid $(GPU_TESTS)
-	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
+	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run $(MINUTES:%=--minutes %)
 test-transformers: ## tests figraph in transformers; TORCH_PYTHON is a Python that has both
 	@$(SUBMAKE) all
 	@BUILD=$(OUT) TEST_SKIPS=fail tests/run tests/transformers/test_transformers.sh
