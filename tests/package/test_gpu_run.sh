@@ -68,9 +68,9 @@ has '  - tests, host.hopper, first'
 has '  - latent'
 has '  - opening'
 
-run --host --minutes 5
-[ $code -eq 1 ]
-verdict $? 'a failure must give the exit code'
+run --host --resume --minutes 5
+[ $code -eq 1 ] && grep -q '^== latent$' out && grep -q '/test_rope .*FAILED' out
+verdict $? 'a second run must do what the first did not reach, and a failure give the exit code'
 has '- **failed:**'
 has '  - tests, host.hopper, first'
 has '  - share'
@@ -79,6 +79,10 @@ has "- image hopper: $((2 * (tests - 1))) passed, 1 failed"
 has '- latent attention, 16 heads, all: mean share 0.9 of 2 cells'
 ! grep -q '^  - latent$\|not reached' $LOGS/RESULTS.md
 verdict $? 'what passed must not be named'
+cp $LOGS/RESULTS.md before
+run --host --resume
+[ $code -eq 1 ] && ! grep -q '^== ' out && cmp -s before $LOGS/RESULTS.md
+verdict $? 'a third run must do nothing, and have the same results'
 [ "$(head -n 1 $LOGS/latent.csv)" = us,share,driver,date,commit ]
 verdict $? 'a CSV must name driver, date and commit'
 
