@@ -270,17 +270,17 @@ test: ## tidy; all tests with gcc; with clang under asan and ubsan; those with t
 	@BUILD=build CC="$(CC)" CXX="$(CXX)" NVCC=$(NVCC) tests/run -j$(TEST_JOBS) tests/tidy \
 	    $(SCRIPTS) $(foreach v,tsan asan release,$(call binaries,$(v)))
 check: ## before a commit: tidy, the tests with gcc, and all but the slow scripts
-	@$(SUBMAKE) VARIANT=release all binaries
+	@$(SUBMAKE) VARIANT=release all binaries $(filter %_bench,$(GPU_TESTS))
 	@echo "left to make test: other compilers and sanitizers, $(SLOW)"
 	@BUILD=build CC="$(CC)" CXX="$(CXX)" NVCC=$(NVCC) tests/run -j$(TEST_JOBS) tests/tidy \
 	    $(filter-out $(SLOW),$(SCRIPTS)) $(call binaries,release)
 suite: binaries ## the tests of one VARIANT; TESTS="test_ring test_plan" runs only those
 	@tests/run -j$(TEST_JOBS) $(call binaries,$(VARIANT))
-test-gpu: ## the tests on this machine's GPU; TOOL=memcheck, racecheck or synccheck
+test-gpu: ## the tests on this machine's GPU; MINUTES=25; TOOL=memcheck or the like
 	@tests/gpu/run --find
 	@tools/setup.sh
 	@$(SUBMAKE) all binaries $(BUILD)/grid $(GPU_TESTS)
-	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run
+	@BUILD=$(BUILD) JOBS=$(JOBS) TOOL=$(TOOL) tests/gpu/run $(MINUTES:%=--minutes %)
 test-transformers: ## tests figraph in transformers; TORCH_PYTHON is a Python that has both
 	@$(SUBMAKE) all
 	@BUILD=$(OUT) TEST_SKIPS=fail tests/run tests/transformers/test_transformers.sh

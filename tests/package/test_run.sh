@@ -53,6 +53,14 @@ expect 1 '7 passed, 1 failed' $tests/test_good $tests/test_empty
 limit=5
 expect 1 '1 passed, 1 failed' $tests/test_hanging
 limit=
+# What has not ended by a given time counts neither way, and is named.
+TEST_UNTIL=$(($(date +%s) + 5))
+export TEST_UNTIL
+expect 0 '7 passed, 0 failed' $tests/test_good $tests/test_hanging
+printf '%s\n' "$said" | grep -qx "not reached: $tests/test_hanging" || failures=$((failures + 1))
+expect 0 '0 passed, 0 failed' $tests/test_good $tests/test_failing
+[ "$(printf '%s\n' "$said" | grep -c '^not reached: ')" -eq 2 ] || failures=$((failures + 1))
+unset TEST_UNTIL
 expect 1 '0 passed, 1 failed' $tests/test_absent
 expect 0 '6 passed, 0 failed' tests/test_script.sh tests/test_counting.sh
 expect 1 '5 passed, 3 failed' tests/test_miscounting.sh

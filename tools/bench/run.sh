@@ -6,8 +6,8 @@
 # part fails, the others still run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
-#   SET         uniform, ragged, fp8, shapes, step, replay, ops or tune; without it all of these;
-#               allreduce or layers, which need two GPUs or four: RANKS says how many
+#   SET         uniform, ragged, fp8, shapes, drafts, latent, step, replay, ops or tune; without it
+#               all of these; allreduce or layers, which need two GPUs or four: RANKS says how many
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -15,9 +15,11 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | step | replay | ops | tune | allreduce | layers) shift 2 ;;
+    uniform | ragged | fp8 | shapes | drafts | latent | step | replay | ops | tune | allreduce | \
+        layers) shift 2 ;;
     *)
-        sets="uniform, ragged, fp8, shapes, step, replay, ops, tune, allreduce, layers"
+        sets="uniform, ragged, fp8, shapes, drafts, latent, step, replay, ops, tune"
+        sets="$sets, allreduce, layers"
         echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
         ;;
@@ -72,6 +74,15 @@ calls() { # WHAT PART OPTION...: options of all calls; stdin has a line of furth
     keep "$what"
 }
 
+# Prints what rows of drafts take beside rows of one query token.
+ratios() { # CSV
+    awk -F , 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+        $at["of_plain"] != "" {
+            printf "%s: of_plain %.3f, of_ones %.3f, worst_ulp %s\n", $at["cell"],
+                $at["of_plain"], $at["chain_us"] / $at["ones_us"], $at["worst_ulp"]
+        }' "$1"
+}
+
 # Times every variant, over bf16 and e4m3 caches; costs.sh makes the library's table from the times.
 tune() { # OPTION...
     is_asked tune || return 0
@@ -117,6 +128,23 @@ calls shapes attention "$@" << 'END'
 --kv-dtype e5m2 --kv 8x8192 --kv 64x2048 --kv 32x4096
 --kv-dtype e4m3 --kv-scales head --kv 8x8192 --kv 64x2048 --kv 32x4096
 --heads 16/4 --head-dim 64 --dtype f16 --kv 1x512
+END
+# Draws of 2 to 16 query tokens a row. Prints the times as multiples of those of the same rows with
+# one query token: of_plain, and of_ones in the same graph.
+drafts='--kv 3x70:2-16'
+latents='--preset deepseek-v3 --heads 8/1 --kv 2x40'
+[ -n "$device" ] || {
+    drafts=$(for seed in 0 1 2 3 4; do echo "--kv 32x4096:2-16 --seed $seed"; done)
+    latents='--preset deepseek-v3 --heads 16/1,32/1,64/1,128/1 --page 64'
+    latents="$latents --kv 1x2048 --kv 16x2048 --kv 16x8192 --kv 64x8192"
+}
+calls drafts attention "$@" << END
+$drafts
+END
+! is_asked drafts || ratios "$results/${chip:-unknown}_drafts.csv"
+# Over latent caches, also standing alone. tests/gpu/attention/latent_bench.c has more chains.
+calls latent_alone attention "$@" << END
+$latents
 END
 bench step step "$@"
 # Times a step of the tutorial's shape beside an empty graph; whole models only on GPUs.

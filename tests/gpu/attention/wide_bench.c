@@ -1,17 +1,19 @@
 /* wide_bench.c: times attention over chunks of prompts, in a chain of launches with cold caches.
  *
- *     build/release/tests/gpu/attention/wide_bench [SECONDS]      default 180
+ *     build/release/tests/gpu/attention/wide_bench [SECONDS [mixed]]      default 180
  *
- * No cell begins after these seconds.
- * Prints CSV. For each cell, it gives the microseconds of a launch in a chain of launches with
- * programmatic edges, and the TFLOP/s of the pairs of query and token that attention computes. The
- * cache is cold: a graph's launches use several copies of the pages in turn, which are more than
- * 300 MB together, and each copy has its pages in random order. A time is the median of seven
- * replays, divided by the number of launches. A sample of each cell's output vectors is compared
- * with float64, and the bits after the last replay with those of the first. The last two columns
- * give the rms error relative to the rms of the values, and 1 if the bits agree. The times are not
- * judged. Exits with 1 if bits differ or the error is above 0.004. SIGALRM ends the program if a
- * launch hangs. */
+ * No cell begins after these seconds. "mixed" selects the steps of a chunk beside rows of one query
+ * token, and their two parts. Prints CSV. For each cell, it gives the microseconds of a launch in a
+ * chain of launches with programmatic edges, and the TFLOP/s of the pairs of query and token that
+ * attention computes. of_parts: the time of a mixed step divided by the sum of the times of its
+ * parts, which are cells of their own; 0 for other cells. The cache is cold: a graph's launches use
+ * several copies of the pages in turn, which are more than 300 MB together, and each copy has its
+ * pages in random order. A time is the median of seven replays, divided by the number of launches.
+ * A sample of each cell's output vectors is compared with float64, and the bits after the last
+ * replay with those of the first: columns `error`, the rms error relative to the rms of the values,
+ * and `same`, 1 if the bits agree. The times are not judged. Exits with 1 if bits differ or the
+ * error is above 0.004. SIGALRM ends the program if a launch hangs. FIG_DEVICE=host runs a small
+ * mixed step and its parts. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,12 +27,11 @@
 
 #include "engine/seam/clock.h"
 #include "include/figraph_prompts.h"
-#include "tests/support/driver/gpu_caller.h"
+#include "tests/support/driver/device_bench.h"
 #include "tests/support/place.h"
-#include "tests/support/random.h"
 #include "tools/figraph/truth/truth_attention.h"
 
-enum { ROUNDS = 7, COPY_LIMIT = 64, LAUNCH_LIMIT = 64, SAMPLES = 48, HANG_S = 60 };
+enum { COPY_LIMIT = 64, LAUNCH_LIMIT = 64, SAMPLES = 48, ROW_LIMIT = 260 };
 #define COLD_BYTES 300e6
 #define ERROR_LIMIT 0.004
 
@@ -41,70 +42,40 @@ typedef struct cell {
     int32_t q_heads, kv_heads, head_dim, page_size;
 } cell;
 
-static const cell cells[] = {
-    {1, 128, 2048, 0, 0, 32, 8, 128, 16},      {1, 128, 8192, 0, 0, 32, 8, 128, 16},
-    {1, 128, 32768, 0, 0, 32, 8, 128, 16},     {1, 512, 2048, 0, 0, 32, 8, 128, 16},
-    {1, 512, 8192, 0, 0, 32, 8, 128, 16},      {1, 512, 32768, 0, 0, 32, 8, 128, 16},
-    {1, 2048, 2048, 0, 0, 32, 8, 128, 16},     {1, 2048, 8192, 0, 0, 32, 8, 128, 16},
-    {1, 2048, 32768, 0, 0, 32, 8, 128, 16},    {4, 512, 4096, 0, 0, 32, 8, 128, 16},
-    {8, 64, 4096, 0, 0, 32, 8, 128, 16},       {1, 2048, 8192, 0, 0, 32, 8, 64, 16},
-    {1, 2048, 8192, 0, 0, 32, 8, 96, 16},      {1, 2048, 8192, 0, 0, 16, 4, 256, 16},
-    {1, 512, 8192, 0, 0, 16, 4, 256, 16},      {1, 512, 8192, 0, 0, 32, 8, 64, 16},
-    {1, 2048, 8192, 0, 0, 32, 8, 128, 64},     {1, 2048, 8192, 0, 0, 32, 8, 128, 1},
-    {1, 2048, 8192, 64, 2048, 32, 8, 128, 16}, {1, 512, 8192, 128, 1024, 32, 8, 128, 16}};
+/* The parts of each mixed step come before it: the rows of one query token, then the chunk. */
+static const cell mixed[] = {
+    {0, 0, 0, 64, 2048, 32, 8, 128, 16},       {1, 2048, 8192, 0, 0, 32, 8, 128, 16},
+    {1, 2048, 8192, 64, 2048, 32, 8, 128, 16}, {0, 0, 0, 128, 1024, 32, 8, 128, 16},
+    {1, 512, 8192, 0, 0, 32, 8, 128, 16},      {1, 512, 8192, 128, 1024, 32, 8, 128, 16}};
+static const cell chunks[] = {
+    {1, 128, 2048, 0, 0, 32, 8, 128, 16},   {1, 128, 8192, 0, 0, 32, 8, 128, 16},
+    {1, 128, 32768, 0, 0, 32, 8, 128, 16},  {1, 512, 2048, 0, 0, 32, 8, 128, 16},
+    {1, 512, 32768, 0, 0, 32, 8, 128, 16},  {1, 2048, 2048, 0, 0, 32, 8, 128, 16},
+    {1, 2048, 32768, 0, 0, 32, 8, 128, 16}, {4, 512, 4096, 0, 0, 32, 8, 128, 16},
+    {8, 64, 4096, 0, 0, 32, 8, 128, 16},    {1, 2048, 8192, 0, 0, 32, 8, 64, 16},
+    {1, 2048, 8192, 0, 0, 32, 8, 96, 16},   {1, 2048, 8192, 0, 0, 16, 4, 256, 16},
+    {1, 512, 8192, 0, 0, 16, 4, 256, 16},   {1, 512, 8192, 0, 0, 32, 8, 64, 16},
+    {1, 2048, 8192, 0, 0, 32, 8, 128, 64},  {1, 2048, 8192, 0, 0, 32, 8, 128, 1}};
+static const cell small[] = {{0, 0, 0, 3, 50, 4, 2, 64, 16},
+                             {1, 40, 90, 0, 0, 4, 2, 64, 16},
+                             {1, 40, 90, 3, 50, 4, 2, 64, 16}};
 
 typedef struct bench {
     cell c;
     int32_t rows, tokens, columns, copies, launches;
     int64_t pages; /* pages of one copy */
-    int32_t starts[260], lengths[260];
+    int32_t starts[ROW_LIMIT], lengths[ROW_LIMIT];
     fig_prompts *prompts;
     fig_prompts_memory memory;
     uint16_t *q, *k, *v; /* host arrays; every copy of the pages has the same contents */
     int32_t *table;      /* the page table of copy 0 */
     uint16_t *seen, *before;
-    fig_cu_address d_q, d_out, d_k, d_v, d_table, d_plan, d_scratch;
-    fig_cu_graph graph;
-    fig_cu_exec exec;
+    void *d_q, *d_out, *d_k, *d_v, *d_plan, *d_scratch;
+    int32_t *d_table;
+    fig_device_bench_graph graph;
     double us, error;
     int same;
 } bench;
-
-static uint64_t deadline_ns;
-
-/* ---- Memory ---------------------------------------------------------------------------------- */
-
-static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes);
-    if (memory == NULL) fail_msg("%zu bytes", bytes);
-    return memory;
-}
-
-static fig_cu_address upload(const void *from, size_t bytes) {
-    fig_cu_address address = 0;
-    CU(MemAlloc, &address, bytes + 256);
-    if (from == NULL) {
-        CU(MemsetD8Async, address, 0, bytes, fig_gpu_caller.stream);
-    } else {
-        CU(MemcpyAsync, address, (fig_cu_address)(uintptr_t)from, bytes, fig_gpu_caller.stream);
-    }
-    CU(StreamSynchronize, fig_gpu_caller.stream);
-    return address;
-}
-
-/* Draws normally distributed numbers from a small table, since a cell has a hundred million of
- * them. */
-static void fill(uint16_t *to, size_t count, fig_random *random) {
-    static uint16_t numbers[4096];
-    if (numbers[0] == 0)
-        for (int i = 0; i < 4096; i++)
-            truth_store(numbers, FIG_BF16, i, fig_random_normal(random) + 1e-3f);
-    for (size_t i = 0; i < count; i += 4) {
-        uint64_t bits = fig_random_bits(random);
-        for (size_t j = i; j < i + 4; j++, bits >>= 16)
-            to[j] = numbers[bits & 4095];
-    }
-}
 
 /* ---- A cell ---------------------------------------------------------------------------------- */
 
@@ -126,6 +97,14 @@ static void lay_out(bench *b) {
     b->launches = b->copies > 16 ? b->copies : 16;
     if (b->launches > LAUNCH_LIMIT) b->launches = LAUNCH_LIMIT;
     if ((int64_t)c->rows * c->queries * c->length > 32 << 20) b->launches = 2 * b->copies;
+    if (fig_device_bench_is_host()) b->launches = b->copies = 2;
+}
+
+static void *make_copies(const void *from, size_t bytes, int32_t copies) {
+    uint8_t *to = fig_device_bench_allocate(bytes * (size_t)copies);
+    fig_device_bench_copy(to, from, bytes);
+    fig_device_bench_repeat(to, bytes * (size_t)copies, bytes);
+    return to;
 }
 
 /* Each copy has pages of its own, in another order, but the same contents at each place of a
@@ -135,13 +114,13 @@ static void make_pages(bench *b, fig_random *random) {
     const size_t page = (size_t)c->page_size * (size_t)c->kv_heads * (size_t)c->head_dim;
     const size_t table = (size_t)b->rows * (size_t)b->columns;
     const size_t all = page * (size_t)b->pages * 2;
-    int32_t *order = allocate((size_t)b->pages * sizeof *order);
-    int32_t *tables = calloc(table * (size_t)b->copies, sizeof *tables);
-    assert_non_null(tables);
-    b->k = allocate(all);
-    b->v = allocate(all);
-    fill(b->k, all / 2, random);
-    fill(b->v, all / 2, random);
+    int32_t *order = fig_device_bench_memory((size_t)b->pages * sizeof *order);
+    int32_t *tables = fig_device_bench_memory(table * (size_t)b->copies * sizeof *tables);
+    memset(tables, 0, table * (size_t)b->copies * sizeof *tables);
+    b->k = fig_device_bench_memory(all);
+    b->v = fig_device_bench_memory(all);
+    fig_device_bench_fill(b->k, all / 2, random);
+    fig_device_bench_fill(b->v, all / 2, random);
     for (int32_t i = 0; i < b->pages; i++)
         order[i] = i;
     for (int32_t i = (int32_t)b->pages - 1; i > 0; i--) {
@@ -156,16 +135,9 @@ static void make_pages(bench *b, fig_random *random) {
                 tables[(size_t)copy * table + (size_t)r * (size_t)b->columns + (size_t)i] =
                     order[next++] + copy * (int32_t)b->pages;
     }
-    CU(MemAlloc, &b->d_k, all * (size_t)b->copies);
-    CU(MemAlloc, &b->d_v, all * (size_t)b->copies);
-    for (int32_t copy = 0; copy < b->copies; copy++) {
-        CU(MemcpyAsync, b->d_k + all * (size_t)copy, (fig_cu_address)(uintptr_t)b->k, all,
-           fig_gpu_caller.stream);
-        CU(MemcpyAsync, b->d_v + all * (size_t)copy, (fig_cu_address)(uintptr_t)b->v, all,
-           fig_gpu_caller.stream);
-    }
-    CU(StreamSynchronize, fig_gpu_caller.stream);
-    b->d_table = upload(tables, table * (size_t)b->copies * sizeof *tables);
+    b->d_k = make_copies(b->k, all, b->copies);
+    b->d_v = make_copies(b->v, all, b->copies);
+    b->d_table = fig_device_bench_upload(tables, table * (size_t)b->copies * sizeof *tables);
     b->table = tables;
     free(order);
 }
@@ -178,13 +150,12 @@ static void make_plan(bench *b) {
                                    .page_columns = b->columns};
     b->memory.size = sizeof b->memory;
     OK(fig_prompts_measure(b->prompts, b->rows, b->tokens, &b->memory));
-    void *plan = NULL;
-    if (posix_memalign(&plan, 64, b->memory.plan_bytes) != 0) fail_msg("no memory");
+    void *plan = fig_device_bench_memory(b->memory.plan_bytes);
     const int64_t begin = fig_clock_ns();
     OK(fig_prompts_plan(b->prompts, &step, plan, b->memory.plan_bytes));
     fprintf(stderr, "plan %.1f us\n", (double)(fig_clock_ns() - begin) / 1e3);
-    b->d_plan = upload(plan, b->memory.plan_bytes);
-    b->d_scratch = upload(NULL, b->memory.scratch_bytes);
+    b->d_plan = fig_device_bench_upload(plan, b->memory.plan_bytes);
+    b->d_scratch = fig_device_bench_allocate(b->memory.scratch_bytes);
     free(plan);
 }
 
@@ -203,24 +174,21 @@ static void open_cell(bench *b) {
     OK(fig_prompts_open(&b->prompts, &options));
     lay_out(b);
     const size_t out = (size_t)b->tokens * (size_t)c->q_heads * (size_t)c->head_dim;
-    b->q = allocate(out * 2);
-    b->seen = allocate(out * 2);
-    b->before = allocate(out * 2);
-    fill(b->q, out, &random);
-    b->d_q = upload(b->q, out * 2);
-    b->d_out = upload(NULL, out * 2);
+    b->q = fig_device_bench_memory(out * 2);
+    b->seen = fig_device_bench_memory(out * 2);
+    b->before = fig_device_bench_memory(out * 2);
+    fig_device_bench_fill(b->q, out, &random);
+    b->d_q = fig_device_bench_upload(b->q, out * 2);
+    b->d_out = fig_device_bench_allocate(out * 2);
     make_pages(b, &random);
     make_plan(b);
 }
 
 static void close_cell(bench *b) {
-    const fig_cu_address addresses[] = {b->d_q,     b->d_out,  b->d_k,      b->d_v,
-                                        b->d_table, b->d_plan, b->d_scratch};
+    void *const device[] = {b->d_q, b->d_out, b->d_k, b->d_v, b->d_table, b->d_plan, b->d_scratch};
     void *const memories[] = {b->q, b->k, b->v, b->table, b->seen, b->before};
-    CU(GraphExecDestroy, b->exec);
-    CU(GraphDestroy, b->graph);
-    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++)
-        CU(MemFree, addresses[i]);
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        fig_device_bench_free(device[i]);
     for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++)
         free(memories[i]);
     fig_prompts_close(b->prompts);
@@ -228,76 +196,34 @@ static void close_cell(bench *b) {
 
 /* ---- Times ----------------------------------------------------------------------------------- */
 
-static void *address_of(fig_cu_address address) {
-    return (void *)(uintptr_t)address;
-}
-
 static void run_copy(const bench *b, int32_t copy) {
-    const size_t table = (size_t)b->rows * (size_t)b->columns * sizeof(int32_t);
+    const size_t table = (size_t)b->rows * (size_t)b->columns;
     OK(fig_prompts_run(b->prompts,
-                       FIG_OPTIONS(fig_prompts_call, .tokens = b->tokens,
-                                   .plan = address_of(b->d_plan), .q = address_of(b->d_q),
-                                   .out = address_of(b->d_out), .k_cache = address_of(b->d_k),
-                                   .v_cache = address_of(b->d_v), .pages = b->pages * b->copies,
-                                   .page_table = address_of(b->d_table + table * (size_t)copy),
-                                   .table_stride = b->columns, .scratch = address_of(b->d_scratch),
+                       FIG_OPTIONS(fig_prompts_call, .tokens = b->tokens, .plan = b->d_plan,
+                                   .q = b->d_q, .out = b->d_out, .k_cache = b->d_k,
+                                   .v_cache = b->d_v, .pages = b->pages * b->copies,
+                                   .page_table = b->d_table + table * (size_t)copy,
+                                   .table_stride = b->columns, .scratch = b->d_scratch,
                                    .scratch_bytes = b->memory.scratch_bytes, .early_reads = 1,
                                    .stream = fig_gpu_caller.stream)));
 }
 
-static void capture(bench *b) {
-    fig_cu_instantiate_params wish = {0};
-    CU(StreamBeginCapture, fig_gpu_caller.stream, FIG_CU_CAPTURE_RELAXED);
+static void enqueue(const void *of) {
+    const bench *b = of;
     for (int32_t i = 0; i < b->launches; i++)
         run_copy(b, i % b->copies);
-    CU(StreamEndCapture, fig_gpu_caller.stream, &b->graph);
-    CU(GraphInstantiateWithParams, &b->exec, b->graph, &wish);
-}
-
-static void replay(const bench *b) {
-    alarm(HANG_S);
-    CU(GraphLaunch, b->exec, fig_gpu_caller.stream);
-    CU(StreamSynchronize, fig_gpu_caller.stream);
-    alarm(0);
-}
-
-static void read_out(const bench *b, uint16_t *to) {
-    const size_t bytes = (size_t)b->tokens * (size_t)b->c.q_heads * (size_t)b->c.head_dim * 2;
-    CU(MemcpyAsync, (fig_cu_address)(uintptr_t)to, b->d_out, bytes, fig_gpu_caller.stream);
-    CU(StreamSynchronize, fig_gpu_caller.stream);
-}
-
-static int by_size(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static void time_cell(bench *b) {
     const size_t bytes = (size_t)b->tokens * (size_t)b->c.q_heads * (size_t)b->c.head_dim * 2;
-    double times[ROUNDS];
-    fig_cu_event from, to;
-    CU(EventCreate, &from, 0);
-    CU(EventCreate, &to, 0);
-    capture(b);
-    replay(b);
-    read_out(b, b->before);
-    for (int32_t i = 0; i < ROUNDS; i++) {
-        float ms = 0;
-        CU(EventRecord, from, fig_gpu_caller.stream);
-        CU(GraphLaunch, b->exec, fig_gpu_caller.stream);
-        CU(EventRecord, to, fig_gpu_caller.stream);
-        alarm(HANG_S);
-        CU(EventSynchronize, to);
-        alarm(0);
-        CU(EventElapsedTime, &ms, from, to);
-        times[i] = (double)ms * 1e3 / b->launches;
-    }
-    read_out(b, b->seen);
+    b->graph = (fig_device_bench_graph){.enqueue = enqueue, .of = b};
+    fig_device_bench_capture(&b->graph);
+    fig_device_bench_replay(&b->graph);
+    fig_device_bench_copy(b->before, b->d_out, bytes);
+    b->us = fig_device_bench_median(&b->graph) / b->launches;
+    fig_device_bench_copy(b->seen, b->d_out, bytes);
     b->same = memcmp(b->seen, b->before, bytes) == 0;
-    qsort(times, ROUNDS, sizeof times[0], by_size);
-    b->us = times[ROUNDS / 2];
-    CU(EventDestroy, from);
-    CU(EventDestroy, to);
+    fig_device_bench_drop(&b->graph);
 }
 
 /* ---- Truth ----------------------------------------------------------------------------------- */
@@ -351,34 +277,46 @@ static double flops_of(const bench *b) {
     return 4 * pairs * b->c.q_heads * b->c.head_dim;
 }
 
-static void print_cell(const bench *b) {
+static void print_cell(const bench *b, double parts_us) {
     const cell *c = &b->c;
-    printf("%d,%d,%d,%d,%d,%d,%d,%d,%d,%.2f,%.1f,%.5f,%d\n", c->rows, c->queries, c->length,
+    printf("%d,%d,%d,%d,%d,%d,%d,%d,%d,%.2f,%.1f,%.5f,%d,%.3f\n", c->rows, c->queries, c->length,
            c->singles, c->single_length, c->q_heads, c->kv_heads, c->head_dim, c->page_size, b->us,
-           flops_of(b) / b->us / 1e6, b->error, b->same);
+           flops_of(b) / b->us / 1e6, b->error, b->same, parts_us > 0 ? b->us / parts_us : 0);
     fflush(stdout);
+}
+
+/* Measures cells; a mixed one follows its two parts. Returns 1 if results are wrong. */
+static int run_cells(const cell *cells, size_t count, int64_t deadline_ns) {
+    double before_us[2] = {0}; /* of the two preceding cells */
+    int failed = 0;
+    for (size_t i = 0; i < count && fig_clock_ns() < deadline_ns; i++) {
+        bench b = {.c = cells[i]};
+        alarm(FIG_DEVICE_BENCH_HANG_S);
+        open_cell(&b);
+        time_cell(&b);
+        alarm(FIG_DEVICE_BENCH_HANG_S);
+        check_cell(&b);
+        print_cell(&b, b.c.rows > 0 && b.c.singles > 0 ? before_us[0] + before_us[1] : 0);
+        before_us[0] = before_us[1];
+        before_us[1] = b.us;
+        failed |= !b.same || !(b.error < ERROR_LIMIT);
+        close_cell(&b);
+    }
+    return failed;
 }
 
 int main(int argc, char **argv) {
     const int seconds = argc > 1 ? atoi(argv[1]) : 180;
-    int failed = 0;
-    void *state = NULL;
-    alarm(HANG_S);
-    if (fig_gpu_caller_set_up(&state) != 0) return 2;
-    deadline_ns = (uint64_t)fig_clock_ns() + (uint64_t)seconds * 1000000000u;
-    printf(
-        "rows,queries,length,singles,single_length,q_heads,kv_heads,head_dim,page_size,us,tflops,"
-        "error,same\n");
-    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
-        if ((uint64_t)fig_clock_ns() > deadline_ns) break;
-        bench b = {.c = cells[i]};
-        alarm(HANG_S);
-        open_cell(&b);
-        time_cell(&b);
-        check_cell(&b);
-        print_cell(&b);
-        failed |= !b.same || !(b.error < ERROR_LIMIT);
-        close_cell(&b);
+    const int64_t deadline_ns = fig_clock_ns() + (int64_t)seconds * 1000000000;
+    int failed;
+    if (fig_device_bench_set_up() != 0) return 2;
+    printf("rows,queries,length,singles,single_length,q_heads,kv_heads,head_dim,page_size,us,"
+           "tflops,error,same,of_parts\n");
+    if (fig_device_bench_is_host()) {
+        failed = run_cells(small, sizeof small / sizeof small[0], deadline_ns);
+    } else {
+        failed = run_cells(mixed, sizeof mixed / sizeof mixed[0], deadline_ns);
+        if (argc <= 2) failed |= run_cells(chunks, sizeof chunks / sizeof chunks[0], deadline_ns);
     }
-    return fig_gpu_caller_tear_down(&state) != 0 || failed;
+    return fig_device_bench_tear_down() != 0 || failed;
 }

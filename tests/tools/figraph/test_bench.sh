@@ -295,12 +295,24 @@ ends_with=$?
 verdict $? 'replays of the shapes that suit the device must be written'
 [ "$(head -n 1 "$scratch/replays/host_replay.csv" | tr , '\n' | grep -c '^driver$')" -eq 1 ]
 verdict $? 'a file that has a driver must not get a second one'
+tools/bench/run.sh --only drafts "$scratch/drafts" --device host > "$scratch/out" 2>&1
+[ $? -eq 0 ] && grep -q '^host,host,kv,3x70:2-16,' "$scratch/drafts/host_drafts.csv"
+verdict $? 'rows of drafts must be written'
+tools/bench/run.sh --only latent "$scratch/latent" --device host > "$scratch/out" 2>&1
+[ $? -eq 0 ] && grep -q '^host,host,kv,2x40,8/1,576,' "$scratch/latent/host_latent_alone.csv"
+verdict $? 'cells over latent caches must be written'
 tools/bench/run.sh --only layers "$scratch/layers" --device host > "$scratch/out" 2>&1
 [ $? -eq 0 ] && grep -q '^host,host,small,2,3x40,2,[0-9.]*,' "$scratch/layers/host_layers_2.csv"
 verdict $? 'whole layers on two ranks must be written'
 tools/bench/run.sh --only stop "$scratch/results" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q 'none of uniform' "$scratch/out"
 verdict $? 'an unknown set must be refused'
+
+FIG_DEVICE=host tools/bench/mixed.sh --times > "$scratch/out" 2>&1
+[ $? -eq 0 ] && grep -q '^time  *60:20 beside 3x40:1: [0-9.]* us, [0-9.]* of ' "$scratch/out" &&
+    [ "$(grep -c '^time  *serve --chunk [0-9]*, between tokens: p50 .* of the first$' \
+        "$scratch/out")" -eq 2 ]
+verdict $? 'a mixed step must be compared with its parts, and chunks with cached prompts'
 
 # ---- Refusals of bench step, ops and all-reduce --------------------------------------------------
 run bench attention --kv 0x8 --device host
@@ -315,6 +327,8 @@ for heads in 8 8/3 /8 8/0 x 4/2,; do
     run bench attention --heads "$heads" --device host
     refused '--heads' 'does not have the form 32/8'
 done
+run bench attention --preset deepseek-v3 --heads 16/2 --kv 2x40 --device host
+refused '--heads' '16/2' '1 kv head'
 run bench attention --kv 2x40:17 --device host
 refused '--kv' '2x40:17' 'a row of 40 tokens' '17' 'limits 1 to 16'
 run bench attention --kv 2x40:9-17 --device host

@@ -116,9 +116,9 @@ static int read_scales(const fig_arguments *arguments, fig_bench_shape *shape) {
     return fig_report_refuse("bench attention: --kv-scales: \"%s\" is none of tensor, head", text);
 }
 
-/* Takes the shape of a preset. Options may change its page and its dtypes, but no other part. */
+/* Takes the shape of a preset. Options may change its heads, page and dtypes, but no other part. */
 static int read_preset(const fig_arguments *arguments, const char *name, fig_bench_shape *shape) {
-    static const char *const fixed[] = {"--heads", "--head-dim", "--fp8", "--layout"};
+    static const char *const fixed[] = {"--head-dim", "--fp8", "--layout"};
     fig_spec spec = {.size = sizeof spec};
     const int code = fig_source_read_preset(name, &spec);
     if (code != FIG_EXIT_FINE) return code;
@@ -227,12 +227,17 @@ static int read_cells(const fig_arguments *arguments, bench *b) {
     int code = read_shape(arguments, &shape);
     if (code == FIG_EXIT_FINE) code = read_number(arguments, "--seed", INT32_MAX, 0, &seed);
     if (code == FIG_EXIT_FINE) b->seed = 1 + (uint64_t)seed;
-    if (code == FIG_EXIT_FINE && shape.latent_dim > 0) return add_sets(arguments, b, &shape);
+    if (code == FIG_EXIT_FINE && shape.latent_dim > 0 && heads == NULL)
+        return add_sets(arguments, b, &shape);
     if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
     while (code == FIG_EXIT_FINE) {
         if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
             return fig_report_refuse("bench attention: --heads: \"%s\" does not have the form 32/8",
                                      heads);
+        if (shape.latent_dim > 0 && shape.kv_heads != 1)
+            return fig_report_refuse(
+                "bench attention: --heads: %d/%d; a latent cache has 1 kv head", shape.q_heads,
+                shape.kv_heads);
         code = add_sets(arguments, b, &shape);
         heads += strcspn(heads, ",");
         if (*heads == '\0') break;
@@ -441,7 +446,8 @@ const fig_command fig_bench_attention = {
         "\n"
         "--preset takes a model with latent attention (MLA), such as deepseek-v3. A token is then "
         "one vector for all heads, all layers of a chain read one q, and the roofline is the time "
-        "of the products, at 790 TFLOP/s, if that is longer.\n"
+        "of the products, at 790 TFLOP/s, if that is longer. --heads then has the form 16/1: one "
+        "rank of several has fewer query heads.\n"
         "\n"
         "Rows of drafts have a number of query tokens, up to 16, as in 32x4096:16, or a range from "
         "which each row's number is drawn, as in 32x4096:2-16. The device then reads lengths and "
@@ -457,7 +463,7 @@ const fig_command fig_bench_attention = {
     .options =
         {
             {"--preset", "NAME", "the heads, page and dtype of a model with latent attention"},
-            {"--heads", "Q/KV,..", "query and kv heads; default 32/8"},
+            {"--heads", "Q/KV,..", "query and kv heads; default 32/8, or the preset's"},
             {"--head-dim", "N", "numbers per head; default 128"},
             {"--page", "N", "tokens per cache page; default 16"},
             {"--dtype", "NAME", "f32, f16 or bf16; default bf16"},
