@@ -15,7 +15,8 @@
  *     [K, V][token][head][chunk]
  *
  * Owns the barriers and the position of both sides in the ring. Invariant: one side of a slot is
- * full when all its bytes have arrived, and empty when every warp that reads it has released it. */
+ * full when all its bytes have arrived, and empty when every reading warp has released it, whether
+ * or not that warp read it. */
 #ifndef FIG_KERNELS_KV_RING_CUH
 #define FIG_KERNELS_KV_RING_CUH
 

@@ -18,7 +18,7 @@
 #define FIG_WARPS_BASE FIG_NUMERIC_LOG2_E
 #endif
 
-/* the barrier of all warps that empty the ring; the barriers of shares have numbers 1 to 8 */
+/* the barrier of all warps that empty the ring; fig_warps_meeting() gives lower numbers */
 enum { FIG_WARPS_BARRIER = 15 };
 
 /* 1: warps may take turns at the strips of a piece, and are then shares, too */
@@ -134,9 +134,10 @@ static __device__ __forceinline__ fig_warps_role fig_warps_role_of(const fig_att
 
 #ifdef FIG_PIECES_PACKED
 
-/* Returns the barrier of the warps with the role's vectors. Every number of turns has barriers of
- * its own, as has the group of warps that divide a strip: such groups meet apart from each other
- * while others of their set already wait for the end of the piece. The largest number is 7. */
+/* Returns the barrier of the warps with the role's vectors. Groups of warps that divide a strip
+ * meet at barriers of their own, because other groups of their set may already wait for the end of
+ * the piece. Numbers of turns have different barriers, too, although all warps meet between them.
+ * The largest number is 7. */
 static __device__ __forceinline__ int32_t fig_warps_meeting_of(const fig_warps_role &role,
                                                                int32_t heads, int32_t sets) {
     int32_t meeting = 1 + role.first / FIG_GEOMETRY_VECTORS * heads + role.head;
@@ -184,8 +185,8 @@ static __device__ __forceinline__ int32_t fig_warps_meeting(const fig_warps_role
 #endif
 }
 
-/* The warp's index among the warps that divide the tokens of a strip. This is no function, because
- * ptxas then orders the instructions of other families otherwise. */
+/* The warp's index among the warps that divide the tokens of a strip. This is a macro because, with
+ * a function, ptxas orders the instructions of other families differently. */
 #ifdef FIG_PIECES_PACKED
 #define FIG_WARPS_PART(role) ((role).part)
 #else

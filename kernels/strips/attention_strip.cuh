@@ -451,9 +451,10 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
 
 #ifdef FIG_PIECES_PACKED
 
-/* Leaves the next strip in the ring to other warps. The wait for V keeps the warp from releasing
- * the V of a slot twice while a slower warp still reads it: K of the slot's next strip may arrive
- * before that warp releases V, but V may not. */
+/* Leaves the next strip in the ring to other warps. A warp may release V of a strip only after all
+ * warps have released the V that was in the slot before; otherwise its release would count for that
+ * V, which a slower warp may still read. When V of this strip has arrived, they have. That K has
+ * arrived proves it only for K. */
 static __device__ __forceinline__ void fig_warps_pass_strip(const fig_ring &ring) {
     fig_ring_release(ring, FIG_RING_K);
     fig_ring_wait_full(ring, FIG_RING_V);

@@ -64,7 +64,9 @@ static __device__ __forceinline__ int32_t fig_warps_share_bytes(const fig_attent
 
 /* Describes the join, where the shares of the warp's vectors are merged. */
 typedef struct fig_warps_join {
-    uint8_t *shares; /* [share][vector][packs]; each share's sums follow it: [vector] */
+    /* Share 0; fig_warps_share_at() gives the places of the others. A share is [vector][packs], and
+     * its sums follow it: [vector]. */
+    uint8_t *shares;
     int32_t vectors, share_bytes;
 #ifdef FIG_PIECES_PACKED
     /* log2 of the shares that lie side by side, and bytes from them to the next ones */
@@ -426,8 +428,8 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
 /* Gives the warp its role in the note's piece. A merge has vectors of full rows, and so has every
  * piece of a fixed split, where the bits of a vector do not depend on its row's number of query
  * tokens. Warps that keep their vectors meet before they write to their joins. If the sets of warps
- * change, another set may still read a join, so all warps meet. All of them have read the same
- * notes and agree on that. */
+ * change, other warps will read a warp's share of the join, and a warp of the old set may still
+ * read it, so all warps meet. All of them have read the same notes and agree on that. */
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_take_role(const fig_attention_params &p, const fig_warps_role &full,
