@@ -232,6 +232,23 @@ static void rows_with_queries_counted_on_the_device_are_the_truth(void **state) 
     replay(&options, steps / 10);
 }
 
+/* Tests a program that takes chunks, with layers of two split classes in turn. In a step without
+ * chunks, the launches for chunks must still end after those in front of them: the graph leaves out
+ * edges that they imply (engine/graph/cuda_lanes.c). */
+static void rows_beside_chunks_are_the_truth_in_two_split_classes(void **state) {
+    (void)state;
+    const fig_decode_options options = {.dtype = FIG_BF16,
+                                        .layers = 6,
+                                        .page_size = 16,
+                                        .batch_limit = ROW_LIMIT,
+                                        .kv_limit = KV_LIMIT,
+                                        .row_tokens = 10,
+                                        .query_limit = 10 * ROW_LIMIT,
+                                        .window = 70,
+                                        .window_layers = 21};
+    replay(&options, steps / 5);
+}
+
 /* Tests fixed splits, pages of 5 tokens, f32, and a window that ends within a row's queries. */
 static void rows_with_fixed_splits_are_the_truth(void **state) {
     (void)state;
@@ -254,6 +271,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rows_with_every_feature_are_the_truth),
         cmocka_unit_test(rows_with_unequal_numbers_of_queries_are_the_truth),
         cmocka_unit_test(rows_with_queries_counted_on_the_device_are_the_truth),
+        cmocka_unit_test(rows_beside_chunks_are_the_truth_in_two_split_classes),
         cmocka_unit_test(rows_with_fixed_splits_are_the_truth),
     };
     steps = fig_place_device() == FIG_DEVICE_CUDA ? fig_place_cases(CUDA_STEPS) : HOST_STEPS;
