@@ -3,9 +3,9 @@
  * Layers with the same window form a class and are split alike, so one layer of each class is
  * lowered. The library reports only the split of the first attention. With two classes, the pair of
  * layers is therefore lowered twice, once in each order, so that each class is planned in the
- * bucket that the whole step takes. Nothing runs. Invariant: the library does not report the rows
- * of each worker, so this file walks the same line of tiles, and checks that the number of tiles
- * agrees. */
+ * bucket that the whole step takes. Nothing runs. Invariant: the library reports the tiles of each
+ * row and of each worker, but not the rows of each worker, so this file walks the same line of
+ * tiles, and checks that the number of tiles agrees. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,7 +32,9 @@ typedef struct planned_class {
     fig_graphs *graphs;
     fig_plan_report report;
     int32_t *worker_tiles, *worker_rows; /* [report.workers] */
-    int32_t longest_workers;             /* the number of workers that share the longest row */
+    int32_t *row_tiles;                  /* [rows] in one head group */
+    int32_t longest;                     /* the row with the most tiles */
+    int32_t longest_workers;             /* the number of workers that share it */
     int32_t *strip_tiles, *strip_pieces; /* [report.strip_workers] */
 } planned_class;
 
@@ -44,7 +46,6 @@ typedef struct planned_step {
     int32_t class_count;
     fig_graphs_info info;
     fig_bucket_info bucket;
-    int32_t longest; /* the row with the most tokens */
 } planned_step;
 
 static int read_lengths(const fig_arguments *arguments, fig_lengths *lengths) {
@@ -82,20 +83,15 @@ static int read_arguments(const fig_arguments *arguments, planned_step *plan) {
     return code;
 }
 
-static int is_chunk(const planned_step *plan, int32_t row) {
-    const int32_t *queries = plan->lengths.queries;
-    return queries != NULL && queries[row] > fig_schedule_narrow(&plan->source.spec);
-}
-
-/* Tiles begin at multiples of their size. The first one holds the first token that a query sees. */
-static int32_t row_tiles(const planned_step *plan, const planned_class *class, int32_t row) {
-    int32_t tile = class->report.tile_tokens, length = plan->lengths.values[row];
-    const int32_t *queries = plan->lengths.queries;
-    const int32_t own = queries != NULL ? queries[row] : plan->info.spec->row_tokens;
-    int32_t first = length - own + 1 - class->window;
-    if (length == 0 || own == 0 || is_chunk(plan, row)) return 0;
-    if (class->window == 0 || first < 0) first = 0;
-    return (length + tile - 1) / tile - first / tile;
+/* Of rows with equally many tiles, the one with the most tokens is the longest. */
+static int32_t find_longest(const fig_lengths *lengths, const int32_t *row_tiles) {
+    int32_t longest = 0;
+    for (int32_t row = 1; row < lengths->count; row++) {
+        const int32_t more = row_tiles[row] - row_tiles[longest];
+        if (more > 0 || (more == 0 && lengths->values[row] > lengths->values[longest]))
+            longest = row;
+    }
+    return longest;
 }
 
 /* Walks rows, head groups and workers together. A worker counts once for each row that it reads. */
@@ -103,8 +99,9 @@ static void count_rows(const planned_step *plan, planned_class *class) {
     int32_t groups = class->report.groups;
     int32_t worker = 0, left = class->worker_tiles[0];
     int64_t walked = 0;
+    class->longest = find_longest(&plan->lengths, class->row_tiles);
     for (int32_t row = 0; row < plan->lengths.count; row++) {
-        int64_t tiles = (int64_t)row_tiles(plan, class, row) * groups;
+        int64_t tiles = (int64_t) class->row_tiles[row] * groups;
         int32_t workers = 0;
         walked += tiles;
         while (tiles > 0) {
@@ -117,7 +114,7 @@ static void count_rows(const planned_step *plan, planned_class *class) {
             tiles -= taken;
             left -= taken;
         }
-        if (row == plan->longest) class->longest_workers = workers;
+        if (row == class->longest) class->longest_workers = workers;
     }
     assert(walked == class->report.tiles);
 }
@@ -158,15 +155,18 @@ static int plan_class(planned_step *plan, planned_class *class) {
     size_t workers = (size_t) class->report.workers;
     class->worker_tiles = calloc(workers + 1, sizeof *class->worker_tiles);
     class->worker_rows = calloc(workers + 1, sizeof *class->worker_rows);
+    class->row_tiles = calloc((size_t)plan->lengths.count, sizeof *class->row_tiles);
     const size_t strip_workers = (size_t) class->report.strip_workers;
     class->strip_tiles = calloc(strip_workers + 1, sizeof *class->strip_tiles);
     class->strip_pieces = calloc(strip_workers + 1, sizeof *class->strip_pieces);
-    if (class->worker_tiles == NULL || class->worker_rows == NULL || class->strip_tiles == NULL ||
-        class->strip_pieces == NULL) {
+    if (class->worker_tiles == NULL || class->worker_rows == NULL || class->row_tiles == NULL ||
+        class->strip_tiles == NULL || class->strip_pieces == NULL) {
         return fig_report_refuse("plan: no memory for %zu workers", workers + strip_workers);
     }
     class->report.worker_tiles = class->worker_tiles;
     class->report.worker_capacity = class->report.workers;
+    class->report.row_tiles = class->row_tiles;
+    class->report.row_capacity = plan->lengths.count;
     class->report.strip_worker_tiles = class->strip_tiles;
     class->report.strip_worker_pieces = class->strip_pieces;
     class->report.strip_worker_capacity = class->report.strip_workers;
@@ -183,10 +183,6 @@ static int plan_class(planned_step *plan, planned_class *class) {
 
 static int make_plan(planned_step *plan) {
     int code = FIG_EXIT_FINE;
-    for (int32_t row = 1; row < plan->lengths.count; row++) {
-        if (!is_chunk(plan, row) && plan->lengths.values[row] > plan->lengths.values[plan->longest])
-            plan->longest = row;
-    }
     find_classes(plan);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < plan->class_count; i++)
         code = plan_class(plan, &plan->classes[i]);
@@ -280,14 +276,14 @@ static void print_strips(const planned_class *class) {
 }
 
 /* Prints how long the longest row would keep its workers busy if the row were not cut. */
-static void print_longest(const planned_step *plan, const planned_class *class) {
+static void print_longest(const planned_class *class) {
     int32_t groups = class->report.groups;
     char each[FIG_REPORT_NUMBER], who[32] = "one worker", sentence[160];
     if (class->longest_workers <= groups) return;
     if (groups > 1) snprintf(who, sizeof who, "%d workers", groups);
     snprintf(sentence, sizeof sentence,
-             "Uncut, row %d would keep %s busy for %s tiles%s; here %d share them.", plan->longest,
-             who, fig_report_number(each, row_tiles(plan, class, plan->longest)),
+             "Uncut, row %d would keep %s busy for %s tiles%s; here %d share them.", class->longest,
+             who, fig_report_number(each, class->row_tiles[class->longest]),
              groups > 1 ? " each" : "", class->longest_workers);
     putchar('\n');
     fig_columns_words(0, 0, sentence);
@@ -306,7 +302,7 @@ static void print_plan(const planned_step *plan) {
         if (class->report.tiles > 0) {
             printf("\ntiles of each worker, and how many rows it reads\n\n");
             fig_draw_bars(&loads);
-            print_longest(plan, class);
+            print_longest(class);
         }
         print_strips(class);
     }
@@ -393,6 +389,7 @@ static int run(const fig_arguments *arguments) {
     for (int i = 0; i < CLASS_LIMIT; i++) {
         free(plan.classes[i].worker_rows);
         free(plan.classes[i].worker_tiles);
+        free(plan.classes[i].row_tiles);
         free(plan.classes[i].strip_tiles);
         free(plan.classes[i].strip_pieces);
         fig_graphs_destroy(plan.classes[i].graphs);
