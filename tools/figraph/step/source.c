@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tools/figraph/step/chip.h"
+#include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/nearest.h"
 #include "tools/figraph/terminal/report.h"
 
@@ -412,6 +413,10 @@ int fig_source_read_score(const fig_arguments *arguments, fig_source *source) {
     const fig_status status = fig_score_parse_mask(&source->score, mask, plain);
     fig_score_destroy(plain);
     return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(about);
+}
+
+void fig_source_print_score(const fig_score *score) {
+    if (score != NULL) fig_columns_words(printf("  score     "), 12, fig_score_text(score));
 }
 
 /* Records the standard step, with a score if one is given. */
