@@ -234,6 +234,20 @@ int fig_source_refuse_beside_file(const fig_arguments *arguments) {
     return FIG_EXIT_FINE;
 }
 
+static int is_named(const fig_arguments *arguments) {
+    return fig_arguments_text(arguments, "--preset") != NULL ||
+           fig_arguments_text(arguments, "--config") != NULL ||
+           fig_arguments_text(arguments, "--q-heads") != NULL;
+}
+
+int fig_source_check_named(const fig_arguments *arguments) {
+    if (arguments->operand != NULL) return fig_source_refuse_beside_file(arguments);
+    if (is_named(arguments)) return FIG_EXIT_FINE;
+    return fig_report_refuse("%s: FILE, --preset, --config and --q-heads: none was given, one of "
+                             "them names the step",
+                             arguments->command->name);
+}
+
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     fig_spec *spec = &source->spec;
     *source = (fig_source){.spec = config_defaults};

@@ -84,6 +84,9 @@ typedef struct fig_source {
 /* Refuses an option that names or changes the model, because the command's FILE fixes its step.
  * Returns FIG_EXIT_*. */
 int fig_source_refuse_beside_file(const fig_arguments *arguments);
+/* Checks that the command's optional FILE or the options, but not both, name the step. Returns
+ * FIG_EXIT_*. */
+int fig_source_check_named(const fig_arguments *arguments);
 /* Returns FIG_EXIT_*. */
 int fig_source_read(const fig_arguments *arguments, fig_source *source);
 /* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option
