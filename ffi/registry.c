@@ -2,10 +2,12 @@
  *
  * The table uses open addressing, and each slot is set once. A reader's acquire load of a slot
  * pairs with the release store that published the filled entry. A lookup that fails takes a mutex,
- * looks again and, if the entry is still missing, makes it. A half-full table is replaced by one of
- * twice the size. A reader that still uses the old table can only miss newer entries, and it then
- * looks again under the mutex. Files are kept in the same way, in one table. Invariant: a slot that
- * is not NULL and the entry that it points to never change, and no table is freed. */
+ * looks again and, if the entry is still missing, makes it. Making may take seconds, because a
+ * driver may compile, so the mutex is not held meanwhile: callers that want the same recipe wait
+ * for the one that makes it, and all others go on. A half-full table is replaced by one of twice
+ * the size. A reader that still uses the old table can only miss newer entries, and it then looks
+ * again under the mutex. Files are kept in the same way, in one table. Invariant: a slot that is
+ * not NULL and the entry that it points to never change, and no table is freed. */
 #include "ffi/registry.h"
 
 #include <assert.h>
@@ -34,10 +36,18 @@ typedef struct shelf {
     _Atomic(entry *) slots[];
 } shelf;
 
+/* An entry that a thread makes, on the thread's stack. */
+typedef struct making_entry {
+    const fig_recipe *recipe;
+    struct making_entry *next;
+} making_entry;
+
 static _Atomic(shelf *) table;
 static _Atomic(fig_graphs *) files[FIG_REGISTRY_FILE_LIMIT];
-static size_t entry_count; /* guarded by `making` */
+static size_t entry_count; /* guarded by `making`; those that are being made have a place too */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static making_entry *unfinished;                           /* guarded by `making` */
+static pthread_cond_t finished = PTHREAD_COND_INITIALIZER; /* an entry has left `unfinished` */
 static _Atomic uint32_t compiles_scores;
 static char *score_cache; /* guarded by `making`; NULL: compiled scores are kept in memory alone */
 static _Atomic int64_t counts[FIG_REGISTRY_EVENT_COUNT];
@@ -102,7 +112,8 @@ static fig_status find_graphs(entry *made, fig_graphs **own) {
     return FIG_OK;
 }
 
-static fig_status make_entry(const fig_recipe *recipe, entry **out) {
+/* folder: where compiled scores are kept, or NULL. */
+static fig_status make_entry(const fig_recipe *recipe, const char *folder, entry **out) {
     fig_graphs *own = NULL;
     entry *made = calloc(1, sizeof *made);
     *out = NULL;
@@ -113,8 +124,7 @@ static fig_status make_entry(const fig_recipe *recipe, entry **out) {
         status = fig_runner_open(
             &made->runner, made->graphs,
             FIG_OPTIONS(fig_runner_options, .device = recipe->device, .ordinal = recipe->ordinal,
-                        .compile_scores = (int32_t)recipe->compiles_scores,
-                        .score_cache = recipe->compiles_scores ? score_cache : NULL));
+                        .compile_scores = (int32_t)recipe->compiles_scores, .score_cache = folder));
     if (status == FIG_OK) {
         *out = made;
         return FIG_OK;
@@ -124,19 +134,65 @@ static fig_status make_entry(const fig_recipe *recipe, entry **out) {
     return status;
 }
 
-/* Makes an entry. The caller holds `making`. */
+/* The caller holds `making`. */
+static int is_unfinished(const fig_recipe *recipe) {
+    const making_entry *at = unfinished;
+    while (at != NULL && memcmp(at->recipe, recipe, sizeof *recipe) != 0)
+        at = at->next;
+    return at != NULL;
+}
+
+/* Calls make_entry() without `making`, which the caller holds. The folder is copied, because
+ * another thread may set one meanwhile. */
+static fig_status make_apart(const fig_recipe *recipe, entry **out) {
+    making_entry own = {recipe, unfinished};
+    char *folder = NULL;
+    *out = NULL;
+    if (recipe->compiles_scores && score_cache != NULL) {
+        folder = strdup(score_cache);
+        if (folder == NULL) return fig_fail(FIG_NOMEM, "registry: a path");
+    }
+    unfinished = &own;
+    pthread_mutex_unlock(&making);
+    const fig_status status = make_entry(recipe, folder, out);
+    free(folder);
+    pthread_mutex_lock(&making);
+    making_entry **at = &unfinished;
+    while (*at != &own)
+        at = &(*at)->next;
+    *at = own.next;
+    pthread_cond_broadcast(&finished);
+    return status;
+}
+
+/* Makes an entry that is neither in the table nor being made. The caller holds `making`. The entry
+ * has a place in the table before it is made, so nothing can fail afterwards. */
 static fig_status make(const fig_recipe *recipe, entry **out) {
     entry *none;
-    *out = look(recipe);
-    if (*out != NULL) return FIG_OK;
+    *out = NULL;
     FIG_TRY(make_room());
-    FIG_TRY(make_entry(recipe, out));
+    entry_count++;
+    const fig_status status = make_apart(recipe, out);
+    if (status != FIG_OK) {
+        entry_count--;
+        return status;
+    }
     shelf *of = atomic_load_explicit(&table, memory_order_relaxed);
     const size_t at = slot_of(of, recipe, &none);
-    entry_count++;
     fig_registry_count(FIG_REGISTRY_MISS);
     atomic_store_explicit(&of->slots[at], *out, memory_order_release); /* pairs with slot_of() */
     return FIG_OK;
+}
+
+/* Finds an entry, or makes it unless another thread does. A thread that has waited in vain, because
+ * the other one failed, tries it itself. The caller holds `making`. */
+static fig_status find_or_make(const fig_recipe *recipe, entry **out) {
+    for (;;) {
+        *out = look(recipe);
+        if (*out != NULL) return FIG_OK;
+        if (!is_unfinished(recipe)) return make(recipe, out);
+        pthread_cond_wait(&finished, &making);
+    }
 }
 
 fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner) {
@@ -145,7 +201,7 @@ fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner
     *runner = NULL;
     if (found == NULL) {
         pthread_mutex_lock(&making);
-        status = make(recipe, &found);
+        status = find_or_make(recipe, &found);
         pthread_mutex_unlock(&making);
     }
     if (status != FIG_OK) return status;

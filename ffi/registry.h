@@ -1,11 +1,12 @@
 /* registry.h: keeps one runner for each recipe, made at first use and never destroyed.
  *
  * Making a runner (record, lower, load) takes from a fraction of a millisecond to many
- * milliseconds; a lookup takes a fraction of a microsecond. Lookups take no lock, so no call waits
- * while another call loads kernels. Runners are never destroyed, because a captured graph may
- * launch their kernels for as long as the process lives. Only memory bounds the number of runners,
- * so recipes must not hold anything that changes from step to step. Invariant: once a call has
- * found a runner, every later call on any thread finds it. */
+ * milliseconds, and seconds if a driver compiles a score; a lookup takes a fraction of a
+ * microsecond. Lookups take no lock, and a call waits only for a call that makes the runner of the
+ * same recipe. Runners are never destroyed, because a captured graph may launch their kernels for
+ * as long as the process lives. Only memory bounds the number of runners, so recipes must not hold
+ * anything that changes from step to step. Invariant: once a call has found a runner, every later
+ * call on any thread finds it. */
 #ifndef FIG_FFI_REGISTRY_H
 #define FIG_FFI_REGISTRY_H
 

@@ -182,7 +182,8 @@ static fig_status find_scored(fig_cuda_kernels *kernels, fig_cuda_gpu *gpu,
                                        at->entry,
                                        &at->score,
                                        wish->folder != NULL ? wish->folder : kernels->folder,
-                                       kernels->given};
+                                       kernels->given,
+                                       wish->code};
     return fig_cuda_scores_load(gpu, &score, &at->image.library, &at->code);
 }
 

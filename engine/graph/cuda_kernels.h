@@ -33,6 +33,7 @@ typedef struct fig_cuda_kernel_wish {
     uint32_t shared_bytes;
     const fig_score_code *score; /* of a family that compiles; else NULL */
     const char *folder; /* where compiled scores are kept; NULL: as fig_cuda_kernels says */
+    const fig_cuda_score_code *code; /* of the score; NULL: fig_cuda_kernels_take() finds it */
 } fig_cuda_kernel_wish;
 
 /* The caller has entered the GPU's context. fig_cuda_kernels_finish() also accepts a zeroed

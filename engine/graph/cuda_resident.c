@@ -1,7 +1,8 @@
 /* cuda_resident.c: keeps GPUs, and the kernels loaded on them, until the process ends.
  *
- * The process has one table of these GPUs. Threads use the table only at set-up, and under a lock.
- * Invariant: a row that is in use holds the context of its GPU. */
+ * The process has one table of these GPUs. Threads use the table only at set-up, and under a lock,
+ * which is not held while a driver compiles a score, because this may take seconds. Invariant: a
+ * row that is in use holds the context of its GPU. */
 #include "engine/graph/cuda_resident.h"
 
 #include <pthread.h>
@@ -76,23 +77,41 @@ static fig_status take(fig_cuda_resident *resident, const fig_cuda_kernel_wish *
     return FIG_OK;
 }
 
-fig_status fig_cuda_resident_take(fig_cuda_resident *resident, const fig_cuda_kernel_wish *wish,
-                                  fig_cu_function *function) {
-    *function = NULL;
-    pthread_mutex_lock(&lock);
-    fig_status status = fig_cuda_gpu_enter(&resident->gpu);
-    if (status == FIG_OK)
-        status = fig_cuda_gpu_leave(&resident->gpu, take(resident, wish, function));
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
 const fig_cuda_score_code *fig_cuda_resident_code(fig_cuda_resident *resident,
                                                   const fig_cuda_kernel_wish *wish) {
     pthread_mutex_lock(&lock);
     const fig_cuda_score_code *code = fig_cuda_kernels_code(&resident->kernels, wish);
     pthread_mutex_unlock(&lock);
     return code;
+}
+
+/* Finds the code of a score, with a copy of the GPU's struct, because other threads use the
+ * original. */
+static fig_status find_code(fig_cuda_resident *resident, const fig_cuda_kernel_wish *wish,
+                            const fig_cuda_score_code **code) {
+    const fig_cuda_score_wish score = {.op = wish->op,
+                                       .family = wish->family,
+                                       .entry = wish->entry,
+                                       .score = wish->score,
+                                       .folder = wish->folder};
+    *code = wish->score != NULL ? fig_cuda_resident_code(resident, wish) : NULL;
+    if (wish->score == NULL || *code != NULL) return FIG_OK;
+    fig_cuda_gpu gpu = fig_cuda_resident_gpu(resident);
+    FIG_TRY(fig_cuda_gpu_enter(&gpu));
+    return fig_cuda_gpu_leave(&gpu, fig_cuda_scores_find(&gpu, &score, code));
+}
+
+fig_status fig_cuda_resident_take(fig_cuda_resident *resident, const fig_cuda_kernel_wish *wish,
+                                  fig_cu_function *function) {
+    fig_cuda_kernel_wish found = *wish;
+    *function = NULL;
+    FIG_TRY(find_code(resident, wish, &found.code));
+    pthread_mutex_lock(&lock);
+    fig_status status = fig_cuda_gpu_enter(&resident->gpu);
+    if (status == FIG_OK)
+        status = fig_cuda_gpu_leave(&resident->gpu, take(resident, &found, function));
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void fig_cuda_resident_forget(void) {

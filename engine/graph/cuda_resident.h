@@ -17,7 +17,9 @@ fig_status fig_cuda_resident_open(fig_cuda_resident **resident, int ordinal, int
 /* Returns a copy of the GPU's struct, which the caller owns; the context in the copy stays
  * valid. */
 fig_cuda_gpu fig_cuda_resident_gpu(fig_cuda_resident *resident);
-/* Loads the kernel completely, so that its first launch, which may be captured, loads nothing. */
+/* Loads the kernel completely, so that its first launch, which may be captured, loads nothing.
+ * While the driver compiles a score, other threads may open and take. If two threads compile the
+ * same score at once, both get the kernel that is loaded first. */
 fig_status fig_cuda_resident_take(fig_cuda_resident *resident, const fig_cuda_kernel_wish *wish,
                                   fig_cu_function *function);
 /* As fig_cuda_kernels_code(). The code stays until the process ends. */

@@ -164,28 +164,48 @@ find_given(const fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, const fig_p
     return NULL;
 }
 
+static fig_status load(fig_cuda_gpu *gpu, const void *bytes, fig_cu_library *library) {
+    CU_TRY(gpu, LibraryLoadData, library, bytes, NULL, NULL, 0, NULL, NULL, 0);
+    return FIG_OK;
+}
+
 /* Loads the code of a complete text. */
 static fig_status load_text(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish, fig_ptx_text *text,
                             fig_cu_library *library, const fig_cuda_score_code **code) {
     const fig_image_compiled *given = find_given(gpu, wish, text);
     if (given == NULL) FIG_TRY(find_code(gpu, wish, text, code));
-    const void *bytes = given != NULL ? given->image.bytes : (*code)->bytes;
-    CU_TRY(gpu, LibraryLoadData, library, bytes, NULL, NULL, 0, NULL, NULL, 0);
-    return FIG_OK;
+    return load(gpu, given != NULL ? given->image.bytes : (*code)->bytes, library);
 }
 
-fig_status fig_cuda_scores_load(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
-                                fig_cu_library *library, const fig_cuda_score_code **code) {
+/* Makes the PTX of the wish. fig_ptx_text_finish() frees the text, also after a failure. */
+static fig_status complete(const fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
+                           fig_ptx_text *text) {
     const fig_image image = gpu->cu->score_template(wish->op, wish->family, gpu->path);
-    fig_ptx_text text = {0};
-    *library = NULL;
-    *code = NULL;
     if (image.bytes == NULL)
         return fig_fail(FIG_UNSUPPORTED,
                         "score: this library has no template of %s: without compile_scores the "
                         "score is interpreted",
                         wish->entry);
-    fig_status status = fig_score_template_complete(&image, wish->entry, wish->score, &text);
+    return fig_score_template_complete(&image, wish->entry, wish->score, text);
+}
+
+fig_status fig_cuda_scores_find(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
+                                const fig_cuda_score_code **code) {
+    fig_ptx_text text = {0};
+    *code = NULL;
+    fig_status status = complete(gpu, wish, &text);
+    if (status == FIG_OK) status = find_code(gpu, wish, &text, code);
+    fig_ptx_text_finish(&text);
+    return status;
+}
+
+fig_status fig_cuda_scores_load(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
+                                fig_cu_library *library, const fig_cuda_score_code **code) {
+    fig_ptx_text text = {0};
+    *library = NULL;
+    *code = wish->code;
+    if (wish->code != NULL) return load(gpu, wish->code->bytes, library);
+    fig_status status = complete(gpu, wish, &text);
     if (status == FIG_OK) status = load_text(gpu, wish, &text, library, code);
     fig_ptx_text_finish(&text);
     return status;

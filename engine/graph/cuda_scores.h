@@ -26,8 +26,14 @@ typedef struct fig_cuda_score_wish {
     const fig_score_code *score;
     const char *folder;         /* NULL: the code is kept in memory alone */
     const fig_image_set *given; /* a file's code, which replaces what would be compiled; or NULL */
+    const fig_cuda_score_code *code; /* what fig_cuda_scores_find() gave; NULL: not found yet */
 } fig_cuda_score_wish;
 
+/* Finds the code of the entry, in memory or in the folder, or has the driver compile it, whatever
+ * `given` holds. Loads nothing. The caller has entered the GPU's context. *code: kept in memory.
+ * Fails as fig_cuda_scores_load() does. */
+fig_status fig_cuda_scores_find(fig_cuda_gpu *gpu, const fig_cuda_score_wish *wish,
+                                const fig_cuda_score_code **code);
 /* Loads the entry as a library that holds nothing else. The caller has entered the GPU's context.
  * *code: the code that is kept in memory; NULL if the library is made of given code, which serves
  * only those who trust it. FIG_UNSUPPORTED: there is no template, or the driver does not compile

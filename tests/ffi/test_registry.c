@@ -101,6 +101,44 @@ static void threads_that_ask_at_once_get_the_same(void **state) {
     assert_int_equal(missed(), before + 64);
 }
 
+static void *find_impossible(void *user) {
+    fig_recipe recipe = gated_of(8);
+    const fig_runner *runner;
+    (void)user;
+    recipe.dtype = FIG_I32;
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(fig_registry_find(&recipe, &runner), FIG_INVALID);
+        assert_null(runner);
+    }
+    return NULL;
+}
+
+static void threads_that_ask_for_the_impossible_are_all_refused(void **state) {
+    (void)state;
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, find_impossible, NULL), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+}
+
+/* Otherwise the table would grow with each refused call. */
+static void a_refused_recipe_takes_no_place(void **state) {
+    (void)state;
+    fig_recipe recipe = gated_of(8);
+    const fig_runner *runner;
+    int64_t calls = 0;
+    recipe.dtype = FIG_I32;
+    for (int i = 0; i < 600; i++) { /* more than the first table holds */
+        fig_fault_arm(0);
+        const fig_status status = fig_registry_find(&recipe, &runner);
+        const int64_t own = fig_fault_disarm();
+        assert_int_equal(status, FIG_INVALID);
+        if (i == 0) calls = own;
+        assert_int_equal(own, calls);
+    }
+}
+
 static void a_file_is_kept_once(void **state) {
     (void)state;
     const fig_recipe recipe = gated_of(8);
@@ -145,6 +183,8 @@ int main(void) {
         cmocka_unit_test(an_impossible_recipe_is_refused_each_time),
         cmocka_unit_test(calls_that_lacked_memory_may_be_repeated),
         cmocka_unit_test(threads_that_ask_at_once_get_the_same),
+        cmocka_unit_test(threads_that_ask_for_the_impossible_are_all_refused),
+        cmocka_unit_test(a_refused_recipe_takes_no_place),
         cmocka_unit_test(a_file_is_kept_once),
         cmocka_unit_test(more_operations_than_any_table_holds_are_kept),
     };

@@ -2,6 +2,7 @@
  * open compiles, that no run compiles, and what is refused. */
 #define _GNU_SOURCE /* nftw */
 #include <ftw.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include "include/figraph_scores.h"
 #include "tests/support/driver/fake_graph.h"
 #include "tests/support/fault.h"
+#include "tests/support/hang.h"
 
 enum { ROWS = 2, HEADS = 4, DIM = 64, LIMIT = 64, PAGE = 16, PAGES = 8, Q = ROWS * HEADS * DIM };
 
@@ -31,6 +33,7 @@ typedef struct work {
     int32_t table[ROWS * LIMIT / PAGE], lengths[ROWS];
     fig_binding bindings[8];
     int32_t binding_count;
+    const char *folder; /* of compiled scores, for a runner that another thread opens */
     _Alignas(16) uint8_t scratch[1 << 18];
 } work;
 
@@ -67,7 +70,7 @@ static void record(work *w, const char *const *texts, int count) {
     }
 }
 
-static work *begin(const char *const *texts, int count) {
+static work *lower(const char *const *texts, int count) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F16,
                            .q_heads = HEADS,
@@ -89,6 +92,11 @@ static work *begin(const char *const *texts, int count) {
     record(w, texts, count);
     if (fig_program_finish(w->program) != FIG_OK) fail_msg("%s", fig_message());
     assert_int_equal(fig_graphs_lower(&w->graphs, w->program, NULL), FIG_OK);
+    return w;
+}
+
+static work *begin(const char *const *texts, int count) {
+    work *w = lower(texts, count);
     w->driver = fig_fake_cuda_install();
     return w;
 }
@@ -231,19 +239,103 @@ static void a_runner_that_is_opened_during_a_capture_compiles(void **state) {
     end(w);
 }
 
-/* ---- What is kept, and what is refused ------------------------------------------------------- */
-
 static char folder[] = "/tmp/fig_runs_XXXXXX";
+
+/* Makes a new folder of that name. */
+static void make_folder(void) {
+    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
+    assert_non_null(mkdtemp(folder));
+}
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at) {
     (void)info, (void)kind, (void)at;
     return remove(path);
 }
 
+/* ---- While the driver compiles --------------------------------------------------------------- */
+
+/* Opens a runner, while another thread has the driver compile. */
+static void *open_other(void *of) {
+    work *w = of;
+    must_open(w, 1, w->folder);
+    return NULL;
+}
+
+static void open_meanwhile(void *other) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, open_other, other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* Opens two runners, the second one while the driver compiles the score of the first. Returns how
+ * many scores were compiled. */
+static int64_t open_both(work *first, work *second, const char *kept_in) {
+    first->folder = second->folder = kept_in;
+    first->driver->compiling = open_meanwhile;
+    first->driver->user = second;
+    must_open(first, 1, kept_in);
+    assert_non_null(second->runner);
+    return first->driver->links;
+}
+
+static void end_both(work *first, work *second) {
+    fig_runner_close(second->runner);
+    fig_graphs_destroy(second->graphs);
+    fig_program_destroy(second->program);
+    free(second);
+    end(first);
+}
+
+static void others_open_while_the_driver_compiles(void **state) {
+    (void)state;
+    static const char *const text = shifted;
+    work *w = begin_one(twice);
+    must_open(w, 1, NULL);
+    const int64_t links = w->driver->links;
+    forget(w);
+    w->driver->links = 0;
+    work *other = lower(&text, 1);
+    assert_int_equal(open_both(w, other, NULL), 2 * links);
+    run(w);
+    run(other);
+    assert_non_null(
+        strstr(w->driver->ran[FIG_OP_SCORED_ATTENTION], "fig_kernel_scored_bulk_f16_64_"));
+    end_both(w, other);
+}
+
+static void two_threads_that_compile_the_same_score_share_its_kernel(void **state) {
+    (void)state;
+    static const char *const text = twice;
+    work *w = begin_one(twice);
+    make_folder();
+    w->driver->capability = 80; /* where no launch has a tensor map */
+    must_open(w, 1, NULL);
+    const int64_t links = w->driver->links, held = w->driver->held;
+    forget(w);
+    w->driver->links = 0;
+    work *other = lower(&text, 1);
+    /* Only the score that the first thread was compiling when the second came is compiled twice. */
+    assert_int_equal(open_both(w, other, folder), links + 1);
+    assert_int_equal(w->driver->held, held);
+    const uint32_t node = w->runner->program->node_count - 1;
+    assert_ptr_equal(kernel_of(w, node), kernel_of(other, node));
+    /* Later processes find what both have written. */
+    fig_runner_close(other->runner);
+    forget(w);
+    w->driver->links = 0;
+    must_open(w, 1, folder);
+    must_open(other, 1, folder);
+    assert_int_equal(w->driver->links, 0);
+    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    end_both(w, other);
+}
+
+/* ---- What is kept, and what is refused ------------------------------------------------------- */
+
 static void a_folder_keeps_the_code_for_later_processes(void **state) {
     (void)state;
     work *w = begin_one(twice);
-    assert_non_null(mkdtemp(folder));
+    make_folder();
     must_open(w, 1, folder);
     const int64_t links = w->driver->links;
     forget(w);
@@ -294,6 +386,10 @@ int main(void) {
         cmocka_unit_test(two_scores_of_a_program_are_two_kernels),
         cmocka_unit_test(a_score_with_a_mask_is_interpreted),
         cmocka_unit_test(a_runner_that_is_opened_during_a_capture_compiles),
+        cmocka_unit_test_setup_teardown(others_open_while_the_driver_compiles, fig_hang_watch,
+                                        fig_hang_unwatch),
+        cmocka_unit_test_setup_teardown(two_threads_that_compile_the_same_score_share_its_kernel,
+                                        fig_hang_watch, fig_hang_unwatch),
         cmocka_unit_test(a_folder_keeps_the_code_for_later_processes),
         cmocka_unit_test(a_runner_that_lacked_memory_may_be_opened_again),
         cmocka_unit_test(a_driver_that_does_not_compile_says_what_to_do),

@@ -5,6 +5,7 @@
 #include "ffi/invoke/invoke_score.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,8 +17,11 @@
 #include <cmocka.h>
 
 #include "ffi/known_scores.h"
+#include "ffi/registry.h"
 #include "include/figraph_ffi.h"
 #include "tests/support/driver/fake_cuda.h"
+#include "tests/support/fault.h"
+#include "tests/support/hang.h"
 
 enum { ROWS = 3, HEADS = 4, KV = 2, DIM = 64, TOKENS = 24 };
 
@@ -262,8 +266,8 @@ static fig_status set_compiling(int32_t compiles, const char *folder) {
         FIG_OPTIONS(fig_ffi_score_options, .compile_scores = compiles, .score_cache = folder));
 }
 
-/* Runs attention with f16 on the fake GPU. Returns the kernel that served it. */
-static const char *run_halves(const char *text, fig_fake_cuda *fake, fig_status expected) {
+/* Describes attention with f16 on the fake GPU. */
+static fig_invoke describe_halves(const char *text) {
     static _Alignas(64) uint8_t scratch[1 << 16];
     static uint16_t halves[6][ROWS * TOKENS * KV * DIM];
     const int64_t q[] = {ROWS, HEADS, DIM}, cache[] = {ROWS, TOKENS, KV, DIM}, rows = ROWS;
@@ -280,6 +284,12 @@ static const char *run_halves(const char *text, fig_fake_cuda *fake, fig_status 
     move(&d);
     if (fig_invoke_attention_describe(&invoke, &d.attention) != FIG_OK)
         fail_msg("%s", fig_ffi_message());
+    return invoke;
+}
+
+/* Runs that attention. Returns the kernel that served it. */
+static const char *run_halves(const char *text, fig_fake_cuda *fake, fig_status expected) {
+    fig_invoke invoke = describe_halves(text);
     invoke.stream = fig_fake_cuda_stream_create(&fig_fake_cuda_primary);
     assert_int_equal(fig_invoke_run(&invoke), expected);
     fig_fake_cuda_stream_destroy(invoke.stream);
@@ -301,6 +311,70 @@ static void calls_compile_scores_once_they_are_told_to(void **state) {
     assert_string_equal(run_halves(text, fake, FIG_OK), "fig_kernel_scored_attention");
 }
 
+/* The same recipe as that of the call that the driver compiles for, asked for by another thread. */
+typedef struct same_call {
+    fig_recipe recipe;
+    const fig_runner *runner;
+    pthread_t thread;
+} same_call;
+
+static void *find_same(void *of) {
+    same_call *same = of;
+    if (fig_registry_find(&same->recipe, &same->runner) != FIG_OK) fail_msg("%s", fig_message());
+    return NULL;
+}
+
+/* Calls that need no GPU, since the fake serves one thread at a time. */
+static void *call_others(void *user) {
+    const fig_recipe recipe = {.kind = FIG_RECIPE_GATED,
+                               .device = FIG_DEVICE_HOST,
+                               .dtype = FIG_F16,
+                               .slots = 1u << FIG_SLOT_IN | 1u << FIG_SLOT_OUT,
+                               .width = 8};
+    const fig_runner *runner;
+    (void)user;
+    if (fig_registry_find(&recipe, &runner) != FIG_OK) fail_msg("%s", fig_message());
+    assert_int_equal(set_compiling(1, NULL), FIG_OK);
+    return NULL;
+}
+
+static void call_meanwhile(void *of) {
+    same_call *same = of;
+    pthread_t others;
+    assert_int_equal(pthread_create(&same->thread, NULL, find_same, same), 0);
+    assert_int_equal(pthread_create(&others, NULL, call_others, NULL), 0);
+    assert_int_equal(pthread_join(others, NULL), 0);
+}
+
+static int64_t runners_made(void) {
+    fig_ffi_counts counts = {.size = sizeof counts};
+    fig_registry_read_counts(&counts);
+    return counts.missed;
+}
+
+static void other_calls_find_their_runners_while_a_score_is_compiled(void **state) {
+    fig_fake_cuda *fake = *state;
+    static const char text[] = "score * 7.0";
+    same_call same = {.runner = NULL};
+    const fig_runner *runner;
+    int64_t links = fake->links;
+    assert_int_equal(set_compiling(1, NULL), FIG_OK);
+    run_halves("score * 11.0", fake, FIG_OK);
+    const int64_t links_of_one = fake->links - links;
+    const int64_t missed = runners_made();
+    links = fake->links;
+    same.recipe = describe_halves(text).recipe;
+    fake->compiling = call_meanwhile;
+    fake->user = &same;
+    assert_non_null(strstr(run_halves(text, fake, FIG_OK), "fig_kernel_scored_bulk_f16_64_"));
+    assert_int_equal(pthread_join(same.thread, NULL), 0);
+    assert_int_equal(fig_registry_find(&same.recipe, &runner), FIG_OK);
+    assert_ptr_equal(same.runner, runner);
+    assert_int_equal(runners_made(), missed + 2); /* that of the call, and that of another call */
+    assert_int_equal(fake->links - links, links_of_one);
+    assert_int_equal(set_compiling(0, NULL), FIG_OK);
+}
+
 static void what_keeps_a_score_from_being_compiled_is_told(void **state) {
     fig_fake_cuda *fake = *state;
     assert_int_equal(set_compiling(1, "/tmp/fig_no_such_folder"), FIG_OK);
@@ -317,6 +391,22 @@ static void what_keeps_a_score_from_being_compiled_is_told(void **state) {
     assert_non_null(strstr(fig_ffi_message(), "compile_scores is 2, it must be 0 or 1"));
     assert_int_equal(set_compiling(0, "/tmp"), FIG_INVALID);
     assert_non_null(strstr(fig_ffi_message(), "score_cache is for compile_scores"));
+}
+
+static void a_folder_is_never_left_out_for_lack_of_memory(void **state) {
+    (void)state;
+    assert_int_equal(set_compiling(1, "/tmp/fig_no_such_folder"), FIG_OK);
+    const fig_recipe recipe = describe_halves("score * 13.0").recipe;
+    const fig_runner *runner;
+    fig_status status;
+    for (int64_t n = 1;; n++) {
+        fig_fault_arm(n);
+        status = fig_registry_find(&recipe, &runner);
+        if (fig_fault_disarm() < n) break;
+        if (status != FIG_INVALID) assert_int_equal(status, FIG_NOMEM);
+    }
+    assert_int_equal(status, FIG_INVALID);
+    assert_int_equal(set_compiling(0, NULL), FIG_OK);
 }
 
 /* ---- Sizes and known scores */
@@ -375,7 +465,10 @@ int main(void) {
         cmocka_unit_test(mistakes_are_refused_by_name),
         cmocka_unit_test(a_score_makes_its_own_plan),
         cmocka_unit_test(calls_compile_scores_once_they_are_told_to),
+        cmocka_unit_test_setup_teardown(other_calls_find_their_runners_while_a_score_is_compiled,
+                                        fig_hang_watch, fig_hang_unwatch),
         cmocka_unit_test(what_keeps_a_score_from_being_compiled_is_told),
+        cmocka_unit_test(a_folder_is_never_left_out_for_lack_of_memory),
         cmocka_unit_test(scratch_suffices_with_and_without_the_score),
         cmocka_unit_test(a_score_is_known_by_its_normal_form),
     };

@@ -50,6 +50,10 @@ typedef struct fig_fake_cuda {
     int64_t fail_at;         /* the number of the call that fails; 0: none */
     const char *fail_name;   /* every call of this name fails, "cuMemAlloc" for example */
     fig_cu_result fail_with;
+    /* Called once, with `user`, while the driver compiles the next score. It may wait for other
+     * threads, which use the fake one at a time. */
+    void (*compiling)(void *user);
+    void *user;
 
     /* What the fake has counted and noticed: */
     int64_t calls; /* except calls that only ask for the name of an error */

@@ -133,6 +133,9 @@ static fig_cu_result link_add_data(fig_cu_link link, unsigned int kind, void *da
 static fig_cu_result link_complete(fig_cu_link link, void **code, size_t *count) {
     BEGIN_UNSAFE("cuLinkComplete");
     if (link->code == NULL) return fig_fake_cuda_unsafe();
+    void (*compiling)(void *user) = fake.compiling;
+    fake.compiling = NULL;
+    if (compiling != NULL) compiling(fake.user);
     *code = link->code;
     *count = sizeof(fake_code);
     fake.links++;

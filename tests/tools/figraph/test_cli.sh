@@ -68,7 +68,7 @@ prints 'usage: figraph plan (--preset NAME | --config FILE | --q-heads N) --kv L
 run capture --help
 prints 'usage: figraph capture (--preset NAME | --config FILE | --q-heads N) -o FILE'
 run serve --help
-prints 'usage: figraph serve (FILE | --preset NAME) [options]'
+prints 'usage: figraph serve (FILE | --preset NAME | --config FILE | --q-heads N)'
 run --version
 ends 0
 version=$(awk '$2 == "FIG_VERSION" { v = $3

@@ -160,5 +160,103 @@ run plan --preset tutorial --row-tokens 16 --kv 4x100 --device host --json
 ends 0
 json 'sum(j["classes"][0]["worker_rows"]) >= 4'
 
+# ---- scores and masks ----------------------------------------------------------------------------
+# Of the 128 tiles of a long row, its query sees the first one and the last 16, or the last 17 if
+# its last 1024 tokens begin within a tile. The query of a short row sees all tiles.
+masked='plan --preset llama-3.1-8b --kv 8192,8191,640 --traits h200'
+# shellcheck disable=SC2086
+run $masked --mask '0:4, q_pos - 1023:q_pos + 1' --json
+ends 0
+quiet
+classes
+json 'j["score"] == "see 0:4, q_pos - 1023:q_pos + 1; score"' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 8 * (17 + 18 + 10)' \
+    'j["classes"][0]["tiles_hidden"] * j["bucket"]["variant"]["heads"] == 8 * (111 + 110)'
+# shellcheck disable=SC2086
+run $masked --mask '0:4, q_pos - 1023:q_pos + 1'
+ends 0
+quiet
+fits 80
+prints 'score     see 0:4, q_pos - 1023:q_pos + 1; score'
+prints 'mask      hides 884 of 1 064 tiles: no query token or head sees them'
+prints 'Uncut, row 1 would keep 4 workers busy for 18 tiles each'
+# The drawing is that of the whole program, which inspect plans.
+run capture --preset llama-3.1-8b --traits h200 --mask '0:4, q_pos - 1023:q_pos + 1' \
+    -o "$scratch/mask.fig"
+ends 0
+# shellcheck disable=SC2086
+"$figraph" $masked --mask '0:4, q_pos - 1023:q_pos + 1' --json > "$scratch/out"
+"$figraph" inspect "$scratch/mask.fig" --format html --kv 8192,8191,640 > "$scratch/page"
+python3 -c 'import json, re, sys
+tiles = json.load(open(sys.argv[1]))["classes"][0]["worker_tiles"]
+drawn = re.findall(r"worker ([0-9]+): [0-9]+ of ([0-9]+) tiles", open(sys.argv[2]).read())
+sys.exit({int(w): int(t) for w, t in drawn} != {w: t for w, t in enumerate(tiles) if t > 0})' \
+    "$scratch/out" "$scratch/page"
+verdict $? 'plan and inspect must give each worker the same tiles'
+# Tiles that a window hides do not count as hidden by the mask.
+run plan --preset gpt-oss-20b --kv 8192 --mask '0:q_pos - 500' --traits h200 --json
+ends 0
+json '[k["window"] for k in j["classes"]] == [128, 0]' \
+    'all(sum(k["worker_tiles"]) == k["tiles"] for k in j["classes"])' \
+    '[k["tiles_hidden"] > 0 for k in j["classes"]] == [False, True]'
+# The queries of a row are joined. A row whose mask shows nothing keeps one tile.
+run plan --preset tutorial --row-tokens 4 --kv 400,300 --mask 'q_pos // 64 * 64:q_pos + 1' \
+    --device host --json
+ends 0
+classes
+json 'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 4 * 2' \
+    'j["classes"][0]["tiles_hidden"] * j["bucket"]["variant"]["heads"] == 4 * (6 + 4)'
+run plan --preset tutorial --kv 400,0,1 --mask 9:9 --device host --json
+ends 0
+classes
+json 'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 4 * 2'
+# Nothing is left out if the mask shows all tiles, or the host does not know the ranges.
+for mask in '0:kv_length' 'i32 start[512]; start[q_pos]:q_pos + 1'; do
+    run plan --preset tutorial --kv 400 --mask "$mask" --device host --json
+    ends 0
+    json 'j["classes"][0]["tiles_hidden"] == 0'
+    run plan --preset tutorial --kv 400 --mask "$mask" --device host
+    ends 0
+    prints 'mask      hides no tile that the planner knows of'
+done
+# Packed rows; a score without a mask.
+run plan --preset tutorial --kv 400:3,200:1 --mask 'q_pos - 9:q_pos + 1' --score 'score * 2.0' \
+    --device host --json
+ends 0
+classes
+json 'j["score"] == "see q_pos - 9:q_pos + 1; score * 2.0"' 'j["classes"][0]["tiles_hidden"] > 0'
+run plan --preset tutorial --kv 400 --score 'score * 2.0' --device host --json
+ends 0
+json 'j["score"] == "score * 2.0"' '"tiles_hidden" not in j["classes"][0]'
+run plan --preset tutorial --kv 400 --score 'score * 2.0' --device host
+ends 0
+lacks 'mask  '
+run plan --preset tutorial --kv 400 --device host --json
+ends 0
+json '"score" not in j' '"tiles_hidden" not in j["classes"][0]'
+# ALiBi is divided among ranks, with the slopes of all heads; other scores are refused.
+alibi='f32 slope[16]; score + slope[head] * (kv_pos - q_pos)'
+run plan --preset tutorial --kv 8x400 --score "$alibi" --ranks 2 --device host --json
+ends 0
+classes
+json 'j["share"]["ranks"] == 2' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 8 * 2 * 7'
+run plan --preset tutorial --kv 400 --score 'score * 2.0' --ranks 2
+refused 'plan: --ranks' 'it has a score'
+run plan --preset tutorial --kv 400 --mask 0
+refused 'plan: --mask: score: column 2'
+run plan --preset tutorial --kv 400 --mask '0:kv_pos'
+refused 'plan: --mask:' 'a mask reads kv_pos'
+run plan --preset tutorial --kv 400 --score 'see 0:4; score' --mask '0:4'
+refused 'a mask is given beside a score with a mask'
+run plan --preset tutorial --kv 400 --score 'score +'
+refused 'plan: --score: score: column 8: the text ends'
+run plan --preset tutorial --kv 400 --score 'f32 slope[16]; score + slop[head]'
+refused 'array slope'
+run plan --preset tutorial --kv 500:64,3 --mask '0:4'
+refused 'no kernel for chunks of prompts evaluates a score'
+run plan --preset gemma-2-9b --kv 400 --mask '0:4'
+refused 'beside a score'
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

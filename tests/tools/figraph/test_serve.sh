@@ -31,7 +31,7 @@ tutorial='--preset tutorial'
 # ---- Help ----------------------------------------------------------------------------------------
 run serve --help
 fine
-prints 'usage: figraph serve (FILE | --preset NAME) [options]'
+prints 'usage: figraph serve (FILE | --preset NAME | --config FILE | --q-heads N)'
 prints 'example:'
 prints '  figraph serve '
 narrow() {
@@ -152,6 +152,65 @@ run serve "$scratch/served.fig" --requests 3
 fine
 prints "$scratch/served.fig on host"
 
+# ---- Models ------------------------------------------------------------------------------------
+# A model from a config.json, or described by options, takes the steps of its file.
+small='--batch-limit 6 --kv-limit 256'
+# shellcheck disable=SC2086 # words
+for model in "--config $scratch/gemma.json" \
+    "--config $scratch/gemma.json --kv-dtype e4m3 --page-size 8 --dtype f16 --row-tokens 2" \
+    '--q-heads 4 --kv-heads 2 --head-dim 64 --window 20 --dtype f32 --deterministic'; do
+    served_file $model
+    facts=$(grep -E '"(steps|tokens|pages|most_pages|page_bytes|page_tokens)"' "$scratch/out")
+    served $model $small --requests 10
+    [ "$facts" = "$(grep -E '"(steps|tokens|pages|most_pages|page_bytes|page_tokens)"' \
+        "$scratch/out")" ]
+    verdict $? 'a model must be served in the steps of its file'
+done
+# shellcheck disable=SC2086
+{
+    served --config "$scratch/gemma.json" $small --requests 10 --chunk 13
+    json "j['model'] == '$scratch/gemma.json'" '"file" not in j' 'j["chunk"] == 13' \
+        'j["compared"] > 0'
+    run serve --q-heads 4 $small --requests 2
+    fine
+    prints 'by hand on host'
+    # Like a packed file, a model with --query-limit has a budget of its own.
+    served --preset tutorial $small --row-tokens 30 --query-limit 50 --requests 4
+    json 'j["chunk"] == 44' 'j["compared"] > 0'
+    served --preset tutorial $small --row-tokens 30 --query-limit 50 --requests 4 --chunk 9
+    json 'j["chunk"] == 9'
+    run serve --preset tutorial $small --row-tokens 30 --query-limit 50 --chunk 45
+    refused '--chunk: 45' 'room for 44'
+    run serve --preset tutorial $small --row-tokens 2 --query-limit 6
+    refused '6 query tokens' 'beside 6 rows'
+    run serve --preset tutorial $small --row-tokens 2 --chunk 9
+    refused 'serve: --row-tokens: 2' '--chunk' '--query-limit'
+}
+# The limits are those that capture takes from the config: 512 tokens, and at most 256 rows.
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,509,3 > "$scratch/most.csv"
+served --config "$scratch/gemma.json" --trace "$scratch/most.csv"
+printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,510,3 > "$scratch/most.csv"
+run serve --config "$scratch/gemma.json" --trace "$scratch/most.csv"
+refused '512' 'this is the longest sequence of the step'
+served --config "$scratch/gemma.json" --requests 300 --kv-gib 4
+json 'j["most_rows"] == 256'
+sed 's/"hidden_size"/"one_more": 1, &/' "$scratch/gemma.json" > "$scratch/more.json"
+run serve --config "$scratch/more.json"
+refused "$scratch/more.json" 'one_more'
+served --config "$scratch/more.json" --ignore one_more --requests 3
+run serve --preset tutorial --ignore one_more
+refused 'serve: --ignore: only --config takes it'
+run serve --preset tutorial --dtype f32
+refused 'serve: --dtype: --q-heads and --config take it, not --preset'
+run serve --config "$scratch/gemma.json" --kv-heads 2
+refused 'serve: --kv-heads: only --q-heads takes it, not --preset or --config'
+run serve --preset tutorial --config "$scratch/gemma.json"
+refused 'serve: --preset, --config and --q-heads: more than one was given'
+run serve --config "$scratch/none.json"
+refused "$scratch/none.json"
+run serve --config tests/configs/gemma-3-1b-it.json --kv-scales head
+refused 'serve: --kv-scales'
+
 # ---- Prompts in chunks -------------------------------------------------------------------------
 # Every prompt token is computed once, but the last one, which is a row's single token; whatever the
 # budget, the outputs are right.
@@ -209,9 +268,12 @@ refused '--chunk' '--query-limit'
 
 # ---- Bad usage -----------------------------------------------------------------------------------
 run serve
-refused 'FILE' '--preset' 'neither'
-run serve "$scratch/served.fig" --preset tutorial
-refused 'FILE' '--preset' 'both'
+refused 'serve: FILE, --preset, --config and --q-heads: none was given'
+for option in '--preset tutorial' '--config config.json' '--q-heads 8' '--kv-limit 256'; do
+    # shellcheck disable=SC2086 # words
+    run serve "$scratch/served.fig" $option
+    refused "serve: ${option% *}: $scratch/served.fig was given, which already fixes it"
+done
 run serve "$scratch/none.fig"
 refused "$scratch/none.fig"
 run serve --preset tutorail

@@ -10,7 +10,6 @@
 
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/step/source.h"
-#include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/emit.h"
 #include "tools/figraph/terminal/report.h"
 #include "tools/figraph/terminal/vocabulary.h"
@@ -56,8 +55,7 @@ static void print_capture(const captured *file) {
     printf("  step      %s, %s over %s\n", fig_report_count(a, info->spec->layers, "layer"),
            fig_report_count(b, info->node_count, "node"),
            fig_report_count(c, info->tensor_count, "tensor"));
-    if (file->score != NULL)
-        fig_columns_words(printf("  score     "), 12, fig_score_text(file->score));
+    fig_source_print_score(file->score);
     fig_source_print_share(&file->share->model, &file->share->spec, file->share->ranks);
     printf("  machine   %s, %s\n", info->traits->name, file->why);
     printf("  buckets   %d: up to %s, a sequence up to %s\n", info->bucket_count,
@@ -210,10 +208,7 @@ const fig_command fig_cmd_capture = {
             FIG_SOURCE_CHANGES,
             {"--ranks", "N", "also print the share of one of N ranks; the file is the same"},
             {"--layers", "N", "layers of the step; default: all layers of the model"},
-            {"--score", "TEXT",
-             "an expression for attention's scores; docs/scores.md has the words"},
-            {"--mask", "TEXT",
-             "the ranges of tokens that a query sees, such as 'q_pos - 1023:q_pos + 1, 0:4'"},
+            FIG_SOURCE_SCORE,
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,
             {"-o", "FILE", "the file to write", FIG_OPTION_REQUIRED},

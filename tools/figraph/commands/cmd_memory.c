@@ -110,15 +110,9 @@ static int lower(const fig_arguments *arguments, const char **name, fig_graphs *
 
 /* Loads the file or lowers the model. Returns FIG_EXIT_*. */
 static int open_graphs(const fig_arguments *arguments, told_memory *memory, fig_graphs **graphs) {
-    if (!memory->is_file) return lower(arguments, &memory->name, graphs);
-    const int code = fig_source_refuse_beside_file(arguments);
-    return code == FIG_EXIT_FINE ? load(arguments, graphs) : code;
-}
-
-static int is_named(const fig_arguments *arguments) {
-    return fig_arguments_text(arguments, "--preset") != NULL ||
-           fig_arguments_text(arguments, "--config") != NULL ||
-           fig_arguments_text(arguments, "--q-heads") != NULL;
+    const int code = fig_source_check_named(arguments);
+    if (code != FIG_EXIT_FINE) return code;
+    return memory->is_file ? load(arguments, graphs) : lower(arguments, &memory->name, graphs);
 }
 
 static int run(const fig_arguments *arguments) {
@@ -128,9 +122,6 @@ static int run(const fig_arguments *arguments) {
                           .info = {.size = sizeof memory.info}};
     fig_graphs *graphs = NULL;
     int64_t slots;
-    if (arguments->operand == NULL && !is_named(arguments))
-        return fig_report_refuse("memory: FILE, --preset, --config and --q-heads: none was given, "
-                                 "one of them names the step");
     int code = fig_arguments_integer(arguments, &range, &slots);
     if (code == FIG_EXIT_FINE) code = fig_source_read_ranks(arguments, &memory.ranks);
     if (code == FIG_EXIT_FINE) code = open_graphs(arguments, &memory, &graphs);

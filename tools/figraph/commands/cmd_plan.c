@@ -3,15 +3,16 @@
  * Layers with the same window form a class and are split alike, so one layer of each class is
  * lowered. The library reports only the split of the first attention. With two classes, the pair of
  * layers is therefore lowered twice, once in each order, so that each class is planned in the
- * bucket that the whole step takes. Nothing runs. Invariant: the library does not report the rows
- * of each worker, so this file walks the same line of tiles, and checks that the number of tiles
- * agrees. */
+ * bucket that the whole step takes. Nothing runs. Invariant: the library reports the tiles of each
+ * row and of each worker, but not the rows of each worker, so this file walks the same line of
+ * tiles, and checks that the number of tiles agrees. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include <figraph.h>
+#include <figraph_scores.h>
 
 #include "tools/figraph/commands/commands.h"
 #include "tools/figraph/step/schedule.h"
@@ -32,11 +33,15 @@ typedef struct planned_class {
     fig_graphs *graphs;
     fig_plan_report report;
     int32_t *worker_tiles, *worker_rows; /* [report.workers] */
-    int32_t longest_workers;             /* the number of workers that share the longest row */
+    int32_t *row_tiles;                  /* [rows] in one head group */
+    int64_t hidden;                      /* the tiles that the mask hides, over all head groups */
+    int32_t longest;                     /* the row with the most tiles */
+    int32_t longest_workers;             /* the number of workers that share it */
     int32_t *strip_tiles, *strip_pieces; /* [report.strip_workers] */
 } planned_class;
 
 typedef struct planned_step {
+    const fig_arguments *arguments;
     fig_source source;
     fig_source_machine machine;
     fig_lengths lengths;
@@ -44,7 +49,6 @@ typedef struct planned_step {
     int32_t class_count;
     fig_graphs_info info;
     fig_bucket_info bucket;
-    int32_t longest; /* the row with the most tokens */
 } planned_step;
 
 static int read_lengths(const fig_arguments *arguments, fig_lengths *lengths) {
@@ -73,13 +77,20 @@ static void pack(planned_step *plan) {
         spec->query_limit = fig_lengths_queries(lengths);
 }
 
-static int read_arguments(const fig_arguments *arguments, planned_step *plan) {
+static int read_arguments(planned_step *plan) {
+    const fig_arguments *arguments = plan->arguments;
     int code = fig_source_read(arguments, &plan->source);
-    if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &plan->source);
     if (code == FIG_EXIT_FINE) code = read_lengths(arguments, &plan->lengths);
-    if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &plan->machine);
     if (code == FIG_EXIT_FINE) pack(plan);
+    if (code == FIG_EXIT_FINE) code = fig_source_take_share(arguments, &plan->source);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_score(arguments, &plan->source);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_machine(arguments, &plan->machine);
     return code;
+}
+
+static int has_mask(const fig_score *score) {
+    fig_score_parts parts = {.size = sizeof parts};
+    return score != NULL && fig_score_read(score, &parts) == FIG_OK && parts.mask_node_count > 0;
 }
 
 static int is_chunk(const planned_step *plan, int32_t row) {
@@ -87,9 +98,10 @@ static int is_chunk(const planned_step *plan, int32_t row) {
     return queries != NULL && queries[row] > fig_schedule_narrow(&plan->source.spec);
 }
 
-/* Tiles begin at multiples of their size. The first one holds the first token that a query sees. */
-static int32_t row_tiles(const planned_step *plan, const planned_class *class, int32_t row) {
-    int32_t tile = class->report.tile_tokens, length = plan->lengths.values[row];
+/* Counts the tiles of a row in one head group that are not before its window. Tiles begin at
+ * multiples of their size. The first one holds the first token that a query sees. */
+static int32_t count_tiles(const planned_step *plan, const planned_class *class, int32_t row) {
+    const int32_t tile = class->report.tile_tokens, length = plan->lengths.values[row];
     const int32_t *queries = plan->lengths.queries;
     const int32_t own = queries != NULL ? queries[row] : plan->info.spec->row_tokens;
     int32_t first = length - own + 1 - class->window;
@@ -98,13 +110,33 @@ static int32_t row_tiles(const planned_step *plan, const planned_class *class, i
     return (length + tile - 1) / tile - first / tile;
 }
 
+static void count_hidden(const planned_step *plan, planned_class *class) {
+    for (int32_t row = 0; row < plan->lengths.count; row++) {
+        const int32_t hidden = count_tiles(plan, class, row) - class->row_tiles[row];
+        assert(hidden == 0 || (hidden > 0 && has_mask(plan->source.score)));
+        class->hidden += (int64_t)hidden * class->report.groups;
+    }
+}
+
+/* Of rows with equally many tiles, the one with the most tokens is the longest. */
+static int32_t find_longest(const fig_lengths *lengths, const int32_t *row_tiles) {
+    int32_t longest = 0;
+    for (int32_t row = 1; row < lengths->count; row++) {
+        const int32_t more = row_tiles[row] - row_tiles[longest];
+        if (more > 0 || (more == 0 && lengths->values[row] > lengths->values[longest]))
+            longest = row;
+    }
+    return longest;
+}
+
 /* Walks rows, head groups and workers together. A worker counts once for each row that it reads. */
 static void count_rows(const planned_step *plan, planned_class *class) {
     int32_t groups = class->report.groups;
     int32_t worker = 0, left = class->worker_tiles[0];
     int64_t walked = 0;
+    class->longest = find_longest(&plan->lengths, class->row_tiles);
     for (int32_t row = 0; row < plan->lengths.count; row++) {
-        int64_t tiles = (int64_t)row_tiles(plan, class, row) * groups;
+        int64_t tiles = (int64_t) class->row_tiles[row] * groups;
         int32_t workers = 0;
         walked += tiles;
         while (tiles > 0) {
@@ -117,7 +149,7 @@ static void count_rows(const planned_step *plan, planned_class *class) {
             tiles -= taken;
             left -= taken;
         }
-        if (row == plan->longest) class->longest_workers = workers;
+        if (row == class->longest) class->longest_workers = workers;
     }
     assert(walked == class->report.tiles);
 }
@@ -132,16 +164,20 @@ static void find_classes(planned_step *plan) {
         plan->classes[plan->class_count++] = (planned_class){.layers = spec->layers - windowed};
 }
 
-/* Lowers one layer of each class, with the layer of `class` first. */
+/* Lowers one layer of each class, with the layer of `class` first. Ranks divide the lowered program
+ * and not the spec, because a score counts the heads of the whole model. */
 static int lower_class(const planned_step *plan, planned_class *class) {
     fig_source source = plan->source;
     fig_spec *spec = &source.spec;
+    *spec = source.model;
     spec->layers = plan->class_count;
     spec->dense_layers = spec->dense_width = 0;
     for (int i = 0; i < 8; i++)
         spec->window_layers[i] = spec->plain_layers[i] = 0; /* RoPE does not change the split */
     if (plan->class_count > 1) spec->window_layers[0] = class->window > 0 ? 1 : 2;
-    return fig_source_lower(&source, &plan->machine.traits, &class->graphs);
+    const int code = fig_source_lower(&source, &plan->machine.traits, &class->graphs);
+    if (code != FIG_EXIT_FINE) return code;
+    return fig_source_divide(plan->arguments, source.ranks, &class->graphs);
 }
 
 static int plan_class(planned_step *plan, planned_class *class) {
@@ -158,15 +194,18 @@ static int plan_class(planned_step *plan, planned_class *class) {
     size_t workers = (size_t) class->report.workers;
     class->worker_tiles = calloc(workers + 1, sizeof *class->worker_tiles);
     class->worker_rows = calloc(workers + 1, sizeof *class->worker_rows);
+    class->row_tiles = calloc((size_t)plan->lengths.count, sizeof *class->row_tiles);
     const size_t strip_workers = (size_t) class->report.strip_workers;
     class->strip_tiles = calloc(strip_workers + 1, sizeof *class->strip_tiles);
     class->strip_pieces = calloc(strip_workers + 1, sizeof *class->strip_pieces);
-    if (class->worker_tiles == NULL || class->worker_rows == NULL || class->strip_tiles == NULL ||
-        class->strip_pieces == NULL) {
+    if (class->worker_tiles == NULL || class->worker_rows == NULL || class->row_tiles == NULL ||
+        class->strip_tiles == NULL || class->strip_pieces == NULL) {
         return fig_report_refuse("plan: no memory for %zu workers", workers + strip_workers);
     }
     class->report.worker_tiles = class->worker_tiles;
     class->report.worker_capacity = class->report.workers;
+    class->report.row_tiles = class->row_tiles;
+    class->report.row_capacity = plan->lengths.count;
     class->report.strip_worker_tiles = class->strip_tiles;
     class->report.strip_worker_pieces = class->strip_pieces;
     class->report.strip_worker_capacity = class->report.strip_workers;
@@ -178,15 +217,12 @@ static int plan_class(planned_step *plan, planned_class *class) {
     }
     fig_graphs_read_info(class->graphs, &plan->info);
     count_rows(plan, class);
+    count_hidden(plan, class);
     return FIG_EXIT_FINE;
 }
 
 static int make_plan(planned_step *plan) {
     int code = FIG_EXIT_FINE;
-    for (int32_t row = 1; row < plan->lengths.count; row++) {
-        if (!is_chunk(plan, row) && plan->lengths.values[row] > plan->lengths.values[plan->longest])
-            plan->longest = row;
-    }
     find_classes(plan);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < plan->class_count; i++)
         code = plan_class(plan, &plan->classes[i]);
@@ -206,6 +242,7 @@ static void print_step(const planned_step *plan) {
     fig_report_name(plan->source.name);
     printf("\n\n");
     printf("  machine   %s, %s\n", plan->machine.traits.name, plan->machine.why);
+    fig_source_print_score(plan->source.score);
     fig_source_print_share(&plan->source.model, &plan->source.spec, plan->source.ranks);
     printf("  step      %s of %s: %s\n", fig_report_count(a, plan->lengths.count, "row"), lengths,
            fig_report_count(b, fig_lengths_total(&plan->lengths), "token"));
@@ -230,7 +267,17 @@ static void print_step(const planned_step *plan) {
            fig_report_number(b, (int64_t)report->plan_bytes_limit));
 }
 
-/* Prints the window and the split of a class. */
+static void print_hidden(const planned_class *class) {
+    char hidden[FIG_REPORT_NUMBER], all[FIG_REPORT_COUNT], sentence[160];
+    snprintf(sentence, sizeof sentence, "hides %s of %s: no query token or head sees them",
+             fig_report_number(hidden, class->hidden),
+             fig_report_count(all, class->report.tiles + class->hidden, "tile"));
+    if (class->hidden == 0)
+        snprintf(sentence, sizeof sentence, "hides no tile that the planner knows of");
+    fig_columns_words(printf("  mask      "), 12, sentence);
+}
+
+/* Prints the window, the mask and the split of a class. */
 static void print_class(const planned_step *plan, const planned_class *class) {
     const fig_plan_report *report = &class->report;
     char a[FIG_REPORT_COUNT];
@@ -241,6 +288,7 @@ static void print_class(const planned_step *plan, const planned_class *class) {
             printf("%s, its own included\n\n", fig_report_count(a, class->window, "token"));
         if (class->window == 0) printf("all tokens\n\n");
     }
+    if (has_mask(plan->source.score)) print_hidden(class);
     printf("  tiles     %s; ", fig_report_number(a, report->tiles));
     if (report->workers > 1) printf("each of %d workers has ", report->workers);
     if (report->workers == 1) printf("one worker has ");
@@ -280,14 +328,14 @@ static void print_strips(const planned_class *class) {
 }
 
 /* Prints how long the longest row would keep its workers busy if the row were not cut. */
-static void print_longest(const planned_step *plan, const planned_class *class) {
+static void print_longest(const planned_class *class) {
     int32_t groups = class->report.groups;
     char each[FIG_REPORT_NUMBER], who[32] = "one worker", sentence[160];
     if (class->longest_workers <= groups) return;
     if (groups > 1) snprintf(who, sizeof who, "%d workers", groups);
     snprintf(sentence, sizeof sentence,
-             "Uncut, row %d would keep %s busy for %s tiles%s; here %d share them.", plan->longest,
-             who, fig_report_number(each, row_tiles(plan, class, plan->longest)),
+             "Uncut, row %d would keep %s busy for %s tiles%s; here %d share them.", class->longest,
+             who, fig_report_number(each, class->row_tiles[class->longest]),
              groups > 1 ? " each" : "", class->longest_workers);
     putchar('\n');
     fig_columns_words(0, 0, sentence);
@@ -306,7 +354,7 @@ static void print_plan(const planned_step *plan) {
         if (class->report.tiles > 0) {
             printf("\ntiles of each worker, and how many rows it reads\n\n");
             fig_draw_bars(&loads);
-            print_longest(plan, class);
+            print_longest(class);
         }
         print_strips(class);
     }
@@ -338,12 +386,13 @@ static void emit_strips(fig_emit *emit, const planned_class *class) {
     fig_emit_close(emit);
 }
 
-static void emit_class(fig_emit *emit, const planned_class *class) {
+static void emit_class(fig_emit *emit, const planned_step *plan, const planned_class *class) {
     const fig_plan_report *report = &class->report;
     fig_emit_object(emit, NULL);
     fig_emit_integer(emit, "window", class->window);
     fig_emit_integer(emit, "layers", class->layers);
     fig_emit_integer(emit, "tiles", report->tiles);
+    if (has_mask(plan->source.score)) fig_emit_integer(emit, "tiles_hidden", class->hidden);
     fig_emit_integer(emit, "tiles_least", report->tiles_least);
     fig_emit_integer(emit, "tiles_most", report->tiles_most);
     fig_emit_number(emit, "tiles_mean", mean_tiles(class));
@@ -362,6 +411,8 @@ static void emit_plan(const planned_step *plan) {
     fig_emit emit = {0};
     fig_emit_object(&emit, NULL);
     fig_emit_text(&emit, "model", plan->source.name);
+    if (plan->source.score != NULL)
+        fig_emit_text(&emit, "score", fig_score_text(plan->source.score));
     fig_vocabulary_traits(&emit, &plan->machine.traits);
     fig_vocabulary_share(&emit, &plan->source.model, plan->source.ranks);
     fig_emit_integer(&emit, "rows", plan->lengths.count);
@@ -374,14 +425,14 @@ static void emit_plan(const planned_step *plan) {
     fig_emit_integer(&emit, "plan_bytes_limit", (int64_t)report->plan_bytes_limit);
     fig_emit_array(&emit, "classes");
     for (int32_t i = 0; i < plan->class_count; i++)
-        emit_class(&emit, &plan->classes[i]);
+        emit_class(&emit, plan, &plan->classes[i]);
     fig_emit_close(&emit);
     fig_emit_close(&emit);
 }
 
 static int run(const fig_arguments *arguments) {
-    planned_step plan = {0};
-    int code = read_arguments(arguments, &plan);
+    planned_step plan = {.arguments = arguments};
+    int code = read_arguments(&plan);
     if (code == FIG_EXIT_FINE) code = make_plan(&plan);
     if (code == FIG_EXIT_FINE) {
         if (fig_arguments_text(arguments, "--json") != NULL) {
@@ -393,11 +444,13 @@ static int run(const fig_arguments *arguments) {
     for (int i = 0; i < CLASS_LIMIT; i++) {
         free(plan.classes[i].worker_rows);
         free(plan.classes[i].worker_tiles);
+        free(plan.classes[i].row_tiles);
         free(plan.classes[i].strip_tiles);
         free(plan.classes[i].strip_pieces);
         fig_graphs_destroy(plan.classes[i].graphs);
     }
     fig_lengths_finish(&plan.lengths);
+    fig_score_destroy(plan.source.score);
     return code;
 }
 
@@ -409,7 +462,10 @@ const fig_command fig_cmd_plan = {
         "row of 32768 tokens and 39 rows of 512. A single length is repeated for every row; 0 "
         "is an idle row. \"4x2000:3+512:8\" also gives each row's number of query tokens, for "
         "a packed program; the default is 1. A row of 9 to 4096 query tokens is a chunk of a "
-        "prompt, and its strips are drawn separately: \"4x2000+8192:512\".\n\n" FIG_SOURCE_NOTES,
+        "prompt, and its strips are drawn separately: \"4x2000+8192:512\".\n\n"
+        "A mask takes the tiles that nobody sees off the workers: --mask '0:4, q_pos - 1023:q_pos "
+        "+ 1'. The tiles count whole if a range reads an array, whose contents the host does not "
+        "know.\n\n" FIG_SOURCE_NOTES,
     .example = "figraph plan --preset llama-3.1-8b --kv 32768,39x512 --traits h200",
     .run = run,
     .options =
@@ -417,6 +473,7 @@ const fig_command fig_cmd_plan = {
             FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
             FIG_SOURCE_CHANGES,
             FIG_SOURCE_RANKS,
+            FIG_SOURCE_SCORE,
             {"--batch", "N", "rows of the step; default: the number of lengths"},
             {"--kv", "LENS", "the kv length of each row", FIG_OPTION_REQUIRED},
             FIG_SOURCE_DEVICE,

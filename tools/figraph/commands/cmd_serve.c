@@ -25,7 +25,7 @@ typedef struct serving {
     fig_ranked ranked;
     fig_graphs *graphs; /* this rank's share */
     const fig_spec *spec;
-    const char *name; /* the file or the preset */
+    const char *name; /* the file or the model */
     fig_device device;
     int has_sums;
     int32_t chunk; /* the most prompt tokens of a step; 0: prompts count as cached */
@@ -65,23 +65,28 @@ static int find_device(const fig_arguments *arguments, serving *serve, fig_trait
 /* The most query tokens that a row may have. */
 enum { CHUNK_LIMIT = 4096, LATENT_CHUNK_LIMIT = 16 };
 
-/* Makes the spec that of a packed program, in which all rows decode beside a budget of prompts. */
-static void pack(const serving *serve, fig_spec *spec) {
+/* Makes the spec that of a packed program, in which all rows decode beside a budget of prompts.
+ * With --query-limit it already is that of one, whose budget find_chunk() checks. */
+static int pack(const serving *serve, fig_spec *spec) {
     const int32_t limit = spec->latent_dim > 0 ? LATENT_CHUNK_LIMIT : CHUNK_LIMIT;
-    if (serve->chunk == 0) return;
+    if (serve->chunk == 0 || spec->query_limit > 0) return FIG_EXIT_FINE;
+    if (spec->row_tokens > 0)
+        return fig_report_refuse("serve: --row-tokens: %d, but --chunk already fixes it; with "
+                                 "--query-limit it does not",
+                                 spec->row_tokens);
     spec->row_tokens = serve->chunk < limit ? serve->chunk : limit;
     if (spec->row_tokens > spec->kv_limit) spec->row_tokens = spec->kv_limit;
     spec->query_limit = (int64_t)spec->batch_limit + serve->chunk;
+    return FIG_EXIT_FINE;
 }
 
-/* Finds the budget of a file's packed program: the query tokens that a step holds beside those of
- * rows that decode. */
-static int find_chunk(const fig_arguments *arguments, serving *serve) {
+/* Finds the budget of a packed program: the query tokens that a step holds beside those of rows
+ * that decode. */
+static int find_chunk(serving *serve) {
     const fig_spec *spec = serve->spec;
     const int32_t rows =
         spec->batch_limit < spec->sequence_limit ? spec->batch_limit : spec->sequence_limit;
     const int64_t room = spec->query_limit - rows;
-    if (arguments->operand == NULL) return FIG_EXIT_FINE;
     if (spec->query_limit == 0 && serve->chunk > 0)
         return fig_report_refuse("serve: --chunk: the step of %s is not packed; capture it with "
                                  "--query-limit",
@@ -114,31 +119,30 @@ static int32_t tail_of(const serving *serve) {
     return serve->chunk > 0 ? 0 : serve->spec->row_tokens - 1;
 }
 
-static int lower_preset(const fig_arguments *arguments, serving *serve) {
-    fig_source source = {.name = serve->name, .spec.size = sizeof source.spec};
+static int lower_model(const fig_arguments *arguments, serving *serve) {
+    fig_source source;
     fig_traits traits = {.size = sizeof traits};
-    if (fig_source_read_preset(source.name, &source.spec) != FIG_EXIT_FINE) return FIG_EXIT_BAD;
-    pack(serve, &source.spec);
+    int code = fig_source_read(arguments, &source);
+    if (code == FIG_EXIT_FINE) code = pack(serve, &source.spec);
+    if (code != FIG_EXIT_FINE) return code;
+    serve->name = source.name;
     serve->has_sums = serve->ranked.count > 1;
     if (serve->has_sums) source.sum_width = source.spec.q_heads * source.spec.head_dim;
-    const int code = find_device(arguments, serve, &traits);
+    code = find_device(arguments, serve, &traits);
     return code == FIG_EXIT_FINE ? fig_source_lower(&source, &traits, &serve->graphs) : code;
 }
 
 static int open_graphs(const fig_arguments *arguments, serving *serve) {
-    const char *preset = fig_arguments_text(arguments, "--preset");
     fig_graphs_info info = {.size = sizeof info};
     fig_memory_info memory = {.size = sizeof memory};
     fig_traits traits = {.size = sizeof traits};
-    if ((preset == NULL) == (arguments->operand == NULL))
-        return fig_report_refuse("serve: FILE and --preset NAME: %s; give one of them",
-                                 preset == NULL ? "neither was given" : "both were given");
-    serve->name = preset != NULL ? preset : arguments->operand;
-    int code = fig_source_read_device(arguments, &serve->device);
+    serve->name = arguments->operand;
+    int code = fig_source_check_named(arguments);
+    if (code == FIG_EXIT_FINE) code = fig_source_read_device(arguments, &serve->device);
     if (code == FIG_EXIT_FINE) code = read_chunk(arguments, serve);
     if (code != FIG_EXIT_FINE) return code;
-    if (preset != NULL) {
-        code = lower_preset(arguments, serve);
+    if (serve->name == NULL) {
+        code = lower_model(arguments, serve);
     } else if (fig_graphs_load(&serve->graphs, serve->name) != FIG_OK) {
         code = fig_report_status(serve->name);
     } else if (serve->ranked.count > 1) {
@@ -152,7 +156,7 @@ static int open_graphs(const fig_arguments *arguments, serving *serve) {
     serve->spec = info.spec;
     serve->page_tokens = info.spec->page_size > 0 ? info.spec->page_size : info.spec->kv_limit;
     serve->page_bytes = memory.token_bytes * (uint64_t)serve->page_tokens;
-    return find_chunk(arguments, serve);
+    return find_chunk(serve);
 }
 
 /* ---- The cache --------------------------------------------------------------------------- */
@@ -351,8 +355,9 @@ const fig_command fig_cmd_serve = {
         "either: the keys and values of a prompt count as already in the cache. With --chunk N, "
         "each step also takes up to N tokens of prompts, in order of arrival, through append and "
         "attention, beside one token of every row that decodes; a preempted request computes its "
-        "tokens again. If FILE has a packed program, steps always take prompts; the default of N "
-        "is then the number of query tokens for which a step has room beside its rows.\n\nA trace "
+        "tokens again. If FILE has a packed program, or --query-limit makes one, steps always take "
+        "prompts; the default of N is then the number of query tokens for which a step has room "
+        "beside its rows.\n\n" FIG_SOURCE_NOTES "\n\nA trace "
         "is a CSV file with the header arrival_s,prompt_tokens,output_tokens and one line for each "
         "request. Without a trace, lengths are lognormal with ShareGPT's means, 220 and 200 "
         "tokens, cut to fit, and arrivals are a Poisson process.\n\nWith --check each plan carries "
@@ -364,7 +369,7 @@ const fig_command fig_cmd_serve = {
         "this mean in float64. The reported times then include the check. Without --chunk it does "
         "not check the results of attention: figraph replay --check does that.\n\n" FIG_RANKED_NOTES
         " All ranks use the clock of rank 0, so they make the same decisions; --check compares "
-        "them. The size of the cache is given per rank. The step of a preset also has "
+        "them. The size of the cache is given per rank. The step of a model also has "
         "two all-reduces with residual and norm in each layer, as wide as all q heads together. "
         "The step of a file is run as it is.\n\nPercentiles come from bins that are an eighth of "
         "an octave wide, so only their first two digits are significant.",
@@ -373,8 +378,8 @@ const fig_command fig_cmd_serve = {
     .run = run,
     .options =
         {
-            {"--preset", "NAME", "a model that the library knows, lowered for the device",
-             FIG_OPTION_ONE_OF},
+            FIG_SOURCE_NAMES(FIG_OPTION_ONE_OF),
+            FIG_SOURCE_CHANGES,
             {"--trace", "FILE", "a CSV file with the requests"},
             {"--requests", "N", "the number of requests to generate; default 64"},
             {"--rate", "R", "generated requests per second; default 0: all arrive at once"},

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "tools/figraph/step/chip.h"
+#include "tools/figraph/terminal/columns.h"
 #include "tools/figraph/terminal/nearest.h"
 #include "tools/figraph/terminal/report.h"
 
@@ -233,6 +234,20 @@ int fig_source_refuse_beside_file(const fig_arguments *arguments) {
     return FIG_EXIT_FINE;
 }
 
+static int is_named(const fig_arguments *arguments) {
+    return fig_arguments_text(arguments, "--preset") != NULL ||
+           fig_arguments_text(arguments, "--config") != NULL ||
+           fig_arguments_text(arguments, "--q-heads") != NULL;
+}
+
+int fig_source_check_named(const fig_arguments *arguments) {
+    if (arguments->operand != NULL) return fig_source_refuse_beside_file(arguments);
+    if (is_named(arguments)) return FIG_EXIT_FINE;
+    return fig_report_refuse("%s: FILE, --preset, --config and --q-heads: none was given, one of "
+                             "them names the step",
+                             arguments->command->name);
+}
+
 int fig_source_read(const fig_arguments *arguments, fig_source *source) {
     fig_spec *spec = &source->spec;
     *source = (fig_source){.spec = config_defaults};
@@ -412,6 +427,10 @@ int fig_source_read_score(const fig_arguments *arguments, fig_source *source) {
     const fig_status status = fig_score_parse_mask(&source->score, mask, plain);
     fig_score_destroy(plain);
     return status == FIG_OK ? FIG_EXIT_FINE : fig_report_status(about);
+}
+
+void fig_source_print_score(const fig_score *score) {
+    if (score != NULL) fig_columns_words(printf("  score     "), 12, fig_score_text(score));
 }
 
 /* Records the standard step, with a score if one is given. */

@@ -62,6 +62,12 @@
 #define FIG_SOURCE_RANKS                                                                           \
     { "--ranks", "N", "divide the model over N ranks; show the share of one rank" }
 
+#define FIG_SOURCE_SCORE                                                                           \
+    {"--score", "TEXT", "an expression for attention's scores; docs/scores.md has the words"}, {   \
+        "--mask", "TEXT",                                                                          \
+            "the ranges of tokens that a query sees, such as 'q_pos - 1023:q_pos + 1, 0:4'"        \
+    }
+
 #define FIG_SOURCE_DEVICE                                                                          \
     { "--device", "NAME", "auto, host or cuda; default: the variable FIG_DEVICE, else auto" }
 
@@ -78,11 +84,16 @@ typedef struct fig_source {
 /* Refuses an option that names or changes the model, because the command's FILE fixes its step.
  * Returns FIG_EXIT_*. */
 int fig_source_refuse_beside_file(const fig_arguments *arguments);
+/* Checks that the command's optional FILE or the options, but not both, name the step. Returns
+ * FIG_EXIT_*. */
+int fig_source_check_named(const fig_arguments *arguments);
 /* Returns FIG_EXIT_*. */
 int fig_source_read(const fig_arguments *arguments, fig_source *source);
 /* Reads --score and --mask into source->score. Returns FIG_EXIT_*; the message names the option
  * that is wrong. */
 int fig_source_read_score(const fig_arguments *arguments, fig_source *source);
+/* Prints the line of a score; prints nothing if it is NULL. */
+void fig_source_print_score(const fig_score *score);
 /* Reads only a preset; for an unknown name the message suggests the nearest preset. */
 int fig_source_read_preset(const char *name, fig_spec *spec);
 /* Keeps the first `layers` layers; each keeps its own window. Returns FIG_EXIT_*. */

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { FIG_ARGUMENTS_OPTION_LIMIT = 32 };
+enum { FIG_ARGUMENTS_OPTION_LIMIT = 40 };
 
 typedef struct fig_arguments fig_arguments;
 
