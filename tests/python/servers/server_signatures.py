@@ -21,60 +21,9 @@ import zipfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "../../..")
 RECORDED = os.path.join(HERE, "server_signatures.json")
-sys.path.insert(0, os.path.join(HERE, "../../support"))
+sys.path[:0] = [os.path.join(HERE, "../../support"), HERE]
 from sentences import refused, run  # noqa: E402
-
-# The described modules, and the names that are described in each.
-SERVERS = {
-    "vllm": {
-        "vllm/plugins/__init__.py": ["DEFAULT_PLUGINS_GROUP"],
-        "vllm/envs.py": ["VLLM_BATCH_INVARIANT"],
-        "vllm/logger.py": ["init_logger", "_VllmLogger"],
-        "vllm/v1/attention/backend.py": [
-            "AttentionBackend", "AttentionCGSupport", "AttentionImpl", "AttentionImplBase",
-            "AttentionLayer", "AttentionMetadataBuilder", "AttentionType",
-            "CommonAttentionMetadata"],
-        "vllm/v1/attention/backends/registry.py": ["AttentionBackendEnum", "register_backend"],
-        "vllm/v1/attention/backends/triton_attn.py": [
-            "TritonAttentionBackend", "TritonAttentionImpl", "TritonAttentionMetadata",
-            "TritonAttentionMetadataBuilder"],
-    },
-    "sglang": {
-        "sglang/srt/plugins/__init__.py": ["GENERAL_PLUGINS_GROUP"],
-        "sglang/srt/arg_groups/choices.py": [
-            "ATTENTION_BACKEND_CHOICES", "add_attention_backend_choices"],
-        "sglang/srt/layers/attention/attention_registry.py": ["register_attention_backend"],
-        "sglang/srt/layers/attention/base_attn_backend.py": ["AttentionBackend"],
-        "sglang/srt/layers/attention/triton_backend.py": ["TritonAttnBackend"],
-        "sglang/srt/layers/radix_attention.py": ["AttentionType", "RadixAttention"],
-        "sglang/srt/mem_cache/layout/paged_view.py": ["paged_kv_view"],
-        "sglang/srt/mem_cache/memory_pool.py": ["KVWriteLoc", "MHATokenToKVPool"],
-        "sglang/srt/model_executor/forward_batch_info.py": ["ForwardBatch"],
-    },
-}
-CALLS = {
-    "vllm": {
-        "vllm/model_executor/layers/attention/attention.py": {
-            "impl_cls": "FigraphImpl.__init__",
-            "self.impl.forward": "FigraphImpl.forward",
-            "self.impl.process_weights_after_loading":
-                "FigraphImpl.process_weights_after_loading"},
-    },
-    "sglang": {
-        "sglang/srt/layers/attention/base_attn_backend.py": {
-            "self.forward_decode": "FigraphAttnBackend.forward_decode",
-            "self.init_forward_metadata_in_graph":
-                "FigraphAttnBackend.init_forward_metadata_in_graph"},
-        "sglang/srt/model_executor/runner/decode_cuda_graph_runner.py": {
-            "attn_backend.init_forward_metadata_out_graph":
-                "FigraphAttnBackend.init_forward_metadata_out_graph"},
-    },
-}
-OURS = {
-    "vllm": ["vllm/__init__.py", "vllm/attention_backend.py"],
-    "sglang": ["sglang/__init__.py", "sglang/decode_backend.py"],
-}
-STUBS = {"vllm": "vllm_stubs.py", "sglang": "sglang_stubs.py"}
+from server_modules import CALLS, OURS, SERVERS, SINCE, STUBS  # noqa: E402
 
 
 # ---- Reading Python text -------------------------------------------------------------------------
@@ -319,10 +268,6 @@ def wrong_imports(module, server, version):
                 yield f"{path} has no {one.attr}"
 
 
-# Methods of ours that a server calls only from a version on.
-SINCE = {"FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len": "0.33.0"}
-
-
 def wrong_overrides(node, base, version):
     """Yields methods and attributes of our class that no base has, or that a base declares
     differently."""
@@ -401,7 +346,7 @@ def wrong_calls_down(modules, server, version):
             if expression not in version.calls:
                 yield f"nobody calls {expression}"
             for said in version.calls.get(expression, []):
-                given = said.split(", ")
+                given = [one for one in said.split(", ") if one]
                 own = [bare(one) for one in methods[name]]
                 if len([one for one in given if not one.endswith(("=", "*"))]) > len(own):
                     yield f"{name}: it is called with {said}"
@@ -428,7 +373,7 @@ def faults(server, version):
 
 def wrong_stubs(server, version):
     """Yields the methods of a server's stubs that differ from a version's, or that it lacks."""
-    for node in Module(os.path.join(HERE, STUBS[server])).classes:
+    for node in (one for name in STUBS[server] for one in Module(os.path.join(HERE, name)).classes):
         if not isinstance(version.held.get(node.name), dict):
             continue
         for one in methods_of(node):
@@ -594,10 +539,11 @@ CASES = [
 
 
 def record(paths):
-    """Writes the descriptions of the wheels, in the order of their versions."""
-    made = {server: {} for server in SERVERS}
-    for wheel in sorted((one for path in paths for one in wheels_in(path)),
-                        key=lambda one: [int(n) for n in re.findall(r"\d+", one.version)]):
+    """Writes the descriptions of the wheels, in the order of their versions. A server of which no
+    wheel is given keeps its descriptions."""
+    wheels = [one for path in paths for one in wheels_in(path)]
+    made = recorded() | {one.server: {} for one in wheels}
+    for wheel in sorted(wheels, key=lambda one: [int(n) for n in re.findall(r"\d+", one.version)]):
         made[wheel.server][wheel.version] = wheel.description()
     with open(RECORDED, "w", encoding="utf-8") as file:
         json.dump(made, file, indent=1)
