@@ -9,10 +9,13 @@ SERVERS = {
         "vllm/plugins/__init__.py": ["DEFAULT_PLUGINS_GROUP"],
         "vllm/envs.py": ["VLLM_BATCH_INVARIANT"],
         "vllm/logger.py": ["init_logger", "_VllmLogger"],
+        "vllm/model_executor/layers/attention/mla_attention.py": [
+            "MLACommonBackend", "MLACommonBaseImpl", "MLACommonDecodeMetadata", "MLACommonImpl",
+            "MLACommonMetadata", "MLACommonMetadataBuilder", "QueryLenSupport"],
         "vllm/v1/attention/backend.py": [
             "AttentionBackend", "AttentionCGSupport", "AttentionImpl", "AttentionImplBase",
             "AttentionLayer", "AttentionMetadataBuilder", "AttentionType",
-            "CommonAttentionMetadata"],
+            "CommonAttentionMetadata", "MLAAttentionImpl", "MultipleOf"],
         "vllm/v1/attention/backends/registry.py": ["AttentionBackendEnum", "register_backend"],
         "vllm/v1/attention/backends/triton_attn.py": [
             "TritonAttentionBackend", "TritonAttentionImpl", "TritonAttentionMetadata",
@@ -39,6 +42,11 @@ CALLS = {
             "self.impl.forward": "FigraphImpl.forward",
             "self.impl.process_weights_after_loading":
                 "FigraphImpl.process_weights_after_loading"},
+        "vllm/model_executor/layers/attention/mla_attention.py": {
+            "self.impl.forward_mqa": "FigraphLatentImpl.forward_mqa"},
+        "vllm/platforms/cuda.py": {
+            "backend_class.validate_configuration": "FigraphChoice.validate_configuration",
+            "backend_cls.full_cls_name": "FigraphChoice.full_cls_name"},
     },
     "sglang": {
         "sglang/srt/layers/attention/base_attn_backend.py": {
@@ -52,10 +60,15 @@ CALLS = {
 }
 # Our files for each server, in python/figraph/integrations.
 OURS = {
-    "vllm": ["vllm/__init__.py", "vllm/attention_backend.py"],
+    "vllm": ["vllm/__init__.py", "vllm/attention_backend.py", "vllm/backend_choice.py",
+             "vllm/latent_backend.py"],
     "sglang": ["sglang/__init__.py", "sglang/decode_backend.py"],
 }
-STUBS = {"vllm": ["vllm_stubs.py"], "sglang": ["sglang_stubs.py"]}
+STUBS = {"vllm": ["vllm_stubs.py", "vllm_latent_stubs.py"], "sglang": ["sglang_stubs.py"]}
 
-# Methods of ours that a server calls only from a version on.
-SINCE = {"FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len": "0.33.0"}
+# Methods of ours that a server calls only from a version on, or only before a version.
+SINCE = {
+    "FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len": "0.33.0",
+    "FigraphLatentMetadataBuilder.get_varlen_cudagraph_max_query_len": "0.33.0",
+}
+BEFORE = {"FigraphLatentBackend.get_kv_cache_shape": "0.29.0"}

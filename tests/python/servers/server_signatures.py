@@ -23,7 +23,7 @@ ROOT = os.path.join(HERE, "../../..")
 RECORDED = os.path.join(HERE, "server_signatures.json")
 sys.path[:0] = [os.path.join(HERE, "../../support"), HERE]
 from sentences import refused, run  # noqa: E402
-from server_modules import CALLS, OURS, SERVERS, SINCE, STUBS  # noqa: E402
+from server_modules import BEFORE, CALLS, OURS, SERVERS, SINCE, STUBS  # noqa: E402
 
 
 # ---- Reading Python text -------------------------------------------------------------------------
@@ -274,8 +274,10 @@ def wrong_overrides(node, base, version):
     for one in methods_of(node):
         theirs = version.method(base, one.name)
         if theirs is None:
-            since = SINCE.get(f"{node.name}.{one.name}")
-            if is_public(one.name) and (since is None or not version.is_before(since)):
+            name = f"{node.name}.{one.name}"
+            is_absent = (name in SINCE and version.is_before(SINCE[name])
+                         or name in BEFORE and not version.is_before(BEFORE[name]))
+            if is_public(one.name) and not is_absent:
                 yield f"{node.name}.{one.name}: {base} has no such method"
             continue
         skipped = 0 if any("staticmethod" in ast.unparse(d) for d in one.decorator_list) else 1
@@ -441,7 +443,7 @@ def changed(edit):
     names = {name: held for found in description["modules"].values()
              for name, held in found.items()}
     edit(names, description)
-    return list(faults("vllm", Described("vllm", "next", description)))
+    return list(faults("vllm", Described("vllm", "99.0.0", description)))
 
 
 def a_changed_signature_is_found():
@@ -487,6 +489,20 @@ def a_changed_signature_is_found():
     def called(_, description):
         description["calls"]["self.impl.forward"][0] += ", slot_mapping="
 
+    def latent_renamed(names, _):
+        held = names["MLACommonImpl"]["methods"]
+        held["forward_mqa"] = held["forward_mqa"].replace("kv_c_and_k_pe_cache", "cache")
+
+    def latent_fewer(names, _):
+        held = names["MLACommonDecodeMetadata"]
+        held["attributes"] = held["attributes"].replace("seq_lens", "lengths")
+
+    def latent_called(_, description):
+        description["calls"]["self.impl.forward_mqa"] = ["mqa_q, kv_cache, attn_metadata, a, b"]
+
+    def unasked(_, description):
+        del description["calls"]["backend_cls.full_cls_name"]
+
     expected = (
         (renamed, "FigraphImpl.forward: its parameter 5 is kv_cache, it must be cache"),
         (grown, "FigraphMetadataBuilder.build: it lacks num_splits"),
@@ -498,6 +514,10 @@ def a_changed_signature_is_found():
         (moved, "vllm.v1.attention.backend has no AttentionCGSupport"),
         (ordered, "its parameter 2 is head_size, it must be scale"),
         (called, "FigraphImpl.forward: it is called with slot_mapping="),
+        (latent_renamed, "FigraphLatentImpl.forward_mqa: its parameter 2 is kv_c_and_k_pe_cache"),
+        (latent_fewer, "reads seq_lens, which MLACommonDecodeMetadata has not"),
+        (latent_called, "FigraphLatentImpl.forward_mqa: it is called with mqa_q, kv_cache"),
+        (unasked, "nobody calls backend_cls.full_cls_name"),
     )
     for edit, words in expected:
         found = changed(edit)
