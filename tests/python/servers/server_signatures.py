@@ -436,14 +436,14 @@ def wheels_that_are_at_hand_say_what_is_recorded():
         assert not found, "\n".join(f"{wheel.server} {wheel.version}: {one}" for one in found)
 
 
-def changed(edit):
-    """Returns the faults that are found if the newest vLLM's description is changed as its next
-    version might change it."""
-    description = json.loads(json.dumps(list(recorded()["vllm"].values())[-1]))
+def changed(edit, of=-1, version="99.0.0"):
+    """Returns the faults that are found if a vLLM's description, by default the newest, is changed
+    as its next version might change it."""
+    description = json.loads(json.dumps(list(recorded()["vllm"].values())[of]))
     names = {name: held for found in description["modules"].values()
              for name, held in found.items()}
     edit(names, description)
-    return list(faults("vllm", Described("vllm", "99.0.0", description)))
+    return list(faults("vllm", Described("vllm", version, description)))
 
 
 def a_changed_signature_is_found():
@@ -525,6 +525,24 @@ def a_changed_signature_is_found():
     assert changed(lambda *_: None) == []
 
 
+def methods_that_only_some_versions_have_must_be_in_those():
+    def without(name):
+        def edit(names, _):
+            for held in names.values():
+                if isinstance(held, dict):
+                    held["methods"].pop(name, None)
+        return edit
+
+    late, early = "get_varlen_cudagraph_max_query_len", "get_kv_cache_shape"
+    found = changed(without(late))
+    for name in ("FigraphMetadataBuilder", "FigraphLatentMetadataBuilder"):
+        assert any(f"{name}.{late}" in one for one in found), found
+    assert changed(without(late), version="0.32.9") == []
+    found = changed(without(early), 0, "0.28.9")
+    assert [one.partition(":")[0] for one in found] == [f"FigraphLatentBackend.{early}"], found
+    assert changed(without(early), 0, "0.29.0") == []
+
+
 def entry_points_are_in_the_groups_that_servers_read():
     with open(os.path.join(ROOT, "python/backend.py"), encoding="utf-8") as file:
         text = file.read()
@@ -553,6 +571,7 @@ CASES = [
     stubs_have_the_signatures_of_the_newest_version,
     wheels_that_are_at_hand_say_what_is_recorded,
     a_changed_signature_is_found,
+    methods_that_only_some_versions_have_must_be_in_those,
     entry_points_are_in_the_groups_that_servers_read,
     a_folder_without_wheels_is_refused,
 ]
