@@ -160,7 +160,8 @@ def a_row_without_a_slot_is_idle():
 
 def rows_of_several_queries_are_right():
     for heads in (16, 128):
-        for numbers in ((2, 2, 2), (16, 16, 16), (5, 1, 1), (2, 3, 1), (16, 1, 7)):
+        # With (2, 1, 0), there are as many queries as rows.
+        for numbers in ((2, 2, 2), (16, 16, 16), (5, 1, 1), (2, 3, 1), (16, 1, 7), (2, 1, 0)):
             for padding in (0, 2):
                 given = batch((40, numbers[1], 77), numbers, padding)
                 metadata = builder().build(0, given)
