@@ -88,7 +88,8 @@ if "$torch_python" -c 'import numpy, torch' > "$scratch/log" 2>&1; then
         python_torch_prompts.py python_torch_scores.py \
         python_torch_mistakes.py python_torch_step.py latents/python_torch_latent.py \
         latents/python_torch_latent_step.py servers/python_vllm.py \
-        servers/python_vllm_prompts.py servers/python_sglang.py; do
+        servers/python_vllm_prompts.py servers/python_vllm_latents.py \
+        servers/python_sglang.py; do
         check "$name" env PYTHONPATH="$installed" "$torch_python" "tests/python/$name"
     done
 else

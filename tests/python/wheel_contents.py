@@ -39,6 +39,7 @@ with zipfile.ZipFile(path) as archive:
                  "figraph/integrations/transformers/flash/build/torch-universal/__init__.py",
                  "figraph/integrations/transformers/flash/build/torch-universal/metadata.json",
                  "figraph/integrations/vllm/attention_backend.py",
+                 "figraph/integrations/vllm/latent_backend.py",
                  "figraph/integrations/sglang/decode_backend.py", f"{info}/licenses/LICENSE"):
         assert file in files, file
     # Each entry point names a function that exists in a file of the wheel.

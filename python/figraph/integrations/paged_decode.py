@@ -10,7 +10,7 @@ metadata for several passes, as it does for a loop of drafts in one graph.
 from __future__ import annotations
 
 import logging
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -140,8 +140,9 @@ class Batch:
             return dict(row_tokens=self.row_tokens)
         return dict(self._rows(), tokens=self.tokens)
 
-    def _plan(self, layer: Layer, q: Tensor, cache: ft.Cache) -> ft.Plan:
-        key = (layer.logits.window, layer.q_heads, tuple(cache.k.shape[1:]), q.dtype, cache.k.dtype)
+    def _plan(self, layer: Layer, q: Tensor, cache: Union[ft.Cache, ft.LatentCache]) -> ft.Plan:
+        held = cache[0]  # keys, or latents
+        key = (layer.logits.window, layer.q_heads, tuple(held.shape[1:]), q.dtype, held.dtype)
         if key not in self._plans:
             counts.plans += 1
             self._plans[key] = ft.plan(self._read, dtype=q.dtype, q_heads=layer.q_heads,
@@ -156,6 +157,10 @@ class Batch:
             return tensor
         return tensor.unflatten(0, (self.rows, self.row_tokens))
 
+    def _count(self, q: Tensor) -> None:
+        counts.attended += 1
+        counts.captured += q.is_cuda and torch.cuda.is_current_stream_capturing()
+
     def attend(self, layer: Layer, q: Tensor, cache: ft.Cache, out: Tensor,
                new: Optional[tuple[Tensor, Tensor]] = None) -> None:
         """Writes the attention of q, [tokens, heads, head_dim], into out. cache: a paged cache
@@ -168,8 +173,7 @@ class Batch:
         asked = dict(plan=self._plan(layer, q, cache), logits=layer.logits, alibi=layer.alibi,
                      sinks=layer.sinks, deterministic=self._deterministic, out=out,
                      **self._rows())
-        counts.attended += 1
-        counts.captured += q.is_cuda and torch.cuda.is_current_stream_capturing()
+        self._count(q)
         if new is None:
             ft.attention(q, cache, self._read, **asked)
         else:

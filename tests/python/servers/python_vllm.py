@@ -6,6 +6,7 @@ Run where torch and figraph can be imported. Each result of figraph is compared 
 attention, which computes in float64 in place of vLLM's Triton kernels.
 """
 
+import importlib
 import os
 import sys
 import types
@@ -445,7 +446,8 @@ def the_entry_point_registers_once_and_leaves_others_alone():
     figraph_vllm.register()
     path = stubs.overrides.pop(custom)
     module, _, name = path.rpartition(".")
-    assert getattr(sys.modules[module], name) is ours.FigraphBackend
+    found = getattr(importlib.import_module(module), name)  # as vLLM does for each layer
+    assert issubclass(found, ours.FigraphBackend) and found.get_name() == custom.name
     stubs.overrides[custom] = "other.Backend"
     with_log = []
     figraph_vllm.logger.warning = lambda *words: with_log.append(words[0] % words[1:])

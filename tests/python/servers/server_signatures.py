@@ -21,60 +21,9 @@ import zipfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "../../..")
 RECORDED = os.path.join(HERE, "server_signatures.json")
-sys.path.insert(0, os.path.join(HERE, "../../support"))
+sys.path[:0] = [os.path.join(HERE, "../../support"), HERE]
 from sentences import refused, run  # noqa: E402
-
-# The described modules, and the names that are described in each.
-SERVERS = {
-    "vllm": {
-        "vllm/plugins/__init__.py": ["DEFAULT_PLUGINS_GROUP"],
-        "vllm/envs.py": ["VLLM_BATCH_INVARIANT"],
-        "vllm/logger.py": ["init_logger", "_VllmLogger"],
-        "vllm/v1/attention/backend.py": [
-            "AttentionBackend", "AttentionCGSupport", "AttentionImpl", "AttentionImplBase",
-            "AttentionLayer", "AttentionMetadataBuilder", "AttentionType",
-            "CommonAttentionMetadata"],
-        "vllm/v1/attention/backends/registry.py": ["AttentionBackendEnum", "register_backend"],
-        "vllm/v1/attention/backends/triton_attn.py": [
-            "TritonAttentionBackend", "TritonAttentionImpl", "TritonAttentionMetadata",
-            "TritonAttentionMetadataBuilder"],
-    },
-    "sglang": {
-        "sglang/srt/plugins/__init__.py": ["GENERAL_PLUGINS_GROUP"],
-        "sglang/srt/arg_groups/choices.py": [
-            "ATTENTION_BACKEND_CHOICES", "add_attention_backend_choices"],
-        "sglang/srt/layers/attention/attention_registry.py": ["register_attention_backend"],
-        "sglang/srt/layers/attention/base_attn_backend.py": ["AttentionBackend"],
-        "sglang/srt/layers/attention/triton_backend.py": ["TritonAttnBackend"],
-        "sglang/srt/layers/radix_attention.py": ["AttentionType", "RadixAttention"],
-        "sglang/srt/mem_cache/layout/paged_view.py": ["paged_kv_view"],
-        "sglang/srt/mem_cache/memory_pool.py": ["KVWriteLoc", "MHATokenToKVPool"],
-        "sglang/srt/model_executor/forward_batch_info.py": ["ForwardBatch"],
-    },
-}
-CALLS = {
-    "vllm": {
-        "vllm/model_executor/layers/attention/attention.py": {
-            "impl_cls": "FigraphImpl.__init__",
-            "self.impl.forward": "FigraphImpl.forward",
-            "self.impl.process_weights_after_loading":
-                "FigraphImpl.process_weights_after_loading"},
-    },
-    "sglang": {
-        "sglang/srt/layers/attention/base_attn_backend.py": {
-            "self.forward_decode": "FigraphAttnBackend.forward_decode",
-            "self.init_forward_metadata_in_graph":
-                "FigraphAttnBackend.init_forward_metadata_in_graph"},
-        "sglang/srt/model_executor/runner/decode_cuda_graph_runner.py": {
-            "attn_backend.init_forward_metadata_out_graph":
-                "FigraphAttnBackend.init_forward_metadata_out_graph"},
-    },
-}
-OURS = {
-    "vllm": ["vllm/__init__.py", "vllm/attention_backend.py"],
-    "sglang": ["sglang/__init__.py", "sglang/decode_backend.py"],
-}
-STUBS = {"vllm": "vllm_stubs.py", "sglang": "sglang_stubs.py"}
+from server_modules import BEFORE, CALLS, OURS, SERVERS, SINCE, STUBS  # noqa: E402
 
 
 # ---- Reading Python text -------------------------------------------------------------------------
@@ -319,18 +268,16 @@ def wrong_imports(module, server, version):
                 yield f"{path} has no {one.attr}"
 
 
-# Methods of ours that a server calls only from a version on.
-SINCE = {"FigraphMetadataBuilder.get_varlen_cudagraph_max_query_len": "0.33.0"}
-
-
 def wrong_overrides(node, base, version):
     """Yields methods and attributes of our class that no base has, or that a base declares
     differently."""
     for one in methods_of(node):
         theirs = version.method(base, one.name)
         if theirs is None:
-            since = SINCE.get(f"{node.name}.{one.name}")
-            if is_public(one.name) and (since is None or not version.is_before(since)):
+            name = f"{node.name}.{one.name}"
+            is_absent = (name in SINCE and version.is_before(SINCE[name])
+                         or name in BEFORE and not version.is_before(BEFORE[name]))
+            if is_public(one.name) and not is_absent:
                 yield f"{node.name}.{one.name}: {base} has no such method"
             continue
         skipped = 0 if any("staticmethod" in ast.unparse(d) for d in one.decorator_list) else 1
@@ -401,7 +348,7 @@ def wrong_calls_down(modules, server, version):
             if expression not in version.calls:
                 yield f"nobody calls {expression}"
             for said in version.calls.get(expression, []):
-                given = said.split(", ")
+                given = [one for one in said.split(", ") if one]
                 own = [bare(one) for one in methods[name]]
                 if len([one for one in given if not one.endswith(("=", "*"))]) > len(own):
                     yield f"{name}: it is called with {said}"
@@ -428,7 +375,7 @@ def faults(server, version):
 
 def wrong_stubs(server, version):
     """Yields the methods of a server's stubs that differ from a version's, or that it lacks."""
-    for node in Module(os.path.join(HERE, STUBS[server])).classes:
+    for node in (one for name in STUBS[server] for one in Module(os.path.join(HERE, name)).classes):
         if not isinstance(version.held.get(node.name), dict):
             continue
         for one in methods_of(node):
@@ -489,14 +436,14 @@ def wheels_that_are_at_hand_say_what_is_recorded():
         assert not found, "\n".join(f"{wheel.server} {wheel.version}: {one}" for one in found)
 
 
-def changed(edit):
-    """Returns the faults that are found if the newest vLLM's description is changed as its next
-    version might change it."""
-    description = json.loads(json.dumps(list(recorded()["vllm"].values())[-1]))
+def changed(edit, of=-1, version="99.0.0"):
+    """Returns the faults that are found if a vLLM's description, by default the newest, is changed
+    as its next version might change it."""
+    description = json.loads(json.dumps(list(recorded()["vllm"].values())[of]))
     names = {name: held for found in description["modules"].values()
              for name, held in found.items()}
     edit(names, description)
-    return list(faults("vllm", Described("vllm", "next", description)))
+    return list(faults("vllm", Described("vllm", version, description)))
 
 
 def a_changed_signature_is_found():
@@ -542,6 +489,20 @@ def a_changed_signature_is_found():
     def called(_, description):
         description["calls"]["self.impl.forward"][0] += ", slot_mapping="
 
+    def latent_renamed(names, _):
+        held = names["MLACommonImpl"]["methods"]
+        held["forward_mqa"] = held["forward_mqa"].replace("kv_c_and_k_pe_cache", "cache")
+
+    def latent_fewer(names, _):
+        held = names["MLACommonDecodeMetadata"]
+        held["attributes"] = held["attributes"].replace("seq_lens", "lengths")
+
+    def latent_called(_, description):
+        description["calls"]["self.impl.forward_mqa"] = ["mqa_q, kv_cache, attn_metadata, a, b"]
+
+    def unasked(_, description):
+        del description["calls"]["backend_cls.full_cls_name"]
+
     expected = (
         (renamed, "FigraphImpl.forward: its parameter 5 is kv_cache, it must be cache"),
         (grown, "FigraphMetadataBuilder.build: it lacks num_splits"),
@@ -553,11 +514,33 @@ def a_changed_signature_is_found():
         (moved, "vllm.v1.attention.backend has no AttentionCGSupport"),
         (ordered, "its parameter 2 is head_size, it must be scale"),
         (called, "FigraphImpl.forward: it is called with slot_mapping="),
+        (latent_renamed, "FigraphLatentImpl.forward_mqa: its parameter 2 is kv_c_and_k_pe_cache"),
+        (latent_fewer, "reads seq_lens, which MLACommonDecodeMetadata has not"),
+        (latent_called, "FigraphLatentImpl.forward_mqa: it is called with mqa_q, kv_cache"),
+        (unasked, "nobody calls backend_cls.full_cls_name"),
     )
     for edit, words in expected:
         found = changed(edit)
         assert any(words in one for one in found), f"{edit.__name__}: {words}: {found}"
     assert changed(lambda *_: None) == []
+
+
+def methods_that_only_some_versions_have_must_be_in_those():
+    def without(name):
+        def edit(names, _):
+            for held in names.values():
+                if isinstance(held, dict):
+                    held["methods"].pop(name, None)
+        return edit
+
+    late, early = "get_varlen_cudagraph_max_query_len", "get_kv_cache_shape"
+    found = changed(without(late))
+    for name in ("FigraphMetadataBuilder", "FigraphLatentMetadataBuilder"):
+        assert any(f"{name}.{late}" in one for one in found), found
+    assert changed(without(late), version="0.32.9") == []
+    found = changed(without(early), 0, "0.28.9")
+    assert [one.partition(":")[0] for one in found] == [f"FigraphLatentBackend.{early}"], found
+    assert changed(without(early), 0, "0.29.0") == []
 
 
 def entry_points_are_in_the_groups_that_servers_read():
@@ -588,16 +571,18 @@ CASES = [
     stubs_have_the_signatures_of_the_newest_version,
     wheels_that_are_at_hand_say_what_is_recorded,
     a_changed_signature_is_found,
+    methods_that_only_some_versions_have_must_be_in_those,
     entry_points_are_in_the_groups_that_servers_read,
     a_folder_without_wheels_is_refused,
 ]
 
 
 def record(paths):
-    """Writes the descriptions of the wheels, in the order of their versions."""
-    made = {server: {} for server in SERVERS}
-    for wheel in sorted((one for path in paths for one in wheels_in(path)),
-                        key=lambda one: [int(n) for n in re.findall(r"\d+", one.version)]):
+    """Writes the descriptions of the wheels, in the order of their versions. A server of which no
+    wheel is given keeps its descriptions."""
+    wheels = [one for path in paths for one in wheels_in(path)]
+    made = recorded() | {one.server: {} for one in wheels}
+    for wheel in sorted(wheels, key=lambda one: [int(n) for n in re.findall(r"\d+", one.version)]):
         made[wheel.server][wheel.version] = wheel.description()
     with open(RECORDED, "w", encoding="utf-8") as file:
         json.dump(made, file, indent=1)

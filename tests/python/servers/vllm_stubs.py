@@ -179,7 +179,84 @@ class TritonAttentionImpl:
         return torch.einsum("ht,thd->hd", weights, values)
 
 
-class TritonAttentionBackend:
+@dataclasses.dataclass(frozen=True)
+class MultipleOf:
+    base: int
+
+
+class AttentionBackend:
+    supported_dtypes = [torch.float16, torch.bfloat16]
+    supported_kv_cache_dtypes = ["auto", "float16", "bfloat16"]
+
+    @staticmethod
+    def get_supported_kernel_block_sizes(kv_cache_spec=None):
+        return [MultipleOf(1)]
+
+    @classmethod
+    def full_cls_name(cls):
+        return cls.__module__, cls.__qualname__
+
+    @classmethod
+    def get_supported_head_sizes(cls):
+        return []
+
+    @classmethod
+    def is_mla(cls):
+        return False
+
+    @classmethod
+    def supports_batch_invariance(cls):
+        return False
+
+    @classmethod
+    def supports_pcp(cls):
+        return cls.get_impl_cls().supports_pcp
+
+    @classmethod
+    def supports_dcp(cls):
+        return cls.get_impl_cls().supports_dcp
+
+    @classmethod
+    def supports_compute_capability(cls, capability):
+        return True
+
+    @classmethod
+    def supports_combination(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink,
+                             use_sparse, use_mm_prefix, device_capability):
+        return None
+
+    @classmethod
+    def validate_configuration(cls, head_size, dtype, kv_cache_dtype, block_size, use_mla, has_sink,
+                               use_sparse, use_mm_prefix, use_per_head_quant_scales,
+                               device_capability, attn_type, has_sliding_window=False,
+                               use_non_causal=False, use_batch_invariant=False,
+                               use_kv_connector=False, use_pcp=False,
+                               use_adaptive_verification=False, use_dcp=False, use_rswa=False):
+        sizes = cls.get_supported_head_sizes()
+        pages = cls.get_supported_kernel_block_sizes()
+        faults = {
+            "head_size": bool(sizes) and head_size not in sizes,
+            "dtype": dtype not in cls.supported_dtypes,
+            "kv_cache_dtype": kv_cache_dtype not in (None, *cls.supported_kv_cache_dtypes),
+            "block_size": block_size is not None and all(block_size % one.base for one in pages),
+            "MLA": use_mla and not cls.is_mla(),
+            "non-MLA": cls.is_mla() and not use_mla,
+            "attention sinks": has_sink,
+            "sparse": use_sparse,
+            "compute capability": not cls.supports_compute_capability(device_capability),
+            "sliding window": has_sliding_window,
+            "non-causal attention": use_non_causal,
+            "batch invariance": use_batch_invariant and not cls.supports_batch_invariance(),
+            "PCP": use_pcp and not cls.supports_pcp(),
+            "DCP": use_dcp and not cls.supports_dcp(),
+        }
+        said = cls.supports_combination(head_size, dtype, kv_cache_dtype, block_size, use_mla,
+                                        has_sink, use_sparse, use_mm_prefix, device_capability)
+        reasons = [f"{name} not supported" for name, wrong in faults.items() if wrong]
+        return reasons + ([] if said is None else [said])
+
+
+class TritonAttentionBackend(AttentionBackend):
     forward_includes_kv_cache_update = False
 
     @staticmethod
@@ -217,6 +294,7 @@ PLACES = {
         "AttentionCGSupport": AttentionCGSupport,
         "AttentionType": AttentionType,
         "CommonAttentionMetadata": CommonAttentionMetadata,
+        "MultipleOf": MultipleOf,
     },
     "vllm.v1.attention.backends.registry": {
         "AttentionBackendEnum": AttentionBackendEnum,

@@ -6,7 +6,8 @@
 The wheel of figraph has the entry point that vLLM looks for, so nothing else is needed. Decode
 steps go to figraph, also inside vLLM's full CUDA graphs, and so do prompts and batches that mix
 prompts with decode steps, if the host knows the lengths. What figraph does not support goes to
-vLLM's Triton backend, over the same pages.
+vLLM's Triton backend, over the same pages. In models with latent attention (MLA) decode steps go to
+figraph, and prompts to vLLM's own code.
 docs/integrations-vllm.md says what this was run with and what it does not do.
 
     from figraph.integrations.vllm import counts
@@ -21,12 +22,12 @@ from ..counts import Counts, counts
 
 __all__ = ["Counts", "counts", "register"]
 
-BACKEND = f"{__name__}.attention_backend.FigraphBackend"
+BACKEND = f"{__name__}.backend_choice.FigraphChoice"
 logger = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Registers the backend as CUSTOM. vLLM calls this entry point in each of its processes."""
+    """Registers the backends as CUSTOM. vLLM calls this entry point in each of its processes."""
     from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
     custom = AttentionBackendEnum.CUSTOM
