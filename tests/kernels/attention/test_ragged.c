@@ -238,14 +238,14 @@ static void rows_with_queries_counted_on_the_device_are_the_truth(void **state) 
 static void rows_beside_chunks_are_the_truth_in_two_split_classes(void **state) {
     (void)state;
     const fig_decode_options options = {.dtype = FIG_BF16,
-                                        .layers = 6,
+                                        .layers = 4,
                                         .page_size = 16,
                                         .batch_limit = ROW_LIMIT,
                                         .kv_limit = KV_LIMIT,
                                         .row_tokens = 10,
                                         .query_limit = 10 * ROW_LIMIT,
                                         .window = 70,
-                                        .window_layers = 21};
+                                        .window_layers = 5};
     replay(&options, steps / 5);
 }
 
