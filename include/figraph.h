@@ -950,8 +950,9 @@ typedef struct fig_step {
     int32_t rows;
     /* [rows] The number of tokens in each row's sequence, including this step's. 0: the row is
      * idle. Any other length must be at least the row's number of query tokens: its entry of
-     * query_counts if that array is given, else the spec's row_tokens. NULL: the program reads
-     * lengths on the device. */
+     * query_counts if that array is given, else the spec's row_tokens. Earlier steps must have
+     * appended the tokens in front of a row's query tokens: a row must not read tokens that another
+     * row of the same step appends. NULL: the program reads lengths on the device. */
     const int32_t *kv_lengths;
     /* [rows] The RoPE position of each row's last query. It must not exceed 2^30 in any launch of
      * a horizon. NULL: kv_length - 1. */
@@ -1281,6 +1282,7 @@ typedef struct fig_fork {
 /* Copies entries of a page table from one sequence to another, as fig_engine_set_pages sets them.
  * Both sequences then read the same pages of the cache. The last tokens, which do not fill a page,
  * are not copied: give `target` a page of its own behind the shared ones, and append them there.
+ * `target` must not be a row of the step that appends the common tokens, only of later ones.
  *
  * FIG_INVALID: a sequence or the length is out of range, or an entry was never set. FIG_ORDER: a
  * staged step still waits for a launch. FIG_UNSUPPORTED: the engine does not know the entries,

@@ -187,7 +187,8 @@ typedef struct fig_prompts_call {
     uint64_t scratch_bytes;
     /* 1: the run may read the plan, the page table, and K and V of the tokens before each row's
      * queries while the preceding work on the stream still runs. They must have been written before
-     * that work began. */
+     * that work began. If that work is a run with early_reads, it may itself begin early, so they
+     * must have been written before the work in front of it began. */
     uint32_t early_reads;
     uint32_t reserved; /* 0 */
     /* As in fig_run. */

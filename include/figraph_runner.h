@@ -99,7 +99,8 @@ FIG_API fig_status fig_runner_read_traits(const fig_runner *runner, fig_traits *
 typedef struct fig_run {
     uint32_t size; /* sizeof(fig_run) */
     /* The number of rows, up to the spec's batch_limit. A program without a cache takes any number.
-     * 0: the call launches nothing. */
+     * 0: the call launches nothing. A row must not read tokens that another row of the same run
+     * appends. */
     int32_t rows;
     /* If the program reads lengths on the device: the largest number of tokens that any row may
      * have; a row with more is idle. 0: the spec's kv_limit, or the capacity of the dense caches

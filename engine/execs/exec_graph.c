@@ -5,6 +5,7 @@
  * left out. */
 #include "engine/execs/exec_graph.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,11 @@ int fig_exec_graph_is_left_out(const fig_exec *exec, uint32_t index) {
     const fig_launch *launch = &exec->lowered.launches[index], *next = launch + 1;
     if (launch->node_count == 0 || index + 1 == exec->lowered.launch_count) return 0;
     if (next->node != launch->node || next->op == FIG_OP_CALL) return 0;
-    return fig_families_of((fig_op)next->op, exec->choices[index + 1].family)->does_all;
+    const fig_family *family = fig_families_of((fig_op)next->op, exec->choices[index + 1].family);
+    /* A launch for chunks, beside the next one, would begin before the tokens are appended. */
+    assert(!family->does_all || index + 2 == exec->lowered.launch_count ||
+           next[1].node != launch->node);
+    return family->does_all;
 }
 
 uint32_t fig_exec_graph_number(const fig_exec *exec, fig_launch_range range, uint32_t *numbers) {

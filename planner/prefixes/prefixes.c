@@ -343,7 +343,7 @@ static void take_groups(fig_prefixes *prefixes) {
     int32_t outer[DEPTHS + 2], left[DEPTHS + 2]; /* [number of ancestors] */
     int32_t ends[DEPTHS + 2] = {0};              /* [1 + number of ancestors] a node's depth */
     prefixes->group_count = 0;
-    if (prefixes->saved <= prefixes->costs.step) return;
+    if (prefixes->costs.step > 0 && prefixes->saved <= prefixes->costs.step) return;
     outer[0] = 0;
     left[0] = LEVELS;
     for (int32_t n = prefixes->node_count - 1; n >= 0; n--) {

@@ -122,8 +122,8 @@ json 'j[0]["dtype"] == j[0]["kv_dtype"] == "f32" and j[0]["window"] == 20' \
     'j[0]["bytes"] == 20 * 576 * 4'
 run bench attention --preset kimi-k2 --kv 2x70 --kv-dtype e4m3
 refused '--kv-dtype: e4m3'
-run bench attention --preset kimi-k2 --kv 2x70 --heads 64/1
-refused '--heads: --preset kimi-k2 gives it'
+run bench attention --preset kimi-k2 --kv 2x70 --head-dim 64
+refused '--head-dim: --preset kimi-k2 gives it'
 run bench attention --preset llama-3.1-8b --kv 2x70
 refused 'llama-3.1-8b has no latent attention; give --heads 32/8 --head-dim 128'
 run tune "$scratch/step.fig" --device host --quick
