@@ -120,7 +120,8 @@ typedef struct fig_latent_feed_fresh {
 } fig_latent_feed_fresh;
 
 /* Finds those tokens of the tile at `token` that the step may append. The page numbers are loaded
- * before the wait, so that only the tokens are loaded after it. */
+ * before the wait, so that only the tokens are loaded after it. Under a horizon, the tile may begin
+ * behind the row's last token; then there are none. */
 static __device__ __forceinline__ fig_latent_feed_fresh fig_latent_feed_find(
     const fig_latent_attention_params &p, const fig_feed_piece &piece, int32_t token) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -131,7 +132,8 @@ static __device__ __forceinline__ fig_latent_feed_fresh fig_latent_feed_find(
     fresh.count = end - first;
 #pragma unroll
     for (int32_t n = 0; n < FIG_LATENT_FEED_NEWEST; n++) {
-        fig_feed_place place = fig_feed_place_of(piece, fig_size_min(first + n, end - 1));
+        const int32_t at = max(fig_size_min(first + n, end - 1), piece.tokens.first);
+        fig_feed_place place = fig_feed_place_of(piece, at);
         if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
         fresh.from[n] = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
                         place.token * p.k_cache_strides.token + lane * 8;
@@ -311,13 +313,14 @@ fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const rin
 /* ---- A worker */
 
 /* Prefetches the lane's box of a tile into L2. If two groups of heads read the same tokens, each
- * prefetches half of them. */
+ * prefetches half of them. If tokens lie far apart, it does nothing: most of the range would be
+ * other data. */
 static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_attention_params &p,
                                                            const fig_feed_place &place,
                                                            const fig_latent_feed_way &way,
                                                            int32_t group) {
     const int32_t tokens = way.box / 2;
-    if (place.page < 0) return;
+    if (place.page < 0 || p.k_cache_strides.token > 2 * FIG_LATENT_KEY_DIM) return;
     const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
                            (place.token + group % 2 * tokens) * p.k_cache_strides.token;
     const uint32_t bytes =

@@ -480,8 +480,9 @@ static __device__ __forceinline__ int32_t fig_latent_leave_is_last(
     return is_last;
 }
 
-/* Does the block's part of a merge. The block must have written the partials of its own pieces and
- * finished with its tiles. All threads of both warpgroups call this function. */
+/* Does the block's part of a merge. The block must have written the partials of its own pieces, and
+ * both warpgroups must have met since their last product. All of their threads call this
+ * function. */
 template <int32_t DTYPE, class form, class state_of>
 static __device__ __forceinline__ void
 fig_latent_leave_merge(const fig_attention_params &of, uint32_t flags,

@@ -494,6 +494,8 @@ static __device__ __forceinline__ void fig_narrow_multiply(const fig_latent_atte
         }
         fig_narrow_leave<DTYPE>(of, place, note.partial, work.at, work.sums, ring.state);
     }
+    /* Merges use the memory of tiles, which products of the other warpgroup may still read. */
+    fig_narrow_multiply_meet();
 #pragma unroll 1
     for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
         fig_narrow_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], ring.state);
