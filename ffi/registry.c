@@ -48,6 +48,7 @@ static size_t entry_count; /* guarded by `making`; those that are being made hav
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static making_entry *unfinished;                           /* guarded by `making` */
 static pthread_cond_t finished = PTHREAD_COND_INITIALIZER; /* an entry has left `unfinished` */
+static pthread_once_t watching = PTHREAD_ONCE_INIT;        /* for forks */
 static _Atomic uint32_t compiles_scores;
 static char *score_cache; /* guarded by `making`; NULL: compiled scores are kept in memory alone */
 static _Atomic int64_t counts[FIG_REGISTRY_EVENT_COUNT];
@@ -158,9 +159,9 @@ static fig_status make_apart(const fig_recipe *recipe, entry **out) {
     free(folder);
     pthread_mutex_lock(&making);
     making_entry **at = &unfinished;
-    while (*at != &own)
+    while (*at != NULL && *at != &own) /* NULL: this thread has forked meanwhile */
         at = &(*at)->next;
-    *at = own.next;
+    if (*at != NULL) *at = own.next;
     pthread_cond_broadcast(&finished);
     return status;
 }
@@ -195,11 +196,32 @@ static fig_status find_or_make(const fig_recipe *recipe, entry **out) {
     }
 }
 
+static void before_fork(void) {
+    pthread_mutex_lock(&making);
+}
+
+static void after_fork(void) {
+    pthread_mutex_unlock(&making);
+}
+
+/* The child has none of the other threads that were making entries, so nobody may wait for them.
+ * Their entries keep places in the table. */
+static void begin_child(void) {
+    unfinished = NULL;
+    pthread_cond_init(&finished, NULL);
+    pthread_mutex_unlock(&making);
+}
+
+static void watch_forks(void) {
+    pthread_atfork(before_fork, after_fork, begin_child);
+}
+
 fig_status fig_registry_find(const fig_recipe *recipe, const fig_runner **runner) {
     fig_status status = FIG_OK;
     entry *found = look(recipe);
     *runner = NULL;
     if (found == NULL) {
+        pthread_once(&watching, watch_forks);
         pthread_mutex_lock(&making);
         status = find_or_make(recipe, &found);
         pthread_mutex_unlock(&making);

@@ -378,7 +378,7 @@ fig_status fig_cuda_nccl_end(const fig_cuda_nccl_job *job, fig_cuda_work *work,
                                    .params = &params,
                                    .params_bytes = sizeof params,
                                    .is_leaf = 1};
-    if (work->last_part == 0 || work->is_ended) return FIG_OK;
+    if (!fig_cuda_nccl_lacks_end(work)) return FIG_OK;
     FIG_TRY(fig_cuda_work_kernel(work, job->gpu, job->kernels, &launch, (fig_dev_after){&last, 1}));
     work->is_ended = 1;
     return FIG_OK;

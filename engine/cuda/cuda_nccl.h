@@ -60,6 +60,10 @@ typedef struct fig_cuda_nccl_job {
  * enough, because all collectives of a graph belong to one step. */
 fig_status fig_cuda_nccl_capture(const fig_cuda_nccl_job *job, fig_cuda_work *work,
                                  fig_dev_after after);
+/* Returns 1 if fig_cuda_nccl_end() has something to add to the graph. */
+static inline int fig_cuda_nccl_lacks_end(const fig_cuda_work *work) {
+    return work->last_part != 0 && !work->is_ended;
+}
 /* The caller calls this after the last node was added to the graph; further calls do nothing. If
  * the graph has collectives, this function adds the kernel that reports their end. peers: the
  * device's fig_peers. */

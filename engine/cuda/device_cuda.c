@@ -375,9 +375,10 @@ static fig_status cuda_graph_create(fig_dev *dev, fig_dev_graph **out) {
 }
 
 /* The functions that launch or append a graph call this first; after it, no node may be added to
- * the graph. */
+ * the graph. Most graphs need nothing, and then do not wait for a thread that makes another one. */
 static fig_status finish_graph(fig_dev *dev, fig_cuda_work *work) {
     const fig_cuda_nccl_job job = {&dev->peers.nccl, &dev->gpu, &dev->kernels, NULL};
+    if (!fig_cuda_nccl_lacks_end(work)) return FIG_OK;
     pthread_mutex_lock(&dev->one);
     const fig_status status = fig_cuda_nccl_end(&job, work, dev->peers.block);
     pthread_mutex_unlock(&dev->one);

@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -375,6 +377,33 @@ static void other_calls_find_their_runners_while_a_score_is_compiled(void **stat
     assert_int_equal(set_compiling(0, NULL), FIG_OK);
 }
 
+/* Forks while a score is compiled. The child asks for the same runner, which nobody makes there. */
+static void fork_meanwhile(void *of) {
+    same_call *same = of;
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(FIG_HANG_S);
+        _exit(fig_registry_find(&same->recipe, &same->runner) == FIG_OK ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void a_child_waits_for_no_thread_of_its_parent(void **state) {
+    fig_fake_cuda *fake = *state;
+    static const char text[] = "score * 17.0";
+    same_call same = {.runner = NULL};
+    assert_int_equal(set_compiling(1, NULL), FIG_OK);
+    same.recipe = describe_halves(text).recipe;
+    fake->compiling = fork_meanwhile;
+    fake->user = &same;
+    run_halves(text, fake, FIG_OK);
+    assert_null(fake->compiling); /* the test has forked */
+    assert_int_equal(set_compiling(0, NULL), FIG_OK);
+}
+
 static void what_keeps_a_score_from_being_compiled_is_told(void **state) {
     fig_fake_cuda *fake = *state;
     assert_int_equal(set_compiling(1, "/tmp/fig_no_such_folder"), FIG_OK);
@@ -468,6 +497,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(other_calls_find_their_runners_while_a_score_is_compiled,
                                         fig_hang_watch, fig_hang_unwatch),
         cmocka_unit_test(what_keeps_a_score_from_being_compiled_is_told),
+        cmocka_unit_test_setup_teardown(a_child_waits_for_no_thread_of_its_parent, fig_hang_watch,
+                                        fig_hang_unwatch),
         cmocka_unit_test(a_folder_is_never_left_out_for_lack_of_memory),
         cmocka_unit_test(scratch_suffices_with_and_without_the_score),
         cmocka_unit_test(a_score_is_known_by_its_normal_form),
