@@ -73,6 +73,12 @@ static fig_status read_open(int fd, const char *path, size_t limit, uint8_t **by
     return FIG_OK;
 }
 
+static fig_status check_ours(int fd, const char *path, int (*is_ours)(const struct stat *info)) {
+    struct stat info;
+    if (fstat(fd, &info) != 0) return refuse(path, "fstat");
+    return is_ours(&info) ? FIG_OK : fig_fail(FIG_IO, "%s: others may write it", path);
+}
+
 fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t *count) {
     *bytes = NULL;
     *count = 0;
@@ -80,6 +86,19 @@ fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return refuse(path, "open");
     const fig_status status = read_open(fd, path, limit, bytes, count);
+    close(fd);
+    return status;
+}
+
+fig_status fig_file_read_ours(const char *path, size_t limit,
+                              int (*is_ours)(const struct stat *info), uint8_t **bytes,
+                              size_t *count) {
+    *bytes = NULL;
+    *count = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0) return refuse(path, "open");
+    fig_status status = check_ours(fd, path, is_ours);
+    if (status == FIG_OK) status = read_open(fd, path, limit, bytes, count);
     close(fd);
     return status;
 }

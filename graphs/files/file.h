@@ -6,11 +6,19 @@
 #ifndef FIG_GRAPHS_FILE_H
 #define FIG_GRAPHS_FILE_H
 
+#include <sys/stat.h>
+
 #include "include/figraph.h"
 
 /* Reads a whole file. The caller frees *bytes. FIG_IO: the path is not a regular file, or a system
  * call failed; FIG_TOO_LARGE: the file has more than `limit` bytes. */
 fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t *count);
+/* Does the same for a file that is_ours() accepts. What is judged is the open file, so nobody can
+ * exchange it between the check and the reading. Also FIG_IO: is_ours() returned 0, or the path is
+ * a symbolic link. */
+fig_status fig_file_read_ours(const char *path, size_t limit,
+                              int (*is_ours)(const struct stat *info), uint8_t **bytes,
+                              size_t *count);
 /* Writes a file beside the old file, flushes the new file and renames it to `path`. Follows
  * symbolic links, and keeps the owner and mode of the replaced file. Other hard links keep the old
  * bytes: only a name can be replaced atomically, not the bytes of a file. FIG_IO: the path is not a
