@@ -25,7 +25,8 @@ fig_status fig_file_read_ours(const char *path, size_t limit,
  * regular file, or a system call failed; no temporary file is left then. A killed process may leave
  * a temporary file, which the next save in that directory removes. */
 fig_status fig_file_write(const char *path, const uint8_t *bytes, size_t count);
-/* Does the same, but only the process's user may read or write the new file. */
+/* Does the same, but only the process's user may read or write the new file, and a link, or
+ * whatever else has the name and is no directory, is replaced and not followed. */
 fig_status fig_file_write_private(const char *path, const uint8_t *bytes, size_t count);
 
 #endif

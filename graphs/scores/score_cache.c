@@ -131,11 +131,8 @@ fig_status fig_score_cache_read(const char *folder, const uint8_t key[FIG_SCORE_
 fig_status fig_score_cache_write(const char *folder, const uint8_t key[FIG_SCORE_CACHE_KEY_BYTES],
                                  const uint8_t *code, size_t count) {
     char path[PATH_MAX];
-    struct stat info;
     entry_head head = {.count = count};
     FIG_TRY(path_of(folder, key, path));
-    /* a link, or whatever else is no file, would be followed or refused */
-    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) unlink(path);
     uint8_t *file = malloc(sizeof head + count);
     if (file == NULL) return fig_fail(FIG_NOMEM, "score_cache: %zu bytes", sizeof head + count);
     memcpy(head.magic, magic, sizeof magic);
