@@ -100,9 +100,13 @@ FIG_API fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path
  * compiling, if it is for its GPU, for a driver that is no newer, and of the same PTX.
  *
  * If an image is neither on the list nor the library's own, fig_engine_open() fails with
- * FIG_INVALID and names the first such image. It fails with FIG_UNSUPPORTED if the file holds no
- * images, if the device is the host, or if the parameters of the library's kernels have changed
- * since the file was made. */
+ * FIG_INVALID and names the first such image. So it does if an image is the library's own of
+ * another operation, family or compute capability, on the list or not. The hash of an image covers
+ * its bytes and not what they are for: of images of another library, list only those of a file that
+ * you know to be unchanged since its maker wrote it.
+ *
+ * fig_engine_open() fails with FIG_UNSUPPORTED if the file holds no images, if the device is the
+ * host, or if the parameters of the library's kernels have changed since the file was made. */
 typedef struct fig_trust {
     uint32_t size; /* sizeof(fig_trust) */
     /* [image_count] In hex, the SHA-256 of each trusted image, and of the record of each trusted
