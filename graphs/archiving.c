@@ -130,7 +130,7 @@ static fig_status fill_compiled(const fig_graphs *graphs, int32_t index, fig_com
     info->compute_capability = record->compute_capability;
     info->driver = record->driver;
     info->bytes = record->bytes;
-    fig_archive_hex(record->sha256, info->sha256);
+    fig_embedded_seal(record, info->sha256);
     return FIG_OK;
 }
 

@@ -66,7 +66,8 @@ typedef struct fig_compiled_info {
     /* The driver that compiled it, as a version of CUDA, major * 1000 + minor * 10. An engine whose
      * driver is older compiles the score itself. */
     int32_t driver;
-    /* The hash of the code, in hex. */
+    /* What fig_trust.images must list: the hash, in hex, of the file's record of this code, which
+     * has the hash of the code and all that the code is for. */
     char sha256[65];
     /* The size of the code. */
     uint64_t bytes;
@@ -94,17 +95,22 @@ FIG_API fig_status fig_graphs_archive(const fig_graphs *graphs, const char *path
 
 /* The images that a caller trusts. If a caller passes this struct to fig_engine_open(), an engine
  * on a GPU loads the images of the file in place of the library's own. Each image of the file must
- * be on this list or be identical to the library's own. So must each compiled score of the file; an
- * engine with compile_scores then loads it instead of compiling, if it is for its GPU, for a driver
- * that is no newer, and of the same PTX.
+ * be on this list or be identical to the library's own. The record of each compiled score of the
+ * file must be on the list too; an engine with compile_scores then loads the code instead of
+ * compiling, if it is for its GPU, for a driver that is no newer, and of the same PTX.
  *
  * If an image is neither on the list nor the library's own, fig_engine_open() fails with
- * FIG_INVALID and names the first such image. It fails with FIG_UNSUPPORTED if the file holds no
- * images, if the device is the host, or if the parameters of the library's kernels have changed
- * since the file was made. */
+ * FIG_INVALID and names the first such image. So it does if an image is the library's own of
+ * another operation, family or compute capability, on the list or not. The hash of an image covers
+ * its bytes and not what they are for: of images of another library, list only those of a file that
+ * you know to be unchanged since its maker wrote it.
+ *
+ * fig_engine_open() fails with FIG_UNSUPPORTED if the file holds no images, if the device is the
+ * host, or if the parameters of the library's kernels have changed since the file was made. */
 typedef struct fig_trust {
     uint32_t size; /* sizeof(fig_trust) */
-    /* [image_count] The SHA-256 of each trusted image, in hex. */
+    /* [image_count] In hex, the SHA-256 of each trusted image, and of the record of each trusted
+     * compiled score: fig_image_info.sha256 and fig_compiled_info.sha256. */
     const char *const *images;
     /* The number of hashes. */
     int32_t image_count;

@@ -211,6 +211,37 @@ static fig_status judge(const fig_archive_image *image, const fig_trust *trust,
                     image->compute_capability % 10, hex);
 }
 
+/* Finds a place of this library's that has the image. */
+static int find_known(const fig_archive_image *image, fig_image_source source,
+                      fig_image_given *place) {
+    for (place->op = 0; place->op < FIG_OP_KERNEL_COUNT; place->op++)
+        for (place->family = 0; fig_families_of(place->op, place->family) != NULL; place->family++)
+            for (place->path = 0; place->path < FIG_IMAGE_PATH_COUNT; place->path++) {
+                place->image = source(place->op, place->family, place->path);
+                if (place->image.bytes != NULL &&
+                    memcmp(place->image.sha256, image->sha256, sizeof image->sha256) == 0)
+                    return 1;
+            }
+    return 0;
+}
+
+/* The list names bytes, not what they are for. So an image that this library has elsewhere alone is
+ * refused: the one of 8.0 has the same entries as that of 9.0, but does not wait for the kernel in
+ * front of it. */
+static fig_status check_place(const fig_archive_image *image, fig_image_source source) {
+    fig_image_given known;
+    if (fig_archive_is_own(image, source) || !find_known(image, source, &known)) return FIG_OK;
+    const int32_t capability = fig_images_capability(known.path);
+    return fig_fail(FIG_INVALID,
+                    "the file's image of %s (%s, %" PRId32 ".%" PRId32
+                    ") is this library's image of %s (%s, %" PRId32 ".%" PRId32
+                    "): in that place it is refused, whether it is trusted or not",
+                    fig_kernel_table[image->op].name, image->family, image->compute_capability / 10,
+                    image->compute_capability % 10, fig_kernel_table[known.op].name,
+                    fig_families_of(known.op, known.family)->name, capability / 10,
+                    capability % 10);
+}
+
 /* Checks that the bytes have the recorded hash. */
 static fig_status check_hash(const fig_archive_image *image, const uint8_t *bytes) {
     uint8_t sha256[32];
@@ -231,9 +262,11 @@ static fig_status admit_images(const fig_archive *archive, const fig_trust *trus
                                       "CODE"};
     fig_image_given place;
     if (archive->code == NULL) return FIG_OK;
-    for (uint32_t i = 0; i < archive->image_count; i++)
-        if (find_place(&archive->images[i], &place))
-            FIG_TRY(judge(&archive->images[i], trust, source));
+    for (uint32_t i = 0; i < archive->image_count; i++) {
+        if (!find_place(&archive->images[i], &place)) continue;
+        FIG_TRY(check_place(&archive->images[i], source));
+        FIG_TRY(judge(&archive->images[i], trust, source));
+    }
     admitted->set.images = calloc(archive->image_count, sizeof *admitted->set.images);
     if (admitted->set.images == NULL)
         return fig_fail(FIG_NOMEM, "trust: %" PRIu32 " images", archive->image_count);

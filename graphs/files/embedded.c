@@ -169,9 +169,15 @@ fig_status fig_embedded_unpack(const fig_embedded_frame *frame, uint8_t **code) 
     return fig_fail(FIG_FORMAT, "section %s: zstd: %s", frame->section, ZSTD_getErrorName(done));
 }
 
+void fig_embedded_seal(const fig_embedded_record *record, char hex[HEX_BYTES]) {
+    uint8_t sha256[32];
+    hash_of(record, sizeof *record, sha256);
+    fig_archive_hex(sha256, hex);
+}
+
 static fig_status judge(const fig_embedded_record *record, const fig_trust *trust) {
     char hex[HEX_BYTES];
-    fig_archive_hex(record->sha256, hex);
+    fig_embedded_seal(record, hex);
     for (int32_t i = 0; i < trust->image_count; i++)
         if (strcmp(trust->images[i], hex) == 0) return FIG_OK;
     return fig_fail(FIG_INVALID,

@@ -2,8 +2,9 @@
  *
  * Like images of kernels (archive.h) they are machine code, and stay compressed until a caller
  * trusts them. An engine finds one by the SHA-256 of the PTX that its driver would otherwise
- * compile. Invariant: no code leaves this file unless it has its recorded hash and that hash is
- * trusted. */
+ * compile. So what a caller trusts is the seal of a record, which covers both hashes: that of the
+ * code alone would let a file exchange what two trusted codes are for. Invariant: no code leaves
+ * this file unless it has its recorded hash and the record's seal is trusted. */
 #ifndef FIG_GRAPHS_EMBEDDED_H
 #define FIG_GRAPHS_EMBEDDED_H
 
@@ -45,8 +46,10 @@ fig_status fig_embedded_check(const fig_embedded *compiled);
 fig_status fig_embedded_clone(fig_embedded *clone, const fig_embedded *compiled);
 void fig_embedded_finish(fig_embedded *compiled); /* accepts a zeroed struct */
 
+/* Sets `hex` to the record's seal, the SHA-256 of its 96 bytes. */
+void fig_embedded_seal(const fig_embedded_record *record, char hex[65]);
 /* Sets set->compiled to all compiled scores. The caller frees it and *code, its memory, also after
- * a failure. trust: a list that was checked; each record must be on it. */
+ * a failure. trust: a list that was checked; each record's seal must be on it. */
 fig_status fig_embedded_admit(const fig_embedded *compiled, const fig_trust *trust,
                               fig_image_set *set, uint8_t **code);
 

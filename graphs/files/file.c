@@ -73,6 +73,12 @@ static fig_status read_open(int fd, const char *path, size_t limit, uint8_t **by
     return FIG_OK;
 }
 
+static fig_status check_ours(int fd, const char *path, int (*is_ours)(const struct stat *info)) {
+    struct stat info;
+    if (fstat(fd, &info) != 0) return refuse(path, "fstat");
+    return is_ours(&info) ? FIG_OK : fig_fail(FIG_IO, "%s: others may write it", path);
+}
+
 fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t *count) {
     *bytes = NULL;
     *count = 0;
@@ -84,16 +90,29 @@ fig_status fig_file_read(const char *path, size_t limit, uint8_t **bytes, size_t
     return status;
 }
 
+fig_status fig_file_read_ours(const char *path, size_t limit,
+                              int (*is_ours)(const struct stat *info), uint8_t **bytes,
+                              size_t *count) {
+    *bytes = NULL;
+    *count = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0) return refuse(path, "open");
+    fig_status status = check_ours(fd, path, is_ours);
+    if (status == FIG_OK) status = read_open(fd, path, limit, bytes, count);
+    close(fd);
+    return status;
+}
+
 /* ---- Writing: the place ---------------------------------------------------------------------- */
 
 /* The target of a save: a name in a directory that is held open. */
 typedef struct place {
-    char path[PATH_MAX]; /* with symbolic links resolved, unless they change meanwhile */
+    char path[PATH_MAX]; /* with links resolved, unless they change meanwhile or it is private */
     const char *name;    /* the last part of the path */
     int directory;       /* its file descriptor */
     int readable;        /* 0: this process may write in the directory but not read it */
     int exists;          /* 1: the path is a regular file, and `old` describes it */
-    int is_private;      /* 1: the new file gets neither the old mode nor the usual one */
+    int is_private;      /* 1: the new file gets a mode of its own, and replaces a link */
     struct stat old;
 } place;
 
@@ -147,8 +166,9 @@ static fig_status open_place(place *at, const char *path) {
     if (strlen(path) >= PATH_MAX)
         return fig_fail(FIG_IO, "%.64s...: a path of more than %d bytes", path, PATH_MAX);
     memcpy(at->path, path, strlen(path) + 1);
-    FIG_TRY(look_at_old(at, path));
-    FIG_TRY(follow_links(at->path));
+    at->exists = 0;
+    if (!at->is_private) FIG_TRY(look_at_old(at, path));
+    if (!at->is_private) FIG_TRY(follow_links(at->path));
     return open_directory(at);
 }
 
@@ -242,7 +262,7 @@ static fig_status open_named(const place *at, char name[NAME_BYTES], int *fd) {
 /* Copies the owner and mode of the replaced file. Only a privileged process may change an owner. */
 static fig_status keep_mode(const place *at, int fd) {
     struct stat info;
-    if (!at->exists || at->is_private) return FIG_OK;
+    if (!at->exists) return FIG_OK;
     if (fstat(fd, &info) != 0) return refuse(at->path, "fstat");
     mode_t mode = at->old.st_mode & 07777;
     const int same = info.st_uid == at->old.st_uid && info.st_gid == at->old.st_gid;
@@ -297,8 +317,8 @@ static fig_status replace(const place *at, const uint8_t *bytes, size_t count) {
 
 static fig_status write_file(const char *path, const uint8_t *bytes, size_t count, int is_private) {
     place at;
-    FIG_TRY(open_place(&at, path));
     at.is_private = is_private;
+    FIG_TRY(open_place(&at, path));
     sweep(&at);
     const fig_status status = replace(&at, bytes, count);
     close(at.directory);

@@ -3,7 +3,8 @@
  *     entry   "figscore" [8], key [32], SHA-256 of the code [32], bytes of the code [8], code
  *
  * The folder is checked again for every entry, because a long-lived process may outlive its mode.
- * Invariant: that of score_cache.h. */
+ * An entry is judged once it is open, because whoever owns a folder above may exchange what lies
+ * there at any time. Invariant: that of score_cache.h. */
 #define _XOPEN_SOURCE 700 /* realpath, S_ISVTX */
 #include "graphs/scores/score_cache.h"
 
@@ -35,14 +36,14 @@ static int is_ours(const struct stat *info) {
            (info->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* A user who may rename a folder above this one could replace it between our check and our reading.
- * In a sticky folder, such as /tmp, only owners may rename. */
-static fig_status check_above(const char *folder) {
+/* In a folder above that everybody may write, anybody could replace ours: they could not have their
+ * code loaded, but lead what we write elsewhere. In a sticky folder, such as /tmp, only owners may
+ * rename. `real` is the folder without links. */
+static fig_status check_above(const char *folder, const char *real) {
     char path[PATH_MAX];
     struct stat info;
     int is_sound = 1;
-    if (realpath(folder, path) == NULL)
-        return fig_fail(FIG_INVALID, "score_cache: %s is no folder", folder);
+    memcpy(path, real, strlen(real) + 1);
     while (is_sound && path[1] != '\0') {
         char *slash = strrchr(path, '/');
         slash[slash == path] = '\0';
@@ -55,22 +56,31 @@ static fig_status check_above(const char *folder) {
                     folder, path);
 }
 
-fig_status fig_score_cache_check(const char *folder) {
+/* Sets `real` to the path of the folder without links. Whoever goes on with that path uses the
+ * folder that was checked, wherever a link points meanwhile. */
+static fig_status check(const char *folder, char real[PATH_MAX]) {
     struct stat info;
-    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (realpath(folder, real) == NULL || stat(real, &info) != 0 || !S_ISDIR(info.st_mode))
         return fig_fail(FIG_INVALID, "score_cache: %s is no folder", folder);
     if (!is_ours(&info))
         return fig_fail(FIG_INVALID,
                         "score_cache: others may write in %s: name a folder that only you may "
                         "write, such as one of mode 700",
                         folder);
-    return check_above(folder);
+    return check_above(folder, real);
 }
 
+fig_status fig_score_cache_check(const char *folder) {
+    char real[PATH_MAX];
+    return check(folder, real);
+}
+
+/* Checks the folder. Sets `path` to that of the key's entry. */
 static fig_status path_of(const char *folder, const uint8_t *key, char path[PATH_MAX]) {
-    char hex[65];
+    char hex[65], real[PATH_MAX];
+    FIG_TRY(check(folder, real));
     fig_archive_hex(key, hex);
-    const int count = snprintf(path, PATH_MAX, "%s/%s.score", folder, hex);
+    const int count = snprintf(path, PATH_MAX, "%s/%s.score", real, hex);
     if (count < 0 || count >= PATH_MAX)
         return fig_fail(FIG_INVALID, "score_cache: %s is too long a path", folder);
     return FIG_OK;
@@ -99,15 +109,12 @@ static int is_sound(const uint8_t *file, size_t count, const uint8_t *key) {
 fig_status fig_score_cache_read(const char *folder, const uint8_t key[FIG_SCORE_CACHE_KEY_BYTES],
                                 uint8_t **code, size_t *count) {
     char path[PATH_MAX];
-    struct stat info;
     uint8_t *file;
     *code = NULL;
     *count = 0;
-    FIG_TRY(fig_score_cache_check(folder));
     FIG_TRY(path_of(folder, key, path));
-    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode) || !is_ours(&info)) return FIG_OK;
-    const fig_status status =
-        fig_file_read(path, FIG_SCORE_CACHE_CODE_LIMIT + sizeof(entry_head), &file, count);
+    const fig_status status = fig_file_read_ours(
+        path, FIG_SCORE_CACHE_CODE_LIMIT + sizeof(entry_head), is_ours, &file, count);
     if (status != FIG_OK) *count = 0;
     if (status != FIG_OK) return status == FIG_NOMEM ? status : FIG_OK;
     if (is_sound(file, *count, key)) {
@@ -124,12 +131,8 @@ fig_status fig_score_cache_read(const char *folder, const uint8_t key[FIG_SCORE_
 fig_status fig_score_cache_write(const char *folder, const uint8_t key[FIG_SCORE_CACHE_KEY_BYTES],
                                  const uint8_t *code, size_t count) {
     char path[PATH_MAX];
-    struct stat info;
     entry_head head = {.count = count};
-    FIG_TRY(fig_score_cache_check(folder));
     FIG_TRY(path_of(folder, key, path));
-    /* a link, or whatever else is no file, would be followed or refused */
-    if (lstat(path, &info) == 0 && !S_ISREG(info.st_mode)) unlink(path);
     uint8_t *file = malloc(sizeof head + count);
     if (file == NULL) return fig_fail(FIG_NOMEM, "score_cache: %zu bytes", sizeof head + count);
     memcpy(head.magic, magic, sizeof magic);

@@ -2,9 +2,9 @@
  *
  * An entry is one file, named after its key: the SHA-256 of everything that decides the code. The
  * file repeats the key and has the SHA-256 of the code. Invariant: code is returned only if the
- * file lies in a folder that nobody but the user (or root) may write, has this user as its only
- * writer, names the wanted key, and has the code whose hash it names. Any other file counts as
- * absent. */
+ * folder is one that nobody but the user (or root) may write, and the file, once open, is no link,
+ * has this user (or root) as its owner and only writer, names the wanted key, and has the code
+ * whose hash it names. Any other file counts as absent. */
 #ifndef FIG_GRAPHS_SCORE_CACHE_H
 #define FIG_GRAPHS_SCORE_CACHE_H
 

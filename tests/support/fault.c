@@ -44,6 +44,8 @@ static _Thread_local int64_t fault_seen;
 static _Thread_local int fault_armed, fault_kills;
 static _Thread_local uint64_t fault_bytes; /* the bytes that were requested while armed */
 static _Thread_local size_t fault_most_bytes;
+static _Thread_local void (*fault_act)(void); /* what happens before the next open */
+static _Thread_local int64_t fault_owner = -1;
 
 static void count_bytes(size_t bytes) {
     if (fault_armed) fault_bytes += bytes;
@@ -85,6 +87,14 @@ uint64_t fig_fault_bytes(void) {
 
 void fig_fault_shorten(size_t bytes) {
     fault_most_bytes = bytes;
+}
+
+void fig_fault_intrude(void (*act)(void)) {
+    fault_act = act;
+}
+
+void fig_fault_own(int64_t user) {
+    fault_owner = user;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -179,6 +189,9 @@ int __wrap_open(const char *path, int flags, ...) {
         va_end(list);
     }
     FAIL_WITH(EMFILE, -1);
+    void (*act)(void) = fault_act;
+    fault_act = NULL; /* before the call, which may open files itself */
+    if (act != NULL) act();
     return __real_open(path, flags, mode);
 }
 
@@ -242,7 +255,9 @@ GATE(off_t, lseek, (int file, off_t offset, int whence)) {
 
 GATE(int, fstat, (int file, struct stat *out)) {
     FAIL_WITH(EIO, -1);
-    return __real_fstat(file, out);
+    const int result = __real_fstat(file, out);
+    if (fault_owner >= 0) out->st_uid = (uid_t)fault_owner;
+    return result;
 }
 
 GATE(int, fsync, (int file)) {

@@ -16,6 +16,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* The stride of a loop over all points of failure. Other builds try every point. tsan skips most
  * points, because a step is ten times as slow there, and threads share memory in the same way at
@@ -44,5 +45,13 @@ uint64_t fig_fault_bytes(void);
 /* From this call on, this thread's read, write, pread and pwrite move at most `bytes` bytes at a
  * time, which POSIX permits. 0: no limit. */
 void fig_fault_shorten(size_t bytes);
+
+/* Calls `act` once, right before this thread's next open: it stands for another process, which
+ * changes files between two calls of this one. */
+void fig_fault_intrude(void (*act)(void));
+
+/* From this call on, this thread's fstat names this user as the owner of every file, which a test
+ * could not make without being root. -1: the true owner. */
+void fig_fault_own(int64_t user);
 
 #endif

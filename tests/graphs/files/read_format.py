@@ -276,10 +276,13 @@ def read_images(records, code):
 
 
 def read_compiled(records, code):
-    """Returns the compiled scores, each of which must have the recorded hash."""
+    """Returns the compiled scores, each of which must have the recorded hash. A list of trusted
+    scores names the hashes of their records."""
     scores, order, at = [], [], 0
     must(bool(records) == bool(code), "SIMG and SCOD: both or neither")
-    for ptx, sha256, count, capability, driver, family in items(records, "32s32sQii16s"):
+    for i, (ptx, sha256, count, capability, driver, family) in enumerate(
+            items(records, "32s32sQii16s")):
+        record = records[96 * i:96 * i + 96]
         family = family.rstrip(b"\0").decode("ascii")
         must(re.fullmatch("[a-z0-9_]{1,15}", family) and 1 <= count <= 2**24, "SIMG")
         must(hashlib.sha256(code[at:at + count]).digest() == sha256, "SCOD: a hash")
@@ -287,7 +290,7 @@ def read_compiled(records, code):
         must(not any(code[at - -count % 16:at]), "SCOD: zeros")
         order.append((ptx, capability, driver))
         scores.append({"family": family, "compute_capability": capability, "driver": driver,
-                       "bytes": count, "sha256": sha256.hex()})
+                       "bytes": count, "sha256": hashlib.sha256(record).hexdigest()})
     must(order == sorted(set(order)), "SIMG: order")
     must(len(code) == at, "SCOD: the end")
     return scores

@@ -211,6 +211,80 @@ static void unknown_images_are_kept_but_never_loaded(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* ---- Images in each other's place */
+
+static fig_image_given here, there; /* two places, whose images are exchanged, or are one image */
+
+static int is_at(const fig_image_given *place, fig_op op, uint32_t family, fig_image_path path) {
+    return place->op == op && place->family == family && place->path == path;
+}
+
+static fig_image exchanged(fig_op op, uint32_t family, fig_image_path path) {
+    if (is_at(&here, op, family, path))
+        return fig_archived_image(there.op, there.family, there.path);
+    if (is_at(&there, op, family, path)) return fig_archived_image(here.op, here.family, here.path);
+    return fig_archived_image(op, family, path);
+}
+
+static fig_image twins(fig_op op, uint32_t family, fig_image_path path) {
+    if (is_at(&there, op, family, path)) return fig_archived_image(here.op, here.family, here.path);
+    return fig_archived_image(op, family, path);
+}
+
+static void fill(fig_archive *archive, fig_image_source source) {
+    const uint32_t ops = 1u << here.op | 1u << there.op;
+    assert_int_equal(fig_archive_record(archive, ops, source), FIG_OK);
+    assert_int_equal(fig_archive_embed(archive, source), FIG_OK);
+    assert_int_equal(fig_archive_check(archive), FIG_OK);
+}
+
+static void an_image_of_this_library_in_another_place_is_refused(void **state) {
+    (void)state;
+    static const fig_image_given pairs[][2] = {
+        {{.op = FIG_OP_RMS_NORM, .path = FIG_IMAGE_PLAIN},
+         {.op = FIG_OP_RMS_NORM, .path = FIG_IMAGE_HOPPER}},
+        {{.op = FIG_OP_ATTENTION, .family = 0, .path = FIG_IMAGE_HOPPER},
+         {.op = FIG_OP_ATTENTION, .family = 2, .path = FIG_IMAGE_HOPPER}},
+        {{.op = FIG_OP_FETCH, .path = FIG_IMAGE_PLAIN},
+         {.op = FIG_OP_ROPE, .path = FIG_IMAGE_PLAIN}},
+    };
+    static const char *const said[] = {
+        "image of rms_norm (general, 8.0) is this library's image of rms_norm (general, 9.0)",
+        "image of attention (short, 9.0) is this library's image of attention (short_turn, 9.0)",
+        "image of fetch (general, 8.0) is this library's image of rope (general, 8.0)",
+    };
+    static list all;
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        fig_archive archive = {0};
+        fig_archive_admitted admitted;
+        here = pairs[i][0];
+        there = pairs[i][1];
+        fill(&archive, exchanged);
+        trust_all(&all, &archive);
+        FIG_SAMPLE_REFUSES(fig_archive_admit(&archive, &all.trust, fig_archived_image, &admitted),
+                           FIG_INVALID, said[i]);
+        assert_null(admitted.code);
+        /* to a library with other images, they are what the caller trusts */
+        assert_int_equal(fig_archive_admit(&archive, &all.trust, no_image, &admitted), FIG_OK);
+        fig_archive_admitted_finish(&admitted);
+        fig_archive_finish(&archive);
+    }
+}
+
+static void one_image_may_be_the_library_s_own_in_two_places(void **state) {
+    (void)state;
+    fig_archive archive = {0};
+    fig_archive_admitted admitted;
+    const fig_trust none = {.size = sizeof none};
+    here = (fig_image_given){.op = FIG_OP_ROPE, .path = FIG_IMAGE_PLAIN};
+    there = (fig_image_given){.op = FIG_OP_ROPE, .path = FIG_IMAGE_HOPPER};
+    fill(&archive, twins);
+    if (fig_archive_admit(&archive, &none, twins, &admitted) != FIG_OK)
+        fail_msg("%s", fig_message());
+    fig_archive_admitted_finish(&admitted);
+    fig_archive_finish(&archive);
+}
+
 /* ---- In a file */
 
 enum { META = 0, IMAG, CODE }; /* places in the table, counted from the one of META */
@@ -415,6 +489,8 @@ int main(void) {
         cmocka_unit_test(the_library_s_own_images_need_no_list),
         cmocka_unit_test(an_invalid_list_is_refused),
         cmocka_unit_test(bytes_that_are_not_the_image_are_refused),
+        cmocka_unit_test(an_image_of_this_library_in_another_place_is_refused),
+        cmocka_unit_test(one_image_may_be_the_library_s_own_in_two_places),
         cmocka_unit_test(unknown_images_are_kept_but_never_loaded),
         cmocka_unit_test(a_file_that_no_maker_would_write_is_refused),
         cmocka_unit_test(a_claim_of_code_costs_nothing_until_it_is_trusted),

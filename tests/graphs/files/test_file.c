@@ -161,6 +161,51 @@ static void each_call_that_fails_while_reading_is_reported(void **state) {
     assert_int_equal(count_descriptors(), descriptors);
 }
 
+static int is_anyones(const struct stat *info) {
+    (void)info;
+    return 1;
+}
+
+static int is_of_five_bytes(const struct stat *info) {
+    return info->st_size == 5;
+}
+
+static fig_status read_ours(const char *name, int (*is_ours)(const struct stat *info)) {
+    uint8_t *bytes = (uint8_t *)1;
+    size_t count = 9;
+    const fig_status status = fig_file_read_ours(path_of(name), LIMIT, is_ours, &bytes, &count);
+    assert_true(status == FIG_OK ? count == 5 && memcmp(bytes, "bytes", 5) == 0
+                                 : bytes == NULL && count == 0);
+    free(bytes);
+    return status;
+}
+
+static void a_file_that_is_not_ours_is_not_read(void **state) {
+    (void)state;
+    const int descriptors = count_descriptors();
+    assert_int_equal(put(path_of("f"), "bytes"), FIG_OK);
+    assert_int_equal(read_ours("f", is_of_five_bytes), FIG_OK);
+    assert_int_equal(put(path_of("f"), "more bytes"), FIG_OK);
+    FIG_SAMPLE_REFUSES(read_ours("f", is_of_five_bytes), FIG_IO, "others may write it");
+    assert_int_equal(put(path_of("f"), "bytes"), FIG_OK);
+    assert_int_equal(symlink("f", path_of("pipe")), 0);
+    FIG_SAMPLE_REFUSES(read_ours("pipe", is_anyones), FIG_IO, "open");
+    assert_int_equal(unlink(path_of("pipe")), 0);
+    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+    FIG_SAMPLE_REFUSES(read_ours("pipe", is_anyones), FIG_IO, "not a regular file");
+    assert_int_equal(unlink(path_of("pipe")), 0);
+    int64_t n = 1;
+    for (;; n++) {
+        fig_fault_arm(n);
+        const fig_status status = read_ours("f", is_anyones);
+        if (fig_fault_disarm() < n) break;
+        /* open, the two calls of fstat, malloc and read; a failing close loses nothing */
+        assert_int_equal(status, n == 4 ? FIG_NOMEM : n == 6 ? FIG_OK : FIG_IO);
+    }
+    assert_int_equal(n - 1, 6);
+    assert_int_equal(count_descriptors(), descriptors);
+}
+
 static void leave(const char *name, const char *text) {
     FILE *file = fopen(path_of(name), "w");
     assert_non_null(file);
@@ -340,6 +385,7 @@ int main(void) {
         cmocka_unit_test(short_reads_and_writes_are_continued),
         cmocka_unit_test(each_call_that_fails_leaves_the_old_file_or_the_new),
         cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
+        cmocka_unit_test(a_file_that_is_not_ours_is_not_read),
         cmocka_unit_test(a_neighbouring_file_is_not_touched),
         cmocka_unit_test(a_temporary_file_without_a_lock_is_removed),
         cmocka_unit_test(a_process_that_is_killed_at_any_call_leaves_the_old_file_or_the_new),

@@ -92,6 +92,25 @@ static void a_symbolic_link_is_followed(void **state) {
     FIG_SAMPLE_REFUSES(put(path_of("ring"), "x"), FIG_IO, "ring: ");
 }
 
+/* Otherwise whoever may place a link could have any file of ours replaced. */
+static void a_private_file_takes_the_place_of_a_link(void **state) {
+    (void)state;
+    static const uint8_t byte = 'p';
+    assert_int_equal(put(path_of("led_to"), "old"), FIG_OK);
+    assert_int_equal(symlink("led_to", path_of("private")), 0);
+    assert_int_equal(fig_file_write_private(path_of("private"), &byte, 1), FIG_OK);
+    assert_holds(path_of("private"), "p");
+    assert_holds(path_of("led_to"), "old");
+    assert_int_equal(mode_of(path_of("private")), S_IFREG | 0600);
+    assert_int_equal(chmod(path_of("private"), 0644), 0);
+    assert_int_equal(fig_file_write_private(path_of("private"), &byte, 1), FIG_OK);
+    assert_int_equal(mode_of(path_of("private")), S_IFREG | 0600);
+    assert_int_equal(mkfifo(path_of("private_pipe"), 0600), 0);
+    assert_int_equal(fig_file_write_private(path_of("private_pipe"), &byte, 1), FIG_OK);
+    assert_holds(path_of("private_pipe"), "p");
+    FIG_SAMPLE_REFUSES(fig_file_write_private(directory, &byte, 1), FIG_IO, "rename");
+}
+
 static void a_replaced_file_keeps_its_mode(void **state) {
     (void)state;
     static const mode_t modes[] = {0600, 0640, 0644, 0755};
@@ -154,6 +173,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_regular_files_are_replaced),
         cmocka_unit_test(a_symbolic_link_is_followed),
+        cmocka_unit_test(a_private_file_takes_the_place_of_a_link),
         cmocka_unit_test(a_replaced_file_keeps_its_mode),
         cmocka_unit_test(a_process_that_may_keeps_the_owner_of_a_replaced_file),
         cmocka_unit_test(another_hard_link_keeps_the_old_bytes),

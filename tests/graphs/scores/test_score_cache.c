@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "graphs/files/file.h"
+#include "tests/support/fault.h"
 
 enum { CODE = 300, HEAD_BYTES = 80, WRITES = 40 };
 
@@ -111,9 +112,9 @@ static void an_entry_of_another_key_is_absent(void **state) {
     (void)state;
     assert_int_equal(fig_score_cache_write(folder, other_key, code, CODE), FIG_OK);
     assert_true(has(other_key));
-    char other[256];
-    snprintf(other, sizeof other, "%s/010204%058d.score", folder, 0);
-    assert_int_equal(rename(other, entry), 0);
+    char path[256];
+    snprintf(path, sizeof path, "%s/010204%058d.score", folder, 0);
+    assert_int_equal(rename(path, entry), 0);
     assert_false(has(key));
     assert_int_equal(fig_score_cache_write(folder, key, code, CODE), FIG_OK);
     assert_true(has(key));
@@ -147,6 +148,88 @@ static void a_link_is_absent_and_replaced(void **state) {
     assert_int_equal(stat(target, &info), -1);
     assert_true(has(key));
 }
+
+/* ---- While another process changes what lies in the folder ----------------------------------- */
+
+static char other[128], link_path[192]; /* another folder, and a link to one */
+static mode_t other_mode;
+
+/* Gives the other folder an entry of the key with other code, which has() would not take. */
+static void make_other(void) {
+    uint8_t changed[CODE];
+    memcpy(changed, code, CODE);
+    changed[0] ^= 1;
+    snprintf(other, sizeof other, "%s/other", folder);
+    snprintf(link_path, sizeof link_path, "%s/link", folder);
+    assert_int_equal(mkdir(other, 0700), 0);
+    assert_int_equal(fig_score_cache_write(other, key, changed, CODE), FIG_OK);
+}
+
+static void path_of_other(char path[256]) {
+    snprintf(path, 256, "%s/010203%058d.score", other, 0);
+}
+
+static void exchange_entry(void) {
+    char path[256];
+    path_of_other(path);
+    assert_int_equal(chmod(path, other_mode), 0);
+    assert_int_equal(rename(path, entry), 0);
+}
+
+static void exchange_entry_for_link(void) {
+    char path[256];
+    path_of_other(path);
+    assert_int_equal(unlink(entry), 0);
+    assert_int_equal(symlink(path, entry), 0);
+}
+
+static void turn_link(void) {
+    assert_int_equal(unlink(link_path), 0);
+    assert_int_equal(symlink(other, link_path), 0);
+}
+
+/* Whoever may rename a folder above can do this at any moment, so only the open file counts. */
+static void an_entry_is_judged_after_it_was_opened(void **state) {
+    (void)state;
+    static const mode_t modes[] = {0620, 0602};
+    for (int i = 0; i < 2; i++) {
+        make_other();
+        other_mode = modes[i];
+        fig_fault_intrude(exchange_entry);
+        assert_false(has(key));
+        assert_int_equal(rmdir(other), 0);
+        assert_int_equal(fig_score_cache_write(folder, key, code, CODE), FIG_OK);
+    }
+    make_other();
+    fig_fault_intrude(exchange_entry_for_link);
+    assert_false(has(key));
+}
+
+static void an_entry_of_another_user_is_absent(void **state) {
+    (void)state;
+    fig_fault_own(geteuid() + 1);
+    const int has_others = has(key);
+    fig_fault_own(0);
+    const int has_roots = has(key);
+    fig_fault_own(-1);
+    assert_false(has_others);
+    assert_true(has_roots);
+}
+
+static void a_link_that_turns_leads_nowhere_else(void **state) {
+    (void)state;
+    uint8_t *bytes;
+    size_t count;
+    make_other();
+    assert_int_equal(symlink(folder, link_path), 0);
+    fig_fault_intrude(turn_link);
+    assert_int_equal(fig_score_cache_read(link_path, key, &bytes, &count), FIG_OK);
+    assert_int_equal(count, CODE);
+    assert_memory_equal(bytes, code, CODE); /* the folder's that was checked */
+    free(bytes);
+}
+
+/* ---- Folders --------------------------------------------------------------------------------- */
 
 static void assert_refused(const char *path) {
     uint8_t *bytes;
@@ -221,6 +304,9 @@ int main(void) {
         TEST(an_entry_of_another_key_is_absent),
         TEST(an_entry_that_others_may_write_is_absent),
         TEST(a_link_is_absent_and_replaced),
+        TEST(an_entry_is_judged_after_it_was_opened),
+        TEST(an_entry_of_another_user_is_absent),
+        TEST(a_link_that_turns_leads_nowhere_else),
         TEST(a_folder_that_others_may_write_is_refused),
         TEST(a_folder_below_one_that_everybody_may_change_is_refused),
         TEST(two_processes_write_one_entry),

@@ -152,7 +152,7 @@ const fig_command fig_cmd_inspect = {
             FIG_SOURCE_RANKS,
             {"--all", NULL, "print a line for each bucket; default: a line for each batch"},
             {"--images", NULL,
-             "print the SHA-256 of each recorded kernel image and compiled score"},
+             "print the SHA-256 to trust for each recorded kernel image and compiled score"},
             {"--json", NULL, "print an object that holds all buckets"},
             {"--format", "NAME", "html, svg or dot: a page, a drawing, or input for Graphviz"},
             {"--kv", "LENS",
