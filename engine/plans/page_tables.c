@@ -258,17 +258,21 @@ static void requeue_torn(fig_page_tables *tables) {
 
 fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first) {
     const fig_binding_table *bindings = tables->bindings;
-    uint32_t kept = 0;
+    fig_status status = FIG_OK;
+    uint32_t kept = 0, i = 0;
     requeue_torn(tables);
-    for (uint32_t i = 0; i < tables->waiting_count; i++) {
+    for (; i < tables->waiting_count; i++) {
         const fig_plan_page page = tables->waiting[i];
-        FIG_TRY(bindings->api->copy_in(bindings->dev, tables->stream,
-                                       (void *)(uintptr_t)page.address, &page.page,
-                                       sizeof page.page));
+        status =
+            bindings->api->copy_in(bindings->dev, tables->stream, (void *)(uintptr_t)page.address,
+                                   &page.page, sizeof page.page);
+        if (status != FIG_OK) break;
         if (is_carried(tables, page.address, first)) tables->waiting[kept++] = page;
     }
-    tables->waiting_count = kept;
-    return FIG_OK;
+    const uint32_t left = tables->waiting_count - i;
+    memmove(tables->waiting + kept, tables->waiting + i, left * sizeof *tables->waiting);
+    tables->waiting_count = kept + left;
+    return status;
 }
 
 /* The caller has claimed the slot of the next plan, so the device has already reported whether the

@@ -65,7 +65,8 @@ void fig_page_tables_restore(fig_page_tables *tables);
 
 /* Writes all waiting entries to the device, behind all work launched so far, and blocks until they
  * are written. If a plan that has yet to be launched carries an older page for an entry, the entry
- * also stays in the waiting list. */
+ * also stays in the waiting list. If the device refuses a copy, the entries that are not written
+ * stay there too. */
 fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first);
 /* Drops the waiting entries that lie in no bound page table. The engine calls this after a bind. */
 void fig_page_tables_forget(fig_page_tables *tables);

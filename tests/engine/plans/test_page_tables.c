@@ -180,6 +180,43 @@ static void a_read_does_not_lose_what_a_staged_plan_would_undo(void **state) {
     close_bench(b);
 }
 
+static const fig_device_api *real;
+static int32_t copies; /* up to and with the one that fails */
+
+static fig_status fail_a_copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                              size_t bytes) {
+    if (--copies == 0) return FIG_DRIVER;
+    return real->copy_in(dev, stream, to, from, bytes);
+}
+
+/* Three entries wait, and a staged plan carries an older page for the second one. */
+static void an_entry_waits_once_if_writing_the_waiting_entries_fails(void **state) {
+    (void)state;
+    static const uint32_t waiting[] = {3, 2, 2};
+    for (int32_t n = 1; n <= 3; n++) {
+        bench *b = open_bench();
+        set(b, 7, 0, 1, "page_table");
+        stage(b);
+        for (int32_t s = 6; s <= 8; s++)
+            set(b, s, 0, 1, "page_table");
+        real = b->engine->api;
+        fig_device_api failing = *real;
+        failing.copy_in = fail_a_copy;
+        copies = n;
+        b->engine->api = b->engine->bindings.api = &failing;
+        assert_int_equal(
+            fig_engine_read(b->engine, FIG_OPTIONS(fig_span, .name = "page_table"), NULL),
+            FIG_DRIVER);
+        b->engine->api = b->engine->bindings.api = real;
+        assert_int_equal(b->engine->tables.waiting_count, waiting[n - 1]);
+        set(b, 7, 0, 1, "page_table");
+        launch(b), stage(b), launch(b);
+        wait_for_all(b);
+        check_tables(b);
+        close_bench(b);
+    }
+}
+
 static void pages_of_a_plan_that_is_taken_back_go_with_the_next(void **state) {
     (void)state;
     bench *b = open_bench();
@@ -423,6 +460,7 @@ int main(void) {
         cmocka_unit_test(entries_beyond_the_room_of_a_plan_are_not_lost),
         cmocka_unit_test(entries_sent_ahead_are_not_undone_by_an_earlier_plan),
         cmocka_unit_test(a_read_does_not_lose_what_a_staged_plan_would_undo),
+        cmocka_unit_test(an_entry_waits_once_if_writing_the_waiting_entries_fails),
         cmocka_unit_test(pages_of_a_plan_that_is_taken_back_go_with_the_next),
         cmocka_unit_test(entries_of_several_plans_that_are_taken_back_return),
         cmocka_unit_test(more_changed_entries_than_a_plan_carries_wait_for_launches),
