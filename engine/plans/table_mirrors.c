@@ -107,15 +107,18 @@ static void write_entries(fig_page_order *order, const fig_pages *where, uint64_
     const uint64_t stop = span->offset + span->bytes < end ? span->offset + span->bytes : end;
     int32_t entries[CHUNK];
     if (begin >= stop) return;
+    const int32_t first = (int32_t)((begin - offset) / sizeof entries[0]);
+    const int32_t last = (int32_t)((stop - 1 - offset) / sizeof entries[0]);
     memcpy(entries, fig_page_order_row(order, where->sequence) + where->first,
            sizeof entries[0] * (size_t)where->count);
     if (from != NULL) {
         memcpy((uint8_t *)entries + (begin - offset), from + (begin - span->offset), stop - begin);
     } else {
-        for (uint64_t i = (begin - offset) / 4; i < (stop - offset + 3) / 4; i++)
+        for (int32_t i = first; i <= last; i++)
             entries[i] = -1 - where->sequence;
     }
-    fig_page_order_set(order, where->sequence, where->first, where->count, entries);
+    fig_page_order_set(order, where->sequence, where->first + first, last - first + 1,
+                       entries + first);
 }
 
 void fig_table_mirrors_write(fig_table_mirrors *mirrors, uint32_t t, const fig_span *span,
