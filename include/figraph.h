@@ -1283,10 +1283,12 @@ typedef struct fig_fork {
  * Both sequences then read the same pages of the cache. The last tokens, which do not fill a page,
  * are not copied: give `target` a page of its own behind the shared ones, and append them there.
  * `target` must not be a row of the step that appends the common tokens, only of later ones.
+ * Entries that were never set, but lie before one that was, count as page 0.
  *
- * FIG_INVALID: a sequence or the length is out of range, or an entry was never set. FIG_ORDER: a
- * staged step still waits for a launch. FIG_UNSUPPORTED: the engine does not know the entries,
- * because the caller bound the table to memory of its own, or a node of the program writes it. */
+ * FIG_INVALID: a sequence or the length is out of range, an entry is behind the last one that was
+ * set, or the call that set it failed. FIG_ORDER: a staged step still waits for a launch.
+ * FIG_UNSUPPORTED: the engine does not know the entries, because the caller bound the table to
+ * memory of its own, or a node of the program writes it. */
 FIG_API fig_status fig_engine_fork(fig_engine *engine, const fig_fork *fork);
 
 /* The arguments of a callback. They are valid during the call only. */
