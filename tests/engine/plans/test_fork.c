@@ -178,6 +178,38 @@ static void a_write_sets_no_entries_but_its_own(void **state) {
     close_bench(b);
 }
 
+static fig_status refuse_copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                              size_t bytes) {
+    (void)dev, (void)stream, (void)to, (void)from, (void)bytes;
+    return FIG_DRIVER;
+}
+
+/* A write of three of an entry's bytes fails. The engine then does not know the fourth either. */
+static void an_entry_of_a_failed_write_is_unknown_until_it_is_written_whole(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const fig_device_api *real = b->engine->api;
+    fig_device_api refusing = *real;
+    fig_span span = {.size = sizeof span, .name = names[0], .offset = 4 + 1, .bytes = 3};
+    int32_t *entry = &b->tables[0][0][1];
+    set_both(b, 0, 3);
+    check_tables(b); /* so that no entry waits */
+    refusing.copy_in = refuse_copy;
+    b->engine->api = b->engine->bindings.api = &refusing;
+    assert_int_equal(fig_engine_write(b->engine, &span, (uint8_t *)entry + 1), FIG_DRIVER);
+    b->engine->api = b->engine->bindings.api = real;
+    must(fig_engine_write(b->engine, &span, (uint8_t *)entry + 1));
+    expect(try_fork(b, 0, 1, 3 * PAGE), FIG_INVALID,
+           "fork: length is 12, but entry 1 of sequence 0 was never set, or the call that set it "
+           "failed");
+    span.offset = 4;
+    span.bytes = 4;
+    must(fig_engine_write(b->engine, &span, entry));
+    fork_both(b, 0, 1, 3 * PAGE);
+    check_tables(b);
+    close_bench(b);
+}
+
 static void a_fork_waits_for_staged_steps(void **state) {
     (void)state;
     static const int32_t lengths[ROWS] = {1, 0, 1, 1, 0, 1};
@@ -281,6 +313,7 @@ int main(void) {
         cmocka_unit_test(a_fork_of_entries_that_were_never_set_is_refused),
         cmocka_unit_test(an_entry_before_the_last_one_that_was_set_counts_as_page_0),
         cmocka_unit_test(a_write_sets_no_entries_but_its_own),
+        cmocka_unit_test(an_entry_of_a_failed_write_is_unknown_until_it_is_written_whole),
         cmocka_unit_test(a_fork_waits_for_staged_steps),
         cmocka_unit_test(a_table_that_others_may_change_is_refused),
         cmocka_unit_test(written_entries_are_known),
