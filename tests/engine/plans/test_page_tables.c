@@ -341,43 +341,6 @@ static void waiting_entries_are_written_before_a_table_is_rebound(void **state) 
     fig_place_free(own);
 }
 
-static void the_tables_are_right_after_anything(void **state) {
-    (void)state;
-    bench *b = open_bench();
-    static const char *const tables[] = {NULL, "page_table", "page_table.window"};
-    for (int n = 0; n < fig_place_cases(3000); n++) {
-        const fig_progress at = fig_gate_progress(b->engine);
-        const int64_t waiting = at.staged - at.launched;
-        const int32_t first = fig_random_range(&b->random, 0, PAGES - 1);
-        const int32_t most = fig_random_range(&b->random, 0, 3) == 0 ? PAGES - first : 3;
-        switch (fig_random_range(&b->random, 0, 9)) {
-        case 0:
-            if (waiting > 0) must(fig_engine_take_back(b->engine));
-            break;
-        case 1:
-        case 2:
-            wait_for_all(b); /* otherwise there may be no free slot */
-            if (waiting < 4) stage(b);
-            break;
-        case 3:
-        case 4:
-            if (waiting > 0) launch(b);
-            break;
-        default:
-            set(b, fig_random_range(&b->random, 0, SEQUENCES - 1), first,
-                most < PAGES - first ? most : PAGES - first,
-                tables[fig_random_range(&b->random, 0, 2)]);
-        }
-        if (n % 100 == 99) {
-            while (fig_gate_progress(b->engine).staged > fig_gate_progress(b->engine).launched)
-                launch(b);
-            wait_for_all(b);
-            check_tables(b);
-        }
-    }
-    close_bench(b);
-}
-
 /* ---- Memory that copies read --------------------------------------------------------------- */
 
 enum { PIECE = 16, PIECES = FIG_GRAPHS_BULK_BYTES / PIECE, FENCES = 2 };
@@ -467,7 +430,6 @@ int main(void) {
         cmocka_unit_test(a_damaged_plan_loses_no_entry),
         cmocka_unit_test(of_several_plans_the_damaged_one_loses_no_entry),
         cmocka_unit_test(waiting_entries_are_written_before_a_table_is_rebound),
-        cmocka_unit_test(the_tables_are_right_after_anything),
         FIG_CUDA_BENCH_TEST(pages_are_not_overwritten_while_a_copy_may_read_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
