@@ -1238,9 +1238,10 @@ typedef struct fig_span {
     uint64_t bytes;
 } fig_span;
 /* Copies host memory to a part of a tensor, after all steps launched so far, and returns when the
- * copy is complete. FIG_UNBOUND: the tensor has no memory. FIG_INVALID: the part exceeds it.
- * FIG_ORDER: the tensor is a page table, and rows of a staged step that share pages use it
- * (fig_engine_options.share). */
+ * copy is complete. In a page table, steps that are staged already may still see older entries; no
+ * step that is staged later does. FIG_UNBOUND: the tensor has no memory. FIG_INVALID: the part
+ * exceeds it. FIG_ORDER: the tensor is a page table, and rows of a staged step that share pages use
+ * it (fig_engine_options.share). */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 /* Copies a part of a tensor to host memory. Waits and fails as fig_engine_write does. */
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);

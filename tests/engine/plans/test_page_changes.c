@@ -3,7 +3,8 @@
  * test's own.
  *
  * Some runs let a call of the device fail; the test then repeats its call. Invariant: all pages are
- * below PAGE_LIMIT, which is a power of 2. */
+ * below PAGE_LIMIT, a power of 2. So any mix of the bytes of two pages is a page too, and steps may
+ * read entries of which fig_engine_write() has changed only some bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -144,6 +145,27 @@ static void set(void) {
     }
 }
 
+/* Writes any bytes of a table. If the call fails, the engine no longer knows the entries, and all
+ * bytes of them must be written. */
+static void write(void) {
+    const int t = draw(0, TABLES - 1);
+    const int32_t end = sizeof b.tables[t], offset = draw(0, end), left = end - offset;
+    const int32_t most = draw(0, 3) > 0 ? 20 : 900, count = draw(0, most < left ? most : left);
+    uint8_t *bytes = (uint8_t *)b.tables[t];
+    fig_span span = {.size = sizeof span,
+                     .name = names[t],
+                     .offset = (uint64_t)offset,
+                     .bytes = (uint64_t)count};
+    for (int32_t i = offset; i < offset + count; i++) {
+        bytes[i] = (uint8_t)(draw(0, PAGE_LIMIT - 1) >> (i % 4 * 8));
+        know(t, i / 4 / PAGES, i / 4 % PAGES + 1);
+    }
+    if (!failed(fig_engine_write(b.engine, &span, bytes + offset))) return;
+    span.offset = span.offset / 4 * 4;
+    span.bytes = (uint64_t)(offset + count + 3) / 4 * 4 - span.offset;
+    must(fig_engine_write(b.engine, &span, bytes + span.offset));
+}
+
 static void fork_one(void) {
     const int t = draw(0, TABLES - 1);
     const int32_t count = draw(0, PAGES), source = draw(0, SEQUENCES - 1);
@@ -204,7 +226,7 @@ static void flush(void) {
 }
 
 static void change_anything(void) {
-    switch (draw(0, 11)) {
+    switch (draw(0, 12)) {
     case 0:
         if (is_waiting()) {
             TWICE(fig_engine_take_back(b.engine));
@@ -220,6 +242,7 @@ static void change_anything(void) {
     case 5: stage(); return;
     case 6: fork_one(); return;
     case 7: flush(); return;
+    case 8: write(); return;
     default: set();
     }
 }
