@@ -122,6 +122,8 @@ static fig_status write_bytes(fig_engine *engine, const fig_span *span, const vo
         FIG_TRY(fig_table_mirrors_prepare(mirrors, tensor));
     const fig_status status =
         engine->api->copy_in(engine->dev, engine->stream, address, from, ours.bytes);
+    const fig_page_bytes written = {(uint64_t)(uintptr_t)address, ours.bytes, from};
+    if (status == FIG_OK) fig_page_tables_write(&engine->tables, &written, engine->running);
     fig_table_mirrors_write(mirrors, tensor, &ours, status == FIG_OK ? from : NULL);
     return status;
 }

@@ -1238,9 +1238,10 @@ typedef struct fig_span {
     uint64_t bytes;
 } fig_span;
 /* Copies host memory to a part of a tensor, after all steps launched so far, and returns when the
- * copy is complete. FIG_UNBOUND: the tensor has no memory. FIG_INVALID: the part exceeds it.
- * FIG_ORDER: the tensor is a page table, and rows of a staged step that share pages use it
- * (fig_engine_options.share). */
+ * copy is complete. In a page table, steps that are staged already may still see older entries; no
+ * step that is staged later does. FIG_UNBOUND: the tensor has no memory. FIG_INVALID: the part
+ * exceeds it. FIG_ORDER: the tensor is a page table, and rows of a staged step that share pages use
+ * it (fig_engine_options.share). */
 FIG_API fig_status fig_engine_write(fig_engine *engine, const fig_span *span, const void *from);
 /* Copies a part of a tensor to host memory. Waits and fails as fig_engine_write does. */
 FIG_API fig_status fig_engine_read(fig_engine *engine, const fig_span *span, void *to);
@@ -1283,10 +1284,12 @@ typedef struct fig_fork {
  * Both sequences then read the same pages of the cache. The last tokens, which do not fill a page,
  * are not copied: give `target` a page of its own behind the shared ones, and append them there.
  * `target` must not be a row of the step that appends the common tokens, only of later ones.
+ * Entries that were never set, but lie before one that was, count as page 0.
  *
- * FIG_INVALID: a sequence or the length is out of range, or an entry was never set. FIG_ORDER: a
- * staged step still waits for a launch. FIG_UNSUPPORTED: the engine does not know the entries,
- * because the caller bound the table to memory of its own, or a node of the program writes it. */
+ * FIG_INVALID: a sequence or the length is out of range, an entry is behind the last one that was
+ * set, or the call that set it failed. FIG_ORDER: a staged step still waits for a launch.
+ * FIG_UNSUPPORTED: the engine does not know the entries, because the caller bound the table to
+ * memory of its own, or a node of the program writes it. */
 FIG_API fig_status fig_engine_fork(fig_engine *engine, const fig_fork *fork);
 
 /* The arguments of a callback. They are valid during the call only. */

@@ -258,17 +258,47 @@ static void requeue_torn(fig_page_tables *tables) {
 
 fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first) {
     const fig_binding_table *bindings = tables->bindings;
-    uint32_t kept = 0;
+    fig_status status = FIG_OK;
+    uint32_t kept = 0, i = 0;
     requeue_torn(tables);
-    for (uint32_t i = 0; i < tables->waiting_count; i++) {
+    for (; i < tables->waiting_count; i++) {
         const fig_plan_page page = tables->waiting[i];
-        FIG_TRY(bindings->api->copy_in(bindings->dev, tables->stream,
-                                       (void *)(uintptr_t)page.address, &page.page,
-                                       sizeof page.page));
+        status =
+            bindings->api->copy_in(bindings->dev, tables->stream, (void *)(uintptr_t)page.address,
+                                   &page.page, sizeof page.page);
+        if (status != FIG_OK) break;
         if (is_carried(tables, page.address, first)) tables->waiting[kept++] = page;
     }
-    tables->waiting_count = kept;
-    return FIG_OK;
+    const uint32_t left = tables->waiting_count - i;
+    memmove(tables->waiting + kept, tables->waiting + i, left * sizeof *tables->waiting);
+    tables->waiting_count = kept + left;
+    return status;
+}
+
+/* Puts those bytes that lie in the entry into its page. Returns 0 if there are none. */
+static int patch(fig_plan_page *entry, const fig_page_bytes *written) {
+    const uint64_t entry_end = entry->address + sizeof entry->page;
+    const uint64_t written_end = written->address + written->count;
+    const uint64_t begin = entry->address > written->address ? entry->address : written->address;
+    const uint64_t end = entry_end < written_end ? entry_end : written_end;
+    if (begin >= end) return 0;
+    memcpy((uint8_t *)&entry->page + (begin - entry->address),
+           written->from + (begin - written->address), end - begin);
+    return 1;
+}
+
+/* Plans up to `sound` overwrite nothing any more, and their records may hold older pages. */
+void fig_page_tables_write(fig_page_tables *tables, const fig_page_bytes *written, uint64_t first) {
+    for (uint32_t i = 0; i < tables->waiting_count; i++)
+        patch(&tables->waiting[i], written);
+    for (uint64_t n = first_record(tables, tables->sound + 1); n < tables->ring->next; n++) {
+        const page_record record = record_of(tables, n);
+        for (uint32_t i = 0; i < *record.count; i++) {
+            fig_plan_page *entry = &record.pages[i];
+            if (patch(entry, written) && n >= first)
+                add_waiting(tables, entry->address, &entry->page, 1);
+        }
+    }
 }
 
 /* The caller has claimed the slot of the next plan, so the device has already reported whether the

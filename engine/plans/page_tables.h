@@ -38,6 +38,12 @@ typedef struct fig_page_tables {
     fig_table_mirrors mirrors;
 } fig_page_tables;
 
+/* Bytes of the device's memory. */
+typedef struct fig_page_bytes {
+    uint64_t address, count;
+    const uint8_t *from; /* [count] their new values */
+} fig_page_bytes;
+
 /* fig_page_tables_finish() accepts a zeroed struct. */
 fig_status fig_page_tables_init(fig_page_tables *tables, fig_binding_table *bindings,
                                 fig_dev_stream *stream, const fig_ring *ring, uint8_t *bulk);
@@ -65,8 +71,13 @@ void fig_page_tables_restore(fig_page_tables *tables);
 
 /* Writes all waiting entries to the device, behind all work launched so far, and blocks until they
  * are written. If a plan that has yet to be launched carries an older page for an entry, the entry
- * also stays in the waiting list. */
+ * also stays in the waiting list. If the device refuses a copy, the entries that are not written
+ * stay there too. */
 fig_status fig_page_tables_flush(fig_page_tables *tables, uint64_t first);
+/* Notes that the caller has written bytes of any tensor, behind a flush. They may be a part of an
+ * entry. If a plan that has yet to be launched carries an older page for an entry, the newest page
+ * waits for a later plan. */
+void fig_page_tables_write(fig_page_tables *tables, const fig_page_bytes *written, uint64_t first);
 /* Drops the waiting entries that lie in no bound page table. The engine calls this after a bind. */
 void fig_page_tables_forget(fig_page_tables *tables);
 /* Returns 1 if the next plan can carry all waiting entries. */

@@ -99,23 +99,27 @@ void fig_table_mirrors_lose(fig_table_mirrors *mirrors, uint32_t t, const fig_pa
 
 /* Updates entries [first, first + count) of a sequence with those bytes of a span that lie in them.
  * offset: where entry `first` begins in the tensor. from: the bytes of the span; NULL: the entries
- * become unknown. */
+ * become unknown. An unknown entry stays unknown if the span has only some of its bytes. */
 static void write_entries(fig_page_order *order, const fig_pages *where, uint64_t offset,
                           const fig_span *span, const uint8_t *from) {
     const uint64_t end = offset + (uint64_t)where->count * sizeof(int32_t);
     const uint64_t begin = span->offset > offset ? span->offset : offset;
     const uint64_t stop = span->offset + span->bytes < end ? span->offset + span->bytes : end;
+    const int32_t *before = fig_page_order_row(order, where->sequence) + where->first;
     int32_t entries[CHUNK];
     if (begin >= stop) return;
-    memcpy(entries, fig_page_order_row(order, where->sequence) + where->first,
-           sizeof entries[0] * (size_t)where->count);
-    if (from != NULL) {
+    const int32_t first = (int32_t)((begin - offset) / sizeof entries[0]);
+    const int32_t last = (int32_t)((stop - 1 - offset) / sizeof entries[0]);
+    memcpy(entries, before, sizeof entries[0] * (size_t)where->count);
+    if (from != NULL)
         memcpy((uint8_t *)entries + (begin - offset), from + (begin - span->offset), stop - begin);
-    } else {
-        for (uint64_t i = (begin - offset) / 4; i < (stop - offset + 3) / 4; i++)
-            entries[i] = -1 - where->sequence;
+    for (int32_t i = first; i <= last; i++) {
+        const uint64_t at = offset + (uint64_t)i * sizeof entries[0];
+        const int is_whole = begin <= at && at + sizeof entries[0] <= stop;
+        if (from == NULL || (before[i] < 0 && !is_whole)) entries[i] = -1 - where->sequence;
     }
-    fig_page_order_set(order, where->sequence, where->first, where->count, entries);
+    fig_page_order_set(order, where->sequence, where->first + first, last - first + 1,
+                       entries + first);
 }
 
 void fig_table_mirrors_write(fig_table_mirrors *mirrors, uint32_t t, const fig_span *span,

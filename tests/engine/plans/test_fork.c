@@ -144,6 +144,72 @@ static void a_fork_of_entries_that_were_never_set_is_refused(void **state) {
     close_bench(b);
 }
 
+/* Entries before the last one that was set hold page 0 until they are set. */
+static void an_entry_before_the_last_one_that_was_set_counts_as_page_0(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    set(b, 0, 0, 5, 1);
+    set(b, 1, 0, 5, 1);
+    fork_both(b, 0, 1, 6 * PAGE);
+    assert_int_equal(try_fork(b, 0, 1, 7 * PAGE), FIG_INVALID);
+    check_tables(b);
+    close_bench(b);
+}
+
+static void a_write_sets_no_entries_but_its_own(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const int32_t page = b->tables[0][3][70] = 5;
+    const fig_fork fork = {
+        .size = sizeof fork, .source = 3, .target = 4, .length = 71 * PAGE, .table = names[0]};
+    fig_fork longer = fork;
+    longer.length += PAGE;
+    must(fig_engine_write(b->engine,
+                          FIG_OPTIONS(fig_span, .name = names[0],
+                                      .offset = (3 * PAGES + 70) * sizeof page,
+                                      .bytes = sizeof page),
+                          &page));
+    expect(fig_engine_fork(b->engine, &longer), FIG_INVALID,
+           "fork: length is 288, but entry 71 of sequence 3 was never set, or the call that set it "
+           "failed");
+    must(fig_engine_fork(b->engine, &fork));
+    fork_table(b, 0, &fork);
+    check_tables(b);
+    close_bench(b);
+}
+
+static fig_status refuse_copy(fig_dev *dev, fig_dev_stream *stream, void *to, const void *from,
+                              size_t bytes) {
+    (void)dev, (void)stream, (void)to, (void)from, (void)bytes;
+    return FIG_DRIVER;
+}
+
+/* A write of three of an entry's bytes fails. The engine then does not know the fourth either. */
+static void an_entry_of_a_failed_write_is_unknown_until_it_is_written_whole(void **state) {
+    (void)state;
+    bench *b = open_bench();
+    const fig_device_api *real = b->engine->api;
+    fig_device_api refusing = *real;
+    fig_span span = {.size = sizeof span, .name = names[0], .offset = 4 + 1, .bytes = 3};
+    int32_t *entry = &b->tables[0][0][1];
+    set_both(b, 0, 3);
+    check_tables(b); /* so that no entry waits */
+    refusing.copy_in = refuse_copy;
+    b->engine->api = b->engine->bindings.api = &refusing;
+    assert_int_equal(fig_engine_write(b->engine, &span, (uint8_t *)entry + 1), FIG_DRIVER);
+    b->engine->api = b->engine->bindings.api = real;
+    must(fig_engine_write(b->engine, &span, (uint8_t *)entry + 1));
+    expect(try_fork(b, 0, 1, 3 * PAGE), FIG_INVALID,
+           "fork: length is 12, but entry 1 of sequence 0 was never set, or the call that set it "
+           "failed");
+    span.offset = 4;
+    span.bytes = 4;
+    must(fig_engine_write(b->engine, &span, entry));
+    fork_both(b, 0, 1, 3 * PAGE);
+    check_tables(b);
+    close_bench(b);
+}
+
 static void a_fork_waits_for_staged_steps(void **state) {
     (void)state;
     static const int32_t lengths[ROWS] = {1, 0, 1, 1, 0, 1};
@@ -245,6 +311,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_whole_pages_of_a_length_are_copied),
         cmocka_unit_test(a_fork_of_entries_that_were_never_set_is_refused),
+        cmocka_unit_test(an_entry_before_the_last_one_that_was_set_counts_as_page_0),
+        cmocka_unit_test(a_write_sets_no_entries_but_its_own),
+        cmocka_unit_test(an_entry_of_a_failed_write_is_unknown_until_it_is_written_whole),
         cmocka_unit_test(a_fork_waits_for_staged_steps),
         cmocka_unit_test(a_table_that_others_may_change_is_refused),
         cmocka_unit_test(written_entries_are_known),
