@@ -297,6 +297,16 @@ static fig_status tell(const fig_cuda_peers *peers, uint32_t verdict) {
     return fig_fail(FIG_LOST, "the group of ranks is lost");
 }
 
+fig_status fig_cuda_peers_look(const fig_cuda_peers *peers) {
+    if (peers->words == NULL) return FIG_OK;
+    const uint32_t verdict = *(volatile uint32_t *)&peers->words->verdict;
+    if (verdict == FIG_PEERS_FINE) return FIG_OK;
+    if (peers->told) return FIG_LOST;
+    if (verdict == FIG_PEERS_LATE) return FIG_TIMEOUT;
+    const int is_apart = verdict == FIG_PEERS_APART && is_place(peers, &peers->words->theirs);
+    return is_apart ? FIG_INVALID : FIG_LOST;
+}
+
 fig_status fig_cuda_peers_check(fig_cuda_peers *peers) {
     if (peers->words == NULL) return FIG_OK;
     /* The verdict is read first: a kernel writes it last, after the words that explain it. */

@@ -44,6 +44,8 @@ void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu);
 /* A thread that waits for a stream calls this repeatedly, so that no NCCL kernel waits forever. */
 void fig_cuda_peers_attend(fig_cuda_peers *peers);
 
+/* Returns the status that the next fig_cuda_peers_check() will return, without a message. */
+fig_status fig_cuda_peers_look(const fig_cuda_peers *peers);
 /* Reports why a kernel of this rank stopped waiting. The first report gives the cause; later calls
  * return FIG_LOST. If no kernel has stopped waiting, the function reads only one word. */
 fig_status fig_cuda_peers_check(fig_cuda_peers *peers);

@@ -245,6 +245,7 @@ static fig_status cuda_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_
     FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
     FIG_TRY(stream->stream == NULL ? fig_cuda_gpu_enter(&dev->gpu) : fig_cuda_gpu_relax(&dev->gpu));
     fig_status status = fig_cuda_stream_look(stream, &dev->gpu, fault);
+    if (*fault == FIG_OK) *fault = fig_cuda_peers_look(&dev->peers);
     *pending = stream->pending;
     return fig_cuda_gpu_leave(&dev->gpu, status);
 }

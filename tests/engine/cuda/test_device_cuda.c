@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/common/peers.h"
 #include "planner/status.h"
 #include "tests/support/driver/cuda_bench.h"
 #include "tests/support/fault.h"
@@ -216,6 +217,26 @@ static void a_wait_ends_when_the_stream_does_or_at_its_bound(void **state) {
     fig_cuda_bench_close(&b);
 }
 
+/* A caller that only polls must learn that a rank was late. */
+static void a_query_tells_the_fault_of_a_rank(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_dev_met met;
+    int64_t pending;
+    fig_status fault;
+    fig_cuda_bench_open(&b, NULL);
+    fig_cuda_bench_build(&b);
+    assert_int_equal(api->meet(b.dev, &(fig_dev_meeting){.byte_limit = 64}, &met), FIG_OK);
+    fig_peers_words *words = ((fig_peers *)met.peers)->words; /* the fake GPU's memory is ours */
+    assert_int_equal(api->stream_query(b.dev, b.stream, &pending, &fault), FIG_OK);
+    assert_int_equal(fault, FIG_OK);
+    words->verdict = FIG_PEERS_LATE;
+    assert_int_equal(api->stream_query(b.dev, b.stream, &pending, &fault), FIG_OK);
+    assert_int_equal(fault, FIG_TIMEOUT);
+    words->verdict = FIG_PEERS_FINE;
+    fig_cuda_bench_close(&b);
+}
+
 static void a_launch_is_one_call_and_a_query_one_between_two_mode_changes(void **state) {
     (void)state;
     fig_cuda_bench b;
@@ -379,6 +400,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_push_into_a_capture_is_refused),
         FIG_CUDA_BENCH_TEST(a_callers_stream_is_used_and_not_destroyed),
         FIG_CUDA_BENCH_TEST(a_wait_ends_when_the_stream_does_or_at_its_bound),
+        FIG_CUDA_BENCH_TEST(a_query_tells_the_fault_of_a_rank),
         FIG_CUDA_BENCH_TEST(a_launch_is_one_call_and_a_query_one_between_two_mode_changes),
         FIG_CUDA_BENCH_TEST(a_lost_gpu_says_why_and_is_not_called_again),
         FIG_CUDA_BENCH_TEST(each_wait_notices_a_lost_gpu),
