@@ -141,9 +141,11 @@ static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {
         changed |= sequences[row] ^ given[row];
         sequences[row] = given[row];
     }
+    const int32_t limit = step->sequence_limit > 0 ? step->sequence_limit : step->rows;
     for (int32_t row = 0; row < step->rows && given == NULL; row++) {
-        changed |= sequences[row] ^ row;
-        sequences[row] = row;
+        const int32_t own = row < limit ? row : 0;
+        changed |= sequences[row] ^ own;
+        sequences[row] = own;
     }
     return changed != 0;
 }

@@ -115,6 +115,7 @@ static void rows_without_a_sequence_of_their_own_are_idle(void **state) {
     assert_int_equal(
         check_of(&spec, FIG_OP_CALL, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = idle), &plan),
         FIG_OK);
+    assert_int_equal(plan.sequence_limit, 2);
     FIG_SAMPLE_REFUSES(
         check_of(&spec, FIG_OP_CALL, FIG_OPTIONS(fig_step, .rows = 3, .kv_lengths = busy), &plan),
         FIG_INVALID, "row 2 needs a sequence of its own number, beyond the limit of 2");

@@ -322,6 +322,23 @@ static void a_shape_without_queries_has_no_place_for_them(void **state) {
     assert_int_equal(fig_plan_has_places(&shape, &head), 1);
 }
 
+/* A kernel may look at the page table of an idle row. */
+static void an_idle_row_names_a_sequence_that_there_is(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {1, 1, 0, 0};
+    fig_random random = fig_random_seed(1);
+    fig_plan_shape shape = draw_shape(&random, 1);
+    fig_plan_step step = {
+        .rows = 4, .lengths = lengths, .sequence_limit = 2, .horizon = 1, .row_tokens = 1};
+    shape.row_limit = 4;
+    shape.class_count = 0;
+    fig_plan_lay_out(&shape);
+    held.exec = -1;
+    assert_true(fig_plan_settle(&shape, &step, &held) & FIG_PLAN_HAS_SEQUENCES);
+    assert_memory_equal(held.sequences, ((int32_t[]){0, 1, 0, 0}), 4 * sizeof(int32_t));
+    assert_false(fig_plan_settle(&shape, &step, &held) & FIG_PLAN_HAS_SEQUENCES);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_programs_that_are_not_packed_keep_their_bytes),
@@ -332,6 +349,7 @@ int main(void) {
         cmocka_unit_test(counts_that_the_device_holds_do_not_travel),
         cmocka_unit_test(a_plan_of_lengths_must_have_counts_or_find_them),
         cmocka_unit_test(a_shape_without_queries_has_no_place_for_them),
+        cmocka_unit_test(an_idle_row_names_a_sequence_that_there_is),
     };
     return cmocka_run_group_tests(tests, open_held, close_held);
 }
