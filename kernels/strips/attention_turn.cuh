@@ -17,8 +17,9 @@
  * Premises, checked by the family: RoPE covers the whole head and pairs its first half with its
  * second; the plan gives the positions; one warp has all vectors of a kv head, so only one warp
  * reads a strip's 16 tokens. Invariant: out and the cache equal, bit for bit, the results of
- * separate launches of rope, append_kv and attention; no thread writes to a page outside the
- * cache. */
+ * separate launches of rope, append_kv and attention, if the newest tokens have pages of the cache
+ * (otherwise this launch sees its own k and v, and separate ones see page 0); no thread writes to a
+ * page outside the cache. */
 #ifndef FIG_KERNELS_ATTENTION_TURN_CUH
 #define FIG_KERNELS_ATTENTION_TURN_CUH
 

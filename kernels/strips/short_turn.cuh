@@ -13,8 +13,9 @@
  *
  * Premises, checked by the family: those of attention_short.cuh and attention_turn.cuh; k and v
  * consist of whole chunks. Invariant: out and the cache equal, bit for bit, the results of
- * separate launches of rope, append_kv and attention; no thread writes to a page outside the
- * cache. */
+ * separate launches of rope, append_kv and attention, if the newest token has a page of the cache
+ * (otherwise this launch sees its own k and v, and separate ones see page 0); no thread writes to a
+ * page outside the cache. */
 #ifndef FIG_KERNELS_SHORT_TURN_CUH
 #define FIG_KERNELS_SHORT_TURN_CUH
 
