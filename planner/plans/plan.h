@@ -106,8 +106,8 @@ typedef struct fig_plan_step {
     const int32_t *lengths;   /* [rows]; NULL: the device knows them */
     const int32_t *positions; /* [rows]; NULL: length - 1, and 0 for an idle row */
     const int32_t *sequences; /* [rows]; NULL: row r is sequence r */
-    /* The number of sequences; 0: at least as many as rows. Rows beyond it are idle if no sequences
-     * are given, and name sequence 0, because a kernel may look at the page table of an idle row. */
+    /* The number of sequences; 0: at least as many as rows. If no sequences are given, rows beyond
+     * it are idle, and name sequence 0: a kernel may look at the page table of an idle row. */
     int32_t sequence_limit;
     const int32_t *tokens; /* [rows] queries of each row that are no padding; NULL: all */
     /* [rows] in a packed program, the number of query tokens of each row; NULL: row_tokens each. A
