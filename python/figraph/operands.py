@@ -27,6 +27,9 @@ NARROW = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 CACHES = {**ACTIVATIONS, **NARROW}
 LAYOUTS = {"nhd": 0, "hnd": 1}
 ROW_TOKENS_LIMIT = 16  # query tokens of a row
+ROWS_LIMIT = 1024  # of a call
+KV_LIMIT = 1 << 20  # tokens of a row; longer rows are idle
+HEAD_TOKENS_LIMIT = 1 << 34  # rows times KV heads times tokens of a row, rounded up
 ROW_TOKENS = 8  # of a row where a call does not say: every kernel takes as many at full speed
 
 Array = Any
@@ -127,6 +130,15 @@ def at_least(name: str, array: Array, rows: int) -> None:
     """Raises if the array has fewer than `rows` rows."""
     if array.shape[0] < rows:
         raise ValueError(f"{name} is {list(array.shape)}, its dim 0 must be at least {rows}")
+
+
+def rows_at_most(kv_heads: int, kv_length: int) -> int:
+    """Returns the most rows that a call takes if a row has room for kv_length tokens. The library
+    rounds this room up to a power of two."""
+    room = 1
+    while room < min(kv_length, KV_LIMIT):
+        room *= 2
+    return max(min(ROWS_LIMIT, HEAD_TOKENS_LIMIT // (room * kv_heads)), 1)
 
 
 def layout_code(layout: str) -> int:

@@ -239,6 +239,23 @@ def a_mask_of_numbers_goes_to_torch():
             lambda: attention.attend(module, q, k, k, numbers))
 
 
+def a_batch_of_more_rows_than_a_call_takes_is_cut():
+    """With padding, each KV head of each row is a row of the call."""
+    module = torch.nn.Module()
+    for rows, heads, kv_heads, padding in ((129, 8, 8, 3), (1025, 2, 1, 0)):
+        q = torch.randn(rows, heads, 1, 64)
+        k, v = (torch.randn(rows, kv_heads, 8, 64) for _ in "kv")
+        seen = torch.ones(rows, 1, 1, 8, dtype=torch.bool)
+        seen[1:, ..., :padding] = False
+        numbers = attention.mask(rows, 1, 8, q_offset=7,
+                                 attention_mask=seen[:, 0, 0] if padding else None)
+        assert numbers.shape[-1] == (9 if padding else 1)
+        for sinks in (None, torch.randn(heads)):
+            out, _ = attention.attend(module, q, k, v, numbers, s_aux=sinks)
+            wanted = attention.attend_prompt(q, k, v, seen, scale=0.125, sinks=sinks)
+            torch.testing.assert_close(out, wanted, rtol=0, atol=1e-5)
+
+
 def torch_compile_takes_a_step_as_one_graph():
     ids, mask = tiny.prompts([3, 7, 12])
     model = tiny.model_of("llama")
@@ -380,6 +397,7 @@ CASES = [
     in_bf16_logits_are_nearer_to_float32_than_hf_s,
     any_mask_is_taken_as_it_is,
     a_mask_of_numbers_goes_to_torch,
+    a_batch_of_more_rows_than_a_call_takes_is_cut,
     torch_compile_takes_a_step_as_one_graph,
     rows_end_and_others_go_on,
     a_decoder_stops_when_all_rows_have_ended,

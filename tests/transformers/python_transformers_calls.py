@@ -17,7 +17,7 @@ import tiny_models as tiny  # noqa: E402
 import figraph.integrations.transformers as fit  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
-from figraph import errors  # noqa: E402
+from figraph import errors, operands  # noqa: E402
 from figraph.integrations.transformers import decoder as decoder_module  # noqa: E402
 from figraph.integrations.transformers import kernel  # noqa: E402
 from sentences import refused, run  # noqa: E402
@@ -116,6 +116,8 @@ def a_paged_cache_refuses_calls_that_it_would_get_wrong():
             lambda: fit.PagedCache(model, rows=2, max_tokens=12), ValueError)
     model.set_attn_implementation("figraph")
     refused("max_tokens is 0", lambda: fit.PagedCache(model, rows=2, max_tokens=0), ValueError)
+    refused("rows is 1025, a PagedCache of 2 KV heads and 16 tokens takes at most 1024",
+            lambda: fit.PagedCache(model, rows=1025, max_tokens=12), errors.TooLarge)
     cache = fit.PagedCache(model, rows=2, max_tokens=8)
     ids, mask = tiny.prompts([4, 6])
 
@@ -210,6 +212,31 @@ def flash_attn_varlen_func_takes_rows_of_any_length():
                     torch.testing.assert_close(out[begin_q[row] + n], wanted, rtol=0, atol=1e-5)
 
 
+def flash_attention_s_functions_take_more_rows_than_a_call():
+    rows, table = 1025, torch.arange(1025, dtype=torch.int32)[:, None]
+    q, k, v = (torch.randn(rows, heads, 64) for heads in (2, 1, 1))
+    begin = torch.arange(rows + 1, dtype=torch.int32)
+    wanted = v.expand(q.shape)  # each row sees one token
+    logits = kernel._logits(q, None, (-1, -1), 0)
+    pages = torch.randn(rows, 4, 1, 64)
+    for out in (kernel._each_token(q, k, v, begin, begin, 1, logits, None),
+                kernel._rows_apart(q, k, v, begin.tolist(), begin.tolist(), logits, None),
+                kernel.flash_attn_with_kvcache(q[:, None], pages, pages.clone(), k[:, None],
+                                               v[:, None], cache_seqlens=torch.zeros(rows).int(),
+                                               block_table=table)[:, 0]):
+        torch.testing.assert_close(out, wanted, rtol=0, atol=1e-5)
+    assert torch.equal(pages[:, 0], k)
+    # The library counts heads and tokens too.
+    for kv_heads, width, most in ((1, 1, 1024), (16, 1 << 20, 1024), (17, 1 << 20, 963),
+                                  (32, (1 << 19) + 1, 512), (32, 1 << 19, 1024),
+                                  (32, 1 << 21, 512)):
+        form = operands.Form(most, kv_heads, 64, 1, width, "f32")
+        assert operands.rows_at_most(kv_heads, width) == most, (kv_heads, width)
+        operands.scratch_bytes("float32", kv_heads, form, 0)
+        refused("batch_limit", lambda: operands.scratch_bytes(
+            "float32", kv_heads, form._replace(rows=most + 1), 0), errors.TooLarge)
+
+
 def flash_attention_s_functions_refuse_by_name():
     q, cache = torch.randn(2, 1, 4, 64), torch.randn(6, 8, 2, 64)
     lengths, table = torch.tensor([3, 4]).int(), torch.arange(6).view(2, 3).int()
@@ -266,6 +293,7 @@ if __name__ == "__main__":
             a_paged_cache_refuses_calls_that_it_would_get_wrong,
             flash_attn_with_kvcache_appends_and_attends,
             flash_attn_varlen_func_takes_rows_of_any_length,
+            flash_attention_s_functions_take_more_rows_than_a_call,
             flash_attention_s_functions_refuse_by_name,
             the_kernel_folder_is_named_once,
         ])

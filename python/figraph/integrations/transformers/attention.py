@@ -21,6 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
 from .pages import Kept, attend_kept
+from .pieces import attend_rows, attend_rows_with_lse
 from .prefill import attend_prompt
 
 NAME = "figraph"
@@ -100,8 +101,8 @@ def _decode(q: Tensor, key: Tensor, value: Tensor, seen: Tensor, logits: ft.Logi
     lengths = seen[:, 0, 0, 0].contiguous()
     sinks = None if sinks is None else sinks.float()
     if seen.shape[-1] == 1:
-        return ft.attention(q, ft.Cache(key, value), lengths, layout="hnd", logits=logits,
-                            sinks=sinks)
+        return attend_rows(q, ft.Cache(key, value), lengths, layout="hnd", logits=logits,
+                           sinks=sinks)
     return _decode_places(q, key, value, seen[:, 0, 0], logits, sinks)
 
 
@@ -116,8 +117,8 @@ def _decode_places(q: Tensor, key: Tensor, value: Tensor, seen: Tensor, logits: 
     table = first[:, None] + seen[:, 1:].repeat_interleave(kv_heads, 0)
     table = torch.nn.functional.pad(table, (0, -tokens % TABLE_STEP))
     lengths = seen[:, 0].repeat_interleave(kv_heads)
-    out, lse = ft.attention(q.reshape(rows * kv_heads, heads // kv_heads, dim),
-                            ft.Cache(*pools, table), lengths, logits=logits, with_lse=True)
+    out, lse = attend_rows_with_lse(q.reshape(rows * kv_heads, heads // kv_heads, dim),
+                                    ft.Cache(*pools, table), lengths, logits=logits)
     out = out.view(q.shape)
     if sinks is None:
         return out

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import figraph.torch as ft
 
+from .pieces import attend_rows, cache_of, joined, pieces_of
 from .prefill import attend_prompt
 
 NAME = "figraph/flash-figraph3"  # transformers looks for "flash" and FlashAttention's version in it
@@ -129,11 +130,15 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor,
         _shaped("v", v, *k.shape)
         lengths = lengths + 1
     logits = _logits(q, softmax_scale, window_size, softcap)
-    plan = ft.plan(lengths, dtype=q.dtype, q_heads=q.shape[2], cache=cache, window=logits.window)
-    if k is not None and v is not None:
-        ft.append_kv(k[:, 0], v[:, 0], cache, lengths)
     sinks = None if s_aux is None else s_aux.float()
-    return ft.attention(q[:, 0], cache, lengths, plan=plan, logits=logits, sinks=sinks)[:, None]
+    made = []
+    for here in pieces_of(rows, cache):
+        part, seen = cache_of(cache, here), lengths[here]
+        plan = ft.plan(seen, dtype=q.dtype, q_heads=q.shape[2], cache=part, window=logits.window)
+        if k is not None and v is not None:
+            ft.append_kv(k[here, 0], v[here, 0], part, seen)
+        made.append(ft.attention(q[here, 0], part, seen, plan=plan, logits=logits, sinks=sinks))
+    return joined(made)[:, None]
 
 
 # ---- Rows of any number of query tokens, one behind the other ------------------------------------
@@ -178,12 +183,12 @@ def _each_token(q: Tensor, k: Tensor, v: Tensor, begin_q: Tensor, begin_k: Tenso
     places = torch.arange(width, dtype=torch.int32, device=q.device)
     table = begin_k[row].int()[:, None] + places
     cache = ft.Cache(k[:, None], v[:, None], table)
-    return ft.attention(q, cache, lengths, logits=logits, sinks=sinks)
+    return attend_rows(q, cache, lengths, logits=logits, sinks=sinks)
 
 
 def _rows_apart(q: Tensor, k: Tensor, v: Tensor, begin_q: list[int], begin_k: list[int],
                 logits: ft.Logits, sinks: Optional[Tensor]) -> Tensor:
-    """Passes the rows of one query token to figraph, in one call, and each prompt to torch."""
+    """Passes the rows of one query token to figraph together, and each prompt to torch."""
     out = torch.zeros_like(q)
     single: list[int] = []
     for row in range(len(begin_q) - 1):
@@ -204,7 +209,7 @@ def _rows_apart(q: Tensor, k: Tensor, v: Tensor, begin_q: list[int], begin_k: li
         table = starts[:, None] + torch.arange(width, dtype=torch.int32, device=q.device)
         lengths = torch.tensor(counts, dtype=torch.int32, device=q.device)
         cache = ft.Cache(k[:, None], v[:, None], table)
-        out[at] = ft.attention(q[at], cache, lengths, logits=logits, sinks=sinks)
+        out[at] = attend_rows(q[at], cache, lengths, logits=logits, sinks=sinks)
     return out
 
 

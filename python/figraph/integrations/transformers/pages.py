@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from ... import abi, errors
 from ...integers import integer
+from ...operands import rows_at_most
 from .prefill import attend_prompt
 
 
@@ -110,6 +111,10 @@ class PagedCache(Cache):
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         row_pages = -(-max_tokens // page)
+        most = rows_at_most(self.kv_heads, row_pages * page)
+        if rows > most:
+            raise errors.of(abi.FIG_TOO_LARGE, f"rows is {rows}, a PagedCache of {self.kv_heads} "
+                            f"KV heads and {row_pages * page} tokens takes at most {most}")
         table = torch.arange(rows * row_pages, dtype=torch.int32, device=self.device)
         self.table = table.view(rows, row_pages)
         self.lengths = torch.zeros(rows, dtype=torch.int32, device=self.device)
