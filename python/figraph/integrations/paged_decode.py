@@ -102,6 +102,11 @@ class Batch:
         self._plans: dict[object, ft.Plan] = {}
         self._seen: set[int] = set()
 
+    def excess(self, layer: Layer, page_size: int) -> Optional[str]:
+        """Returns the reason why one call cannot take all rows, or None if it can."""
+        most = operands.rows_at_most(layer.kv_heads, self.page_table.shape[1] * page_size)
+        return None if self.rows <= most else f"a batch of more than {most} rows"
+
     def begin(self) -> None:
         """Begins a new pass, for servers that report the beginning of a pass."""
         self._seen.clear()

@@ -163,6 +163,22 @@ def prompts_drafts_and_encoders_go_to_triton():
                                                    score_mod=print)) == (0, 1)
 
 
+def a_step_of_more_rows_than_a_call_takes_goes_to_triton():
+    for rows, served in ((1024, True), (1025, False)):
+        held = runner()
+        backend = ours.FigraphAttnBackend(held)
+        given = batch(held, [5] * rows, [n % REQUESTS for n in range(rows)])
+        one = layer()
+        ours.logger.said.clear()
+        backend.init_forward_metadata(given)
+        q, k, v = inputs(rows)
+        assert attended(lambda: backend.forward_decode(q, k, v, one, given)) == \
+            (served, not served)
+        assert backend.attended == (not served)
+        words = "figraph leaves steps to Triton: a batch of more than 1024 rows"
+        assert (words in ours.logger.said) == (not served)
+
+
 def layers_that_figraph_refuses_go_to_triton_and_the_log_says_why():
     translating = types.SimpleNamespace(is_translating=True)
     for changes, words in ((dict(use_mla=True), "multi-head latent attention"),
@@ -214,6 +230,7 @@ CASES = [
     a_graph_reads_tensors_that_later_steps_fill,
     a_layer_without_keys_or_that_may_not_store_stores_nothing,
     prompts_drafts_and_encoders_go_to_triton,
+    a_step_of_more_rows_than_a_call_takes_goes_to_triton,
     layers_that_figraph_refuses_go_to_triton_and_the_log_says_why,
     the_entry_point_registers_a_backend_and_its_name,
 ]

@@ -322,6 +322,31 @@ def unsupported_batches_of_one_query_per_row_go_to_triton():
     assert hasattr(builder(tokens=1 << 20).build(0, batch()), "figraph")
 
 
+def a_batch_of_more_rows_than_a_call_takes_goes_to_triton():
+    made, kv_cache = impl(), pool()
+    for counts in ((1,), (2, 1)):
+        for rows, served in ((1024, True), (1025, False)):
+            one = batch((3,) * len(counts), counts)
+            given = batch((3,) * len(counts), counts, padding=rows - len(counts),
+                          num_actual_tokens=sum(counts))
+            given.block_table_tensor[: len(counts)] = one.block_table_tensor
+            given.slot_mapping[: sum(counts)] = one.slot_mapping[: sum(counts)]
+            if max(counts) == 1:
+                given.num_actual_tokens = rows
+            setting = Setting(made, kv_cache, given.num_actual_tokens)
+            metadata = builder().build(0, given)
+            assert hasattr(metadata, "figraph")
+            ours.logger.said.clear()
+            assert attended(lambda: setting.is_right(metadata, rows=sum(counts))) == \
+                (served, not served), (counts, rows)
+            assert ours.logger.said == ([] if served else [
+                "figraph leaves batches to Triton: a batch of more than 1024 rows"])
+    wide = paged_decode.Batch(torch.zeros(513, dtype=torch.int32), torch.zeros(513, 1 << 16))
+    heads = paged_decode.Layer(32, 32, DIM, paged_decode.ft.Logits(1.0))
+    assert wide.excess(heads, 16) == "a batch of more than 512 rows"
+    assert wide.excess(heads, 8) is None
+
+
 def a_layer_that_figraph_refuses_goes_to_triton_and_the_log_says_why():
     slopes = [0.5] * Q
     cases = (
@@ -473,6 +498,7 @@ CASES = [
     padded_keys_of_a_mixed_batch_are_not_stored,
     all_keys_of_an_encoder_are_stored,
     unsupported_batches_of_one_query_per_row_go_to_triton,
+    a_batch_of_more_rows_than_a_call_takes_goes_to_triton,
     a_layer_that_figraph_refuses_goes_to_triton_and_the_log_says_why,
     figraph_serves_rows_of_several_queries,
     drafts_may_move_between_rows,

@@ -32,9 +32,10 @@ ROOM = {"auto": 576, "fp8_ds_mla": 656}  # of a token
 torch.manual_seed(7)
 
 
-def config(tokens=4096, drafts=None):
+def config(tokens=4096, drafts=None, rows=256):
     speculation = None if drafts is None else types.SimpleNamespace(num_speculative_tokens=drafts)
     return types.SimpleNamespace(model_config=types.SimpleNamespace(max_model_len=tokens),
+                                 scheduler_config=types.SimpleNamespace(max_num_seqs=rows),
                                  speculative_config=speculation)
 
 
@@ -271,7 +272,9 @@ def batches_that_figraph_cannot_serve_are_refused_by_a_sentence():
     assert builder(drafts=15).reorder_batch_threshold == 16
     refused("a context of 1048577 tokens, limit 1048576: choose a smaller max_model_len",
             lambda: builder(tokens=(1 << 20) + 1), kinds)
-    builder(tokens=1 << 20)
+    refused("batches of 1025 rows, limit 1024: lower max_num_seqs", lambda: builder(rows=1025),
+            kinds)
+    builder(tokens=1 << 20, rows=1024)
     for causal in (False, torch.ones(3, dtype=torch.bool)):
         refused("queries that see later tokens",
                 lambda: builder().build(0, batch(causal=causal)), kinds)

@@ -123,7 +123,8 @@ class FigraphAttnBackend(TritonAttnBackend):
                        score_mod: Any = None, aux_tensors: Any = None) -> torch.Tensor:
         """Computes attention of one layer in a decode step."""
         batch = self._batch
-        if batch is None or score_mod is not None or not self._serves(layer, q, sinks):
+        if batch is None or score_mod is not None or not self._serves(layer, q, sinks) \
+                or not self._fits(batch, layer):
             counts.passed_on += 1
             return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache, sinks,
                                           score_mod, aux_tensors)
@@ -161,6 +162,13 @@ class FigraphAttnBackend(TritonAttnBackend):
             made.load(None, sinks, q.device)
             self._layers[known] = made
         return True
+
+    def _fits(self, batch: paged_decode.Batch, layer: RadixAttention) -> bool:
+        """Returns False for more rows than a call takes."""
+        excess = batch.excess(self._layers[layer.layer_id], self.page_size)
+        if excess is not None:
+            logger.warning("figraph leaves steps to Triton: %s", excess)
+        return excess is None
 
     def _layer_refusal(self, layer: RadixAttention, made: paged_decode.Layer,
                        q: torch.Tensor) -> Optional[str]:

@@ -174,7 +174,8 @@ class FigraphImpl(TritonAttentionImpl):
         """Computes attention. query and output are [tokens, heads, head_size], with padding behind
         the batch."""
         batch: Optional[AnyBatch] = getattr(attn_metadata, "figraph", None)
-        if batch is None or not self._serves(batch.row_tokens, query, kv_cache):
+        if batch is None or not self._serves(batch.row_tokens, query, kv_cache) \
+                or not self._fits(batch, kv_cache.shape[2]):
             return self._pass_on(layer, query, key, value, kv_cache, attn_metadata, output,
                                  output_scale, output_block_scale)
         batch.attend(self._layer, query, self._cache(layer, kv_cache),
@@ -212,6 +213,15 @@ class FigraphImpl(TritonAttentionImpl):
             if refusal is not None:
                 logger.warning_once("figraph leaves layers to Triton: %s", refusal)
         return self._served[row_tokens]
+
+    def _fits(self, batch: AnyBatch, page_size: int) -> bool:
+        """Returns False for more rows than a call takes. Prompts have no such limit."""
+        if isinstance(batch, prompt_batch.PromptBatch):
+            return True
+        excess = batch.excess(self._layer, page_size)
+        if excess is not None:
+            logger.warning_once("figraph leaves batches to Triton: %s", excess)
+        return excess is None
 
     def _refusal(self, row_tokens: int, query: torch.Tensor,
                  kv_cache: torch.Tensor) -> Optional[str]:

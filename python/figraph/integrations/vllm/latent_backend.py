@@ -30,6 +30,7 @@ from vllm.v1.attention.backend import (
     MultipleOf,
 )
 
+from ...operands import ROWS_LIMIT
 from .. import latent_decode
 from ..paged_decode import TOKEN_LIMIT
 
@@ -63,6 +64,9 @@ class FigraphLatentMetadataBuilder(MLACommonMetadataBuilder):
         if longest > TOKEN_LIMIT:
             refuse(f"a context of {longest} tokens, limit {TOKEN_LIMIT}: choose a smaller "
                    "max_model_len")
+        rows = vllm_config.scheduler_config.max_num_seqs
+        if rows > ROWS_LIMIT:
+            refuse(f"batches of {rows} rows, limit {ROWS_LIMIT}: lower max_num_seqs")
 
     @classmethod
     def get_varlen_cudagraph_max_query_len(cls, vllm_config: Any, kv_cache_spec: Any) -> int:
