@@ -100,6 +100,19 @@ def windows_caps_and_sinks_are_right():
         assert attended(lambda: is_right(backend, one, given, sinks=sinks)) == (1, 0)
 
 
+def sinks_that_change_in_place_are_read_in_the_next_step():
+    held, sinks, one = runner(), torch.zeros(Q), layer()
+    backend, given = ours.FigraphAttnBackend(held), batch(held)
+    kept = None
+    for value in (0.0, 5.0, -2.0):
+        sinks.fill_(value)
+        backend.init_forward_metadata(given)
+        assert attended(lambda: is_right(backend, one, given, sinks=sinks)) == (1, 0)
+        own = backend._layers[0].sinks
+        assert own is not sinks and (kept is None or own is kept)  # captured graphs read it
+        kept = own
+
+
 def caches_of_8_bits_are_right_with_and_without_scales():
     held = runner(torch.float8_e4m3fn)
     backend, given = ours.FigraphAttnBackend(held), batch(held)
@@ -209,9 +222,9 @@ def layers_that_figraph_refuses_go_to_triton_and_the_log_says_why():
         ours.logger.said.clear()
         q, k, v = inputs()
         for _ in range(2):
-            assert not backend._serves(one, q, None), words
+            assert not backend._serves(one, q), words
         assert any(words in said for said in ours.logger.said), ours.logger.said
-    assert not backend._serves(layer(1), inputs()[0].double(), None)
+    assert not backend._serves(layer(1), inputs()[0].double())
 
 
 def the_entry_point_registers_a_backend_and_its_name():
@@ -226,6 +239,7 @@ CASES = [
     figraph_serves_eager_steps_correctly,
     deterministic_inference_plans_each_row_by_itself,
     windows_caps_and_sinks_are_right,
+    sinks_that_change_in_place_are_read_in_the_next_step,
     caches_of_8_bits_are_right_with_and_without_scales,
     a_graph_reads_tensors_that_later_steps_fill,
     a_layer_without_keys_or_that_may_not_store_stores_nothing,

@@ -123,7 +123,7 @@ class FigraphAttnBackend(TritonAttnBackend):
                        score_mod: Any = None, aux_tensors: Any = None) -> torch.Tensor:
         """Computes attention of one layer in a decode step."""
         batch = self._batch
-        if batch is None or score_mod is not None or not self._serves(layer, q, sinks) \
+        if batch is None or score_mod is not None or not self._serves(layer, q) \
                 or not self._fits(batch, layer):
             counts.passed_on += 1
             return super().forward_decode(q, k, v, layer, forward_batch, save_kv_cache, sinks,
@@ -132,7 +132,11 @@ class FigraphAttnBackend(TritonAttnBackend):
             self._store(forward_batch, layer, k, v)
         q = q.reshape(-1, layer.tp_q_head_num, layer.head_dim)
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        batch.attend(self._layers[layer.layer_id], q, self._cache(layer), out)
+        made = self._layers[layer.layer_id]
+        # SGLang may write new weights into the parameter at any time and tells no backend, so each
+        # step copies the sinks, and so does each replay of a graph.
+        made.load(None, sinks, q.device)
+        batch.attend(made, q, self._cache(layer), out)
         return out.view(-1, layer.tp_q_head_num * layer.head_dim)
 
     def _store(self, forward_batch: ForwardBatch, layer: RadixAttention, k: torch.Tensor,
@@ -143,8 +147,7 @@ class FigraphAttnBackend(TritonAttnBackend):
                                                                              layer.v_scale)
         pool.set_kv_buffer(layer, KVWriteLoc.for_batch(forward_batch), k, v, *scales)
 
-    def _serves(self, layer: RadixAttention, q: torch.Tensor,
-                sinks: Optional[torch.Tensor]) -> bool:
+    def _serves(self, layer: RadixAttention, q: torch.Tensor) -> bool:
         known = layer.layer_id
         if known in self._refused:
             return False
@@ -159,7 +162,6 @@ class FigraphAttnBackend(TritonAttnBackend):
                 self._refused.add(known)
                 logger.warning("figraph leaves layers to Triton: %s", why)
                 return False
-            made.load(None, sinks, q.device)
             self._layers[known] = made
         return True
 
