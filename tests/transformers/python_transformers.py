@@ -325,6 +325,33 @@ def weights_are_joined_once_and_the_model_stays():
     assert torch.equal(model(input_ids=ids, attention_mask=mask).logits, before)
 
 
+def weights_that_are_written_in_place_reach_a_decoder():
+    """q_norm, k_norm, sinks and norms of a wider dtype are copies in a Decoder."""
+    ids = torch.randint(3, 512, (2, 7))
+    for family, dtype in (("qwen3", None), ("gemma3", None), ("gpt_oss", None),
+                          ("gemma2", torch.bfloat16), ("gpt_oss", torch.bfloat16)):
+        model = tiny.model_of(family, dtype or torch.float32)
+        if family == "gemma2":
+            for module in model.modules():
+                if type(module).__name__ == "Gemma2RMSNorm":
+                    module.float()
+        decoder = fit.Decoder(model, rows=2, max_tokens=24, eos_token_id=[])
+        assert decoder._copies, family
+        first = decoder.generate(ids, max_new_tokens=12)
+        reads = [(one.tensor, one.tensor.data_ptr()) for one in decoder._copies]
+        for name, weight in model.named_parameters():
+            if any(part in name for part in ("_norm", "sinks", "norm.weight")):
+                weight.copy_(torch.empty_like(weight).uniform_(-2, 2).bfloat16())
+        made = decoder.generate(ids, max_new_tokens=12)
+        fresh = fit.Decoder(model, rows=2, max_tokens=24, eos_token_id=[])
+        assert torch.equal(made, fresh.generate(ids, max_new_tokens=12)), family
+        assert not torch.equal(made, first), family
+        assert all(tensor.data_ptr() == at for tensor, at in reads)
+        if dtype is None:
+            wanted, _ = tiny.generate(model, ids, torch.ones_like(ids), 12)
+            assert torch.equal(made, wanted), family
+
+
 def a_sampler_draws_by_its_chances():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).expand(20000, 4)
     torch.manual_seed(2)
@@ -403,6 +430,7 @@ CASES = [
     a_decoder_stops_when_all_rows_have_ended,
     a_decoder_takes_prompt_after_prompt,
     weights_are_joined_once_and_the_model_stays,
+    weights_that_are_written_in_place_reach_a_decoder,
     a_sampler_draws_by_its_chances,
     the_page_and_the_tutorial_run,
 ]

@@ -110,6 +110,40 @@ def a_decoder_refuses_wrong_prompts():
         refused(f"{name} is", lambda: fit.Sampler(**wrong), ValueError)
 
 
+def a_decoder_refuses_weights_that_it_would_not_read():
+    ids, _ = tiny.prompts([4])
+
+    def changed(family, change):
+        model = tiny.model_of(family)
+        decoder = fit.Decoder(model, rows=1, max_tokens=12, eos_token_id=[])
+        assert decoder.generate(ids, max_new_tokens=2).shape == (1, 2)
+        change(model)
+        return decoder.generate(ids, max_new_tokens=2)
+
+    def assign(model):
+        model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+
+    def replace(model):
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
+
+    words = "the model's weights were replaced: make a new Decoder"
+    refused(words, lambda: changed("llama", assign), errors.Stale)
+    refused(f"{words} (lm_head.weight is", lambda: changed("llama", replace), errors.Stale)
+    refused(words, lambda: changed("qwen3", lambda model: model.double()), errors.Stale)
+    model = tiny.model_of("gemma2", torch.bfloat16)
+    model.model.norm.float()
+    decoder = fit.Decoder(model, rows=1, max_tokens=12, eos_token_id=[])
+    decoder.generate(ids, max_new_tokens=2)
+    was = decoder._last_norm.weight.clone()
+    model.model.norm.weight[3] = 1 + 2.0**-20
+    refused("a norm of the model has new weights that the model's dtype torch.bfloat16 cannot hold "
+            "exactly: make a new Decoder", lambda: decoder.prompt(ids), errors.Stale)
+    assert torch.equal(decoder._last_norm.weight, was)
+    model.model.norm.weight[3] = 1.5
+    decoder.prompt(ids)
+    assert decoder._last_norm.weight[3] == 1.5
+
+
 def a_paged_cache_refuses_calls_that_it_would_get_wrong():
     model = tiny.model_of("llama")
     refused('model has attn_implementation="sdpa", a PagedCache needs "figraph"',
@@ -290,6 +324,7 @@ if __name__ == "__main__":
             a_decoder_refuses_models_that_it_would_get_wrong,
             experts_that_wait_are_refused_on_a_gpu,
             a_decoder_refuses_wrong_prompts,
+            a_decoder_refuses_weights_that_it_would_not_read,
             a_paged_cache_refuses_calls_that_it_would_get_wrong,
             flash_attn_with_kvcache_appends_and_attends,
             flash_attn_varlen_func_takes_rows_of_any_length,

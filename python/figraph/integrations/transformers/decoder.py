@@ -19,6 +19,7 @@ from ... import abi, errors
 from ...integers import integer
 from ...operands import ACTIVATIONS, dtype_name
 from .families import Norm, Product, family_of, plain, product_of, spec_of, weights_of
+from .held_weights import Copy, held, refresh, refuse_replaced
 from .sampling import Chooser, greedy
 
 CHECK_EVERY = 16  # tokens between two checks whether every row has ended
@@ -75,8 +76,10 @@ class Decoder:
         self.pad_token_id = pad if pad is not None else ends[0] if ends else 0
         row_pages = -(-self.max_tokens // page)
         spec = spec_of(model, self.dtype, row_pages * page)
+        self._copies: list[Copy] = []
         self.layers = self._read_layers()
         self._last_norm = self._norm(model.model.norm, "model.norm")
+        self._held = held(model)  # now that the products are joined
         self._slots = torch.arange(self.rows * row_pages * page, device=self.device)
         self._slots = self._slots.view(self.rows, -1)  # of each row, each token's slot in the pools
         table = self._slots[:, ::page].div(page, rounding_mode="floor").int().contiguous()
@@ -125,7 +128,10 @@ class Decoder:
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def _norm(self, module: Any, path: str) -> Norm:
-        return Norm(module, self.family.weight_offset, self.dtype, path)
+        made = Norm(module, self.family.weight_offset, self.dtype, path)
+        if made.is_exact and made.weight.dtype != module.weight.dtype:
+            self._copies.append(Copy(made.weight, module, "weight", is_exact=True))
+        return made
 
     def _read_layers(self) -> list[Layer]:
         return [self._read_layer(layer, f"model.layers.{n}")
@@ -160,11 +166,18 @@ class Decoder:
             attention = layer.self_attn
             if has_qk_norms:
                 for name in ("q_norm", "k_norm"):
-                    weight = getattr(attention, name).weight.data.float()
-                    found[f"{name}.{n}"] = (weight + self.family.weight_offset).to(self.dtype)
+                    found[f"{name}.{n}"] = self._copied(getattr(attention, name), "weight",
+                                                        self.dtype, self.family.weight_offset)
             if self.family.sinks:
-                found[f"sinks.{n}"] = attention.sinks.data.float()
+                found[f"sinks.{n}"] = self._copied(attention, "sinks", torch.float32, 0.0)
         return found
+
+    def _copied(self, owner: Any, attribute: str, dtype: torch.dtype, offset: float) -> Tensor:
+        tensor = torch.empty_like(getattr(owner, attribute).data, dtype=dtype)
+        made = Copy(tensor, owner, attribute, offset)
+        tensor.copy_(made.source())
+        self._copies.append(made)
+        return tensor
 
     # ---- A step ----------------------------------------------------------------------------------
 
@@ -232,7 +245,10 @@ class Decoder:
     def prompt(self, input_ids: Tensor, attention_mask: Optional[Tensor] = None) -> Tensor:
         """Computes prompts, [at most rows, tokens], padded on the left, in rows 0, 1, … and makes
         all other rows idle. Returns the logits for the token that follows each prompt. choose takes
-        this token from the logits, and it becomes the newest of its row."""
+        this token from the logits, and it becomes the newest of its row. Weights of the model that
+        were written in place are used from now on."""
+        refuse_replaced(self.model, self._held)
+        refresh(self._copies)
         ids, mask = self._checked(input_ids, attention_mask)
         rows, lengths = ids.shape[0], mask.sum(-1)
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
