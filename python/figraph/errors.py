@@ -61,7 +61,8 @@ class Format(Error, ValueError):
 
 
 class Stale(Error):
-    """The file is sound, but this library cannot use it: capture it again."""
+    """The file is sound, but this library cannot use it: capture it again. Or the weights of a
+    Decoder's model were replaced: make a new Decoder."""
 
 
 class NoMemory(Error, MemoryError):
