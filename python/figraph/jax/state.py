@@ -203,7 +203,8 @@ class State:
     def _planned(self, layer: int, q: Array, window: int, rows: Any) -> tuple[Any, Plan]:
         """Returns the key of a layer's plan, and the plan."""
         cache = self.caches[layer]
-        kind = (str(q.dtype), q.shape[1], window, cache[0].shape, str(cache[0].dtype))
+        columns = 0 if cache.page_table is None else cache.page_table.shape[1]
+        kind = (str(q.dtype), q.shape[1], window, cache[0].shape, str(cache[0].dtype), columns)
         if kind in self.plans:
             return kind, self.plans[kind]
         room = dict(rows, tokens=q.shape[0]) if rows.get("query_start_loc") is not None else rows
