@@ -271,6 +271,13 @@ def mistakes_of_a_call_are_named():
     refused("sinks has strides", wrong(sinks=normal(2 * Q)[::2]), bad)
     refused("out is [1, 8, 64]", wrong(out=q[:1].clone()), bad)
     refused("out has strides", wrong(out=torch.empty_like(q[:1]).expand(q.shape)), bad)
+    held = queries(tokens=STARTS[-1] + 1)
+    for out in (held[:-1], held[1:]):
+        refused("run: out overlaps q, which the run reads", wrong(q=held[:-1], out=out),
+                (figraph.errors.Invalid,))
+    refused("run: out overlaps k_cache, which the run reads",
+            wrong(out=cache.k.view(-1, Q, DIM)[:STARTS[-1]], q=q[:STARTS[-1]]),
+            (figraph.errors.Invalid,))
     refused("q has strides", wrong(q=q[:1].expand(q.shape)), bad)
     refused("plan.plan is float32", changed(plan=normal(9)), (TypeError,))
     refused("scratch_bytes is 16", changed(scratch=torch.zeros(16, dtype=torch.uint8,
