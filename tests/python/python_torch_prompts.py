@@ -214,6 +214,9 @@ def mistakes_of_a_plan_are_named():
 
     bad = (ValueError, figraph.errors.Invalid)
     refused("query_start_loc has 2 numbers, it must have 3", wrong([1, 1], [0, 1]), bad)
+    refused("query_start_loc begins with 2, it must begin with 0", wrong([3], [2, 3]), bad)
+    refused("query_start_loc begins with 1, it must begin with 0", wrong([], [1]), bad)
+    refused("row 0 has query tokens -1 to 2", wrong([3], [-1, 2]), bad)
     refused("row 1 has query tokens 3 to 2", wrong([3, 1], [0, 3, 2]), bad)
     refused("length of row 0 is 97, limits 1", wrong([97], [0, 1]), bad)
     refused("length of row 0 is 2, limits 3", wrong([2], [0, 3]), bad)
