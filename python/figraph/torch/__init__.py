@@ -308,8 +308,8 @@ def write_kv(k: Tensor, v: Tensor, cache: Cache, slots: Tensor, *, layout: str =
              kv_dtype: Any = None) -> None:
     """Writes tokens, k and v [tokens, kv_heads, head_dim], into slots of a cache. slots is int32 or
     int64 [tokens]. Slot n is token n % page_size of page n // page_size; in a dense cache of
-    `tokens` tokens per row, it is token n % tokens of row n // tokens. Negative slots, and slots
-    behind the last page, are skipped. The page table is not read."""
+    `tokens` tokens per row, at most 65536, it is token n % tokens of row n // tokens. Negative
+    slots, and slots behind the last page, are skipped. The page table is not read."""
     held = _held(cache, slots, layout, kv_dtype)
     _ops.write_kv(k, v, *held[:3], *held[4:])
 
