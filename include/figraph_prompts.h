@@ -154,10 +154,10 @@ typedef struct fig_prompts_call {
     const void *plan;
     /* [tokens][q_heads][head_dim] Tokens outside all rows may have any contents. */
     const void *q;
-    /* [tokens][q_heads][head_dim] */
+    /* [tokens][q_heads][head_dim] It may not overlap q, the caches or lse. */
     void *out;
-    /* [tokens][q_heads] The log-sum-exp of the logits, base 2, sinks included. NULL: not
-     * written. */
+    /* [tokens][q_heads] The log-sum-exp of the logits, base 2, sinks included. It may not overlap
+     * another array. NULL: not written. */
     float *lse;
     /* [pages][page_size][kv_heads][head_dim] V must be finite for all tokens of a row, even for
      * tokens that a query does not see. Memory behind the last token of a row may hold any

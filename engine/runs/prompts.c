@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/bind/overlap.h"
 #include "engine/cuda/choice.h"
 #include "engine/runs/prompt_groups.h"
 #include "engine/seam/run_device.h"
@@ -27,6 +28,8 @@
 #include "planner/status.h"
 
 enum { TOKEN_LIMIT = 1 << 24, SHARED_LIMIT = 1 << 16, PIECE_BYTES = 16 };
+/* In elements, of one dimension: the reach of all dimensions in bytes then fits in an int64_t. */
+#define REACH_LIMIT (INT64_MAX >> 6)
 
 struct fig_prompts {
     const fig_run_device_api *api;
@@ -510,6 +513,58 @@ static fig_status fill(const fig_prompts *prompts, const fig_prompts_call *call,
     return FIG_OK;
 }
 
+/* An array of a run. */
+typedef struct operand {
+    const char *name;
+    int is_written;
+    fig_overlap_array array;
+} operand;
+
+static fig_status check_reach(const operand *of) {
+    for (int32_t i = 0; i < of->array.rank; i++)
+        if (of->array.strides[i] > REACH_LIMIT / of->array.dims[i])
+            return fig_fail(
+                FIG_INVALID,
+                "run: a stride of %s is %" PRId64 ", limit %" PRId64 " for %" PRId64 " items",
+                of->name, of->array.strides[i], REACH_LIMIT / of->array.dims[i], of->array.dims[i]);
+    return FIG_OK;
+}
+
+/* Checks that no array that the run writes shares memory with another one. Blocks run in any order,
+ * so out may not even be q itself. */
+static fig_status check_overlap(const fig_prompt_attention_params *p) {
+    const int64_t tokens = p->rows.row_limit, dim = p->head_dim, page = p->page_size;
+    const fig_row_strides *q = &p->q_strides, *out = &p->out_strides;
+    const fig_cache_strides *k = &p->k_cache_strides, *v = &p->v_cache_strides;
+    const operand of[] = {
+        {"q", 0, {(uintptr_t)p->q, 2, 3, {tokens, p->q_heads, dim}, {q->row, q->head, 1}}},
+        {"k_cache",
+         0,
+         {(uintptr_t)p->k_cache,
+          2,
+          4,
+          {p->k_pages, page, p->kv_heads, dim},
+          {k->page, k->token, k->head, 1}}},
+        {"v_cache",
+         0,
+         {(uintptr_t)p->v_cache,
+          2,
+          4,
+          {p->v_pages, page, p->kv_heads, dim},
+          {v->page, v->token, v->head, 1}}},
+        {"out", 1, {(uintptr_t)p->out, 2, 3, {tokens, p->q_heads, dim}, {out->row, out->head, 1}}},
+        {"lse", 1, {(uintptr_t)p->lse, 4, 2, {tokens, p->q_heads}, {p->lse_stride, 1}}}};
+    const size_t count = sizeof of / sizeof of[0] - (p->lse == NULL);
+    for (size_t b = 0; b < count; b++) {
+        FIG_TRY(check_reach(&of[b]));
+        for (size_t a = 0; a < b && of[b].is_written; a++)
+            if (fig_overlap_meets(&of[a].array, &of[b].array))
+                return fig_fail(FIG_INVALID, "run: %s overlaps %s, which the run %s", of[b].name,
+                                of[a].name, of[a].is_written ? "writes too" : "reads");
+    }
+    return FIG_OK;
+}
+
 static fig_status launch(const fig_prompts *prompts, fig_prompt_attention_params *params,
                          void *stream) {
     fig_family_choice choice;
@@ -528,6 +583,7 @@ fig_status fig_prompts_run(const fig_prompts *prompts, const fig_prompts_call *c
     if (ours.tokens == 0) return FIG_OK;
     FIG_TRY(check_addresses(&ours));
     FIG_TRY(fill(prompts, &ours, &params));
+    FIG_TRY(check_overlap(&params));
     FIG_TRY(prompts->api->begin(prompts->device, ours.stream));
     return prompts->api->end(prompts->device, launch(prompts, &params, ours.stream));
 }

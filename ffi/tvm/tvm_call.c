@@ -181,6 +181,13 @@ double fig_tvm_call_real(fig_tvm_call *call, const char *name) {
     return 0;
 }
 
+fig_dtype fig_tvm_call_dtype(fig_tvm_call *call, const char *name) {
+    const int64_t number = fig_tvm_call_integer(call, name);
+    fig_dtype dtype = 0;
+    if (call->status == FIG_OK) call->status = fig_array_read_dtype(name, number, &dtype);
+    return dtype;
+}
+
 void fig_tvm_call_skip(fig_tvm_call *call) {
     next_of(call);
 }

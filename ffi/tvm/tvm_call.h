@@ -30,6 +30,8 @@ void fig_tvm_call_option(fig_tvm_call *call, const char *name, fig_array *array)
 int64_t fig_tvm_call_integer(fig_tvm_call *call, const char *name);
 int64_t fig_tvm_call_integer_or(fig_tvm_call *call, const char *name, int64_t otherwise);
 double fig_tvm_call_real(fig_tvm_call *call, const char *name);
+/* Reads the number of a dtype of q or of a cache. */
+fig_dtype fig_tvm_call_dtype(fig_tvm_call *call, const char *name);
 void fig_tvm_call_skip(fig_tvm_call *call); /* skips an argument of any type */
 
 /* Returns the stream of the call, on its device; NULL is the default stream. */

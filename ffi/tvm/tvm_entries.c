@@ -362,8 +362,8 @@ static fig_status plan(fig_tvm_call *call) {
     fig_tvm_call_array(call, "lengths", &p.lengths);
     fig_tvm_call_array(call, "plan", &p.out);
     fig_tvm_call_option(call, "scratch", &p.scratch);
-    p.dtype = (fig_dtype)fig_tvm_call_integer(call, "dtype_code");
-    p.kv_dtype = (fig_dtype)fig_tvm_call_integer(call, "kv_dtype_code");
+    p.dtype = fig_tvm_call_dtype(call, "dtype_code");
+    p.kv_dtype = fig_tvm_call_dtype(call, "kv_dtype_code");
     p.q_heads = fig_tvm_call_integer(call, "q_heads");
     p.kv_heads = fig_tvm_call_integer(call, "kv_heads");
     p.head_dim = fig_tvm_call_integer(call, "head_dim");

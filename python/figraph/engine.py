@@ -286,6 +286,8 @@ class Engine(Unique):
             wrong = "is read-only, and a step may write to what is bound"
         elif place.address == 0:
             wrong = "has no memory, its address is 0"
+        elif any(n > 1 and stride < 0 for n, stride in zip(place.shape, place.strides)):
+            wrong = f"has strides {list(place.strides)}, none may be negative"
         if wrong:
             raise errors.of(abi.FIG_INVALID, f"tensor {name}: the array {wrong}")
 

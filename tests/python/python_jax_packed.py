@@ -200,6 +200,24 @@ def a_step_makes_rows_longer_by_their_tokens():
     assert model.traces == 1
 
 
+def rows_do_not_grow_by_tokens_that_were_not_appended():
+    model, lengths = Model(), [9, 2, 7, 5]
+    step = fj.DecodeStep(model)
+    for starts, grown in (([0, 2, 3, 7, 7], [2, 1, 0, 0]),  # row 2 has 4 of at most 3 tokens
+                          ([0, 3, 1, 3, 4], [3, 0, 2, 1]),  # row 1 has -2
+                          ([0, 1, 4, 5, 6], [1, 0, 1, 1]),  # row 1 has 3, its length is 2
+                          ([0, 3, 5, 7, 9], [0, 0, 0, 0])):  # 9 of at most 8 in all
+        caches = [fj.Cache(*(jnp.full((ROWS, ROOM, KV, DIM), 0.5) for _ in "kv"))
+                  for _ in range(2)]
+        state = fj.State(caches, jnp.asarray(int32(lengths)))
+        _, state = step((), state, normal(2, 8, Q + 2 * KV, DIM), int32(starts))
+        assert np.asarray(state.lengths).tolist() == [a + b for a, b in zip(lengths, grown)]
+        for cache in state.caches:
+            written = (np.asarray(cache.v) != 0.5).any((2, 3)).sum(1)
+            assert written.tolist() == grown
+    assert model.traces == 1
+
+
 def mistakes_are_refused_while_jax_traces():
     q, k, v = heads()
     cache = paged()
@@ -242,6 +260,7 @@ CASES = [
     one_compiled_function_serves_every_mix,
     a_step_with_more_tokens_than_q_is_not_run,
     a_step_makes_rows_longer_by_their_tokens,
+    rows_do_not_grow_by_tokens_that_were_not_appended,
     mistakes_are_refused_while_jax_traces,
 ]
 if __name__ == "__main__":

@@ -123,6 +123,26 @@ def layers_read_one_plan():
     assert text.count("figraph.decode_attention") == LAYERS
 
 
+def layers_with_tables_of_other_widths_have_plans_of_their_own():
+    """A row with more tokens than a layer's table holds is idle there, and its page is not
+    written."""
+    wide, narrow = 64, 33
+    caches = [fj.Cache(*(jnp.zeros((8, 1, 8, 128)) for _ in "kv"),
+                       jnp.zeros((ROWS, columns), jnp.int32)) for columns in (wide, narrow)]
+
+    def model(params, state, x):
+        outs = []
+        for layer in range(2):
+            out, state = state.attend(layer, x, x, x, rope=None)
+            outs.append(out)
+        return outs, state
+
+    state = fj.State(caches, jnp.full(ROWS, wide, jnp.int32))
+    outs, state = fj.DecodeStep(model)((), state, jnp.ones((ROWS, 8, 128)))
+    assert np.asarray(outs[0]).any() and np.asarray(state.caches[0].k).any()
+    assert not np.asarray(outs[1]).any() and not np.asarray(state.caches[1].k).any()
+
+
 def a_step_may_be_part_of_a_larger_jit():
     step, state = fj.DecodeStep(Model()), begun()
 
@@ -239,6 +259,7 @@ run([
     idle_rows_stay_idle_and_others_do_not_see_them,
     positions_may_be_given_and_rope_left_out,
     layers_read_one_plan,
+    layers_with_tables_of_other_widths_have_plans_of_their_own,
     a_step_may_be_part_of_a_larger_jit,
     a_step_is_exported_with_its_state,
     heads_are_shared_by_the_ranks_of_a_mesh,

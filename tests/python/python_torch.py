@@ -214,7 +214,7 @@ def each_operator_is_what_its_schema_says():
 
 def a_compiled_step_is_the_eager_one():
     def step(qkv, gate_up, cache, lengths):
-        plan = ft.plan(lengths, dtype=qkv.dtype, q_heads=Q, cache=cache)
+        plan = ft.plan(lengths, dtype=qkv.dtype, q_heads=Q, cache=cache, window=9)
         act = ft.silu_and_mul(gate_up)
         q, k, v = qkv.split((Q, KV, KV), 1)
         out = ft.decode_attention(q, k, v, cache, lengths, plan=plan, logits=ft.Logits(window=9))

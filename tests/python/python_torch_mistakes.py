@@ -422,11 +422,43 @@ def numbers_and_names_are_told_too():
         refused(words, call)
 
 
+def a_plan_of_another_capacity_or_window_is_refused():
+    """The sizes of these plans are equal, so only the plan can tell."""
+    rows, heads, dim = 3, 8, 128
+    lengths = torch.full((rows,), 64, dtype=torch.int32, device=DEVICE)
+    q = torch.zeros(rows, heads, dim, device=DEVICE)
+    for layout in ("nhd", "hnd"):
+        shape = (lambda n: (rows, n, heads, dim) if layout == "nhd" else (rows, heads, n, dim))
+        big, small = (ft.Cache(*(torch.zeros(shape(n), device=DEVICE) for _ in "kv"))
+                      for n in (64, 33))
+        lent = ft.plan(lengths, dtype=q.dtype, q_heads=heads, cache=big, layout=layout)
+        calls = (lambda cache: ft.attention(q, cache, lengths, plan=lent, layout=layout),
+                 lambda cache: ft.append_kv(q, q, cache, lengths, plan=lent, layout=layout),
+                 lambda cache: ft.decode_attention(q + 0, q + 1, q, cache, lengths, plan=lent,
+                                                   rope=None, layout=layout))
+        for call in calls:
+            call(big)
+            refused("plan was made for rows of up to 64 tokens, the cache of this call holds 33",
+                    lambda: call(small), (ValueError,))
+        refused("plan was made for window 0, this call has 63",
+                lambda: ft.attention(q, big, lengths, plan=lent, layout=layout,
+                                     logits=ft.Logits(window=63)), (ValueError,))
+        ft.attention(q, big, lengths, plan=lent, layout=layout, logits=ft.Logits(window=64))
+    pool, table = torch.zeros(4, 1, heads, dim, device=DEVICE), torch.zeros_like(lengths)[:, None]
+    lent = ft.plan(lengths, dtype=q.dtype, q_heads=heads,
+                   cache=ft.Cache(pool, pool, table.repeat(1, 64)))
+    refused("rows of up to 64 tokens", lambda: ft.attention(
+        q, ft.Cache(pool, pool, table.repeat(1, 33)), lengths, plan=lent), (ValueError,))
+    plan, scratch = lent  # a Plan is two tensors
+    assert ft.Plan(plan, scratch).made_for is None and lent.made_for == (64, 0)
+
+
 CASES = [
     what_is_sound_runs,
     each_mistake_in_each_argument_is_told_by_name,
     shapes_and_dtypes_are_told_where_they_alone_are_known,
     a_refused_call_has_written_nothing,
+    a_plan_of_another_capacity_or_window_is_refused,
     numbers_and_names_are_told_too,
 ]
 if __name__ == "__main__":

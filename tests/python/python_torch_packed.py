@@ -365,6 +365,26 @@ def rows_grow_by_their_own_tokens():
     assert loop.step.positions.tolist() == [3, 7, 0, 3]
 
 
+def rows_do_not_grow_by_tokens_that_were_not_appended():
+    lengths = [9, 2, 7, 5]
+    for starts, grown in (([0, 2, 3, 7, 7], [2, 1, 0, 0]),  # row 2 has 4 of at most 3 tokens
+                          ([0, 3, 1, 3, 4], [3, 0, 2, 1]),  # row 1 has -2
+                          ([0, 1, 4, 5, 6], [1, 0, 1, 1]),  # row 1 has 3, its length is 2
+                          ([0, 3, 5, 7, 9], [0, 0, 0, 0])):  # 9 of at most 8 in all
+        caches = [dense() for _ in range(2)]
+        for cache in caches:
+            cache.v.fill_(0.5)
+        loop = Loop(caches, 8, positions=True)
+        loop.step.capture(lambda: (loop(), loop.step.advance()))
+        loop.step.positions.copy_(int32(lengths) - 1)
+        loop.step(lengths, starts)
+        assert loop.step.lengths.tolist() == [a + b for a, b in zip(lengths, grown)]
+        assert loop.step.positions.tolist() == [a + b - 1 for a, b in zip(lengths, grown)]
+        for cache in caches:
+            written = (cache.v != 0.5).flatten(2).any(-1).sum(1)
+            assert written.tolist() == grown
+
+
 def a_step_refuses_what_its_rows_cannot_have():
     caches = [dense() for _ in range(2)]
     loop, plain = Loop(caches, 5, check=True), ft.DecodeStep(SPEC, caches, rows=ROWS)
@@ -424,6 +444,7 @@ CASES = [
     what_is_wrong_is_told_by_its_name,
     one_capture_serves_every_mix_of_rows,
     rows_grow_by_their_own_tokens,
+    rows_do_not_grow_by_tokens_that_were_not_appended,
     a_step_refuses_what_its_rows_cannot_have,
 ]
 if __name__ == "__main__":

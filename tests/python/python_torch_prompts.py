@@ -214,6 +214,9 @@ def mistakes_of_a_plan_are_named():
 
     bad = (ValueError, figraph.errors.Invalid)
     refused("query_start_loc has 2 numbers, it must have 3", wrong([1, 1], [0, 1]), bad)
+    refused("query_start_loc begins with 2, it must begin with 0", wrong([3], [2, 3]), bad)
+    refused("query_start_loc begins with 1, it must begin with 0", wrong([], [1]), bad)
+    refused("row 0 has query tokens -1 to 2", wrong([3], [-1, 2]), bad)
     refused("row 1 has query tokens 3 to 2", wrong([3, 1], [0, 3, 2]), bad)
     refused("length of row 0 is 97, limits 1", wrong([97], [0, 1]), bad)
     refused("length of row 0 is 2, limits 3", wrong([2], [0, 3]), bad)
@@ -271,6 +274,13 @@ def mistakes_of_a_call_are_named():
     refused("sinks has strides", wrong(sinks=normal(2 * Q)[::2]), bad)
     refused("out is [1, 8, 64]", wrong(out=q[:1].clone()), bad)
     refused("out has strides", wrong(out=torch.empty_like(q[:1]).expand(q.shape)), bad)
+    held = queries(tokens=STARTS[-1] + 1)
+    for out in (held[:-1], held[1:]):
+        refused("run: out overlaps q, which the run reads", wrong(q=held[:-1], out=out),
+                (figraph.errors.Invalid,))
+    refused("run: out overlaps k_cache, which the run reads",
+            wrong(out=cache.k.view(-1, Q, DIM)[:STARTS[-1]], q=q[:STARTS[-1]]),
+            (figraph.errors.Invalid,))
     refused("q has strides", wrong(q=q[:1].expand(q.shape)), bad)
     refused("plan.plan is float32", changed(plan=normal(9)), (TypeError,))
     refused("scratch_bytes is 16", changed(scratch=torch.zeros(16, dtype=torch.uint8,

@@ -14,7 +14,7 @@ from jax import export
 from jax.sharding import PartitionSpec
 
 from ..latents import CODE_BYTES, KEY_DIM
-from ..operands import LAYOUTS, Array, Cache, LatentCache, Logits, Plan, Rope
+from ..operands import LAYOUTS, ROW_TOKENS, Array, Cache, LatentCache, Logits, Plan, Rope
 from .latent_operations import latent_decode
 from ..scores import Masked
 from .operations import Variant, append_kv, apply_rope, attention, decode_attention, plan
@@ -66,7 +66,7 @@ class State:
     lengths: Array
     layout: str
     plans: dict[Any, Plan]  # this step's plans, by the kind of attention that reads them
-    counts: Optional[Array]  # the new tokens of each row in this step; None: one
+    counts: Optional[Array]  # the tokens that this step appends to each row; None: one
 
     def __init__(self, caches: Sequence[AnyCache], lengths: Array, *,
                  layout: str = "nhd") -> None:
@@ -177,7 +177,8 @@ class State:
                 q, k = apply_rope(q, k, positions, rope)
             cache = append_kv(k, v, cache, self.lengths, plan=given, layout=self.layout, **rows)
             out, given, _ = attention(q, cache, self.lengths, plan=given, **options)
-        return out, self._after(layer, (cache.k, cache.v), kind, given, query_start_loc)
+        counts = self._appended(q.shape[0], query_start_loc, row_tokens)
+        return out, self._after(layer, (cache.k, cache.v), kind, given, counts)
 
     def attend_latent(self, layer: int, q: Array, latent: Array, *, rope: Rope = Rope(),
                       norm: Optional[Array] = None, norm_epsilon: float = 1e-6, logits: Logits,
@@ -196,24 +197,37 @@ class State:
             q, latent, self.caches[layer], self.lengths, plan=given, rope=rope, norm=norm,
             norm_epsilon=norm_epsilon, logits=logits, positions=positions,
             cos_sin_cache=cos_sin_cache, sinks=sinks, **rows)
-        return out, self._after(layer, (cache.latents,), kind, given, query_start_loc)
+        counts = self._appended(q.shape[0], query_start_loc, row_tokens)
+        return out, self._after(layer, (cache.latents,), kind, given, counts)
 
     def _planned(self, layer: int, q: Array, window: int, rows: Any) -> tuple[Any, Plan]:
         """Returns the key of a layer's plan, and the plan."""
         cache = self.caches[layer]
-        kind = (str(q.dtype), q.shape[1], window, cache[0].shape, str(cache[0].dtype))
+        columns = 0 if cache.page_table is None else cache.page_table.shape[1]
+        kind = (str(q.dtype), q.shape[1], window, cache[0].shape, str(cache[0].dtype), columns)
         if kind in self.plans:
             return kind, self.plans[kind]
         room = dict(rows, tokens=q.shape[0]) if rows.get("query_start_loc") is not None else rows
         return kind, plan(self.lengths, dtype=q.dtype, q_heads=q.shape[1], cache=cache,
                           window=window, layout=self.layout, **room)
 
+    def _appended(self, tokens: int, starts: Optional[Array],
+                  row_tokens: int) -> Optional[Array]:
+        """Returns how many of the `tokens` of q a layer appends to each row, or None if each row
+        has one. A row has none if its number is more than row_tokens, more than its length or
+        negative, or if all rows together have more tokens than q."""
+        if starts is None:
+            return None
+        starts = jnp.asarray(starts)
+        counts = jnp.diff(starts)
+        most = jnp.minimum(self.lengths, row_tokens or ROW_TOKENS)
+        return jnp.where((counts >= 0) & (counts <= most) & (starts[-1] <= tokens), counts, 0)
+
     def _after(self, layer: int, pair: tuple[Array, ...], kind: Any, given: Any,
-               starts: Optional[Array]) -> State:
+               counts: Optional[Array]) -> State:
         """Returns the state after a layer whose arrays are `pair` from now on. kind: None if the
         layer has no plan for others."""
         pairs = (*self.pairs[:layer], pair, *self.pairs[layer + 1 :])
-        counts = None if starts is None else jnp.diff(jnp.asarray(starts))
         plans = self.plans if kind is None else {**self.plans, kind: given}
         return self._with(pairs, self.lengths, plans, counts)
 

@@ -158,12 +158,13 @@ from torch import Tensor
 
 from .. import latents, operands
 from ..integers import integer
-from ..operands import Cache, LatentCache, Logits, Plan, Rope
+from ..operands import Cache, LatentCache, Logits, Rope
 from ..scores import Mask, Masked, Score, joined, picked
 from ..specs import dtype_of
-from . import (cache_operators, latent_operators, operators,  # noqa: F401
+from . import (cache_operators, latent_operators, lent_plans, operators,  # noqa: F401
                prompt_operators)
 from .captured_step import DecodeStep
+from .lent_plans import Plan
 from .prompt_operators import Numbers, PromptPlan
 from .schemas import refuse_elsewhere
 
@@ -300,6 +301,7 @@ def append_kv(k: Tensor, v: Tensor, cache: Cache, lengths: Tensor, *, plan: Opti
     length is less than `tokens`, it writes only the row's last lengths[row] tokens; under a plan
     with row_tokens == tokens it writes none. query_start_loc and row_tokens are as in
     attention."""
+    lent_plans.refuse_other(plan, lent_plans.capacity(cache, layout))
     _ops.append_kv(k, v, *_held(cache, lengths, layout, kv_dtype),
                    *_packed(query_start_loc, row_tokens), None if plan is None else plan.plan)
 
@@ -308,8 +310,8 @@ def write_kv(k: Tensor, v: Tensor, cache: Cache, slots: Tensor, *, layout: str =
              kv_dtype: Any = None) -> None:
     """Writes tokens, k and v [tokens, kv_heads, head_dim], into slots of a cache. slots is int32 or
     int64 [tokens]. Slot n is token n % page_size of page n // page_size; in a dense cache of
-    `tokens` tokens per row, it is token n % tokens of row n // tokens. Negative slots, and slots
-    behind the last page, are skipped. The page table is not read."""
+    `tokens` tokens per row, at most 65536, it is token n % tokens of row n // tokens. Negative
+    slots, and slots behind the last page, are skipped. The page table is not read."""
     held = _held(cache, slots, layout, kv_dtype)
     _ops.write_kv(k, v, *held[:3], *held[4:])
 
@@ -350,16 +352,19 @@ def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Union[Cache, Laten
     refuse_elsewhere([("lengths", lengths), *named.items()])
     form, holds = _plan_form(name, lengths.shape[0], cache, layout, kind, starts.row_tokens or 1)
     form = operands.packed_form(form, starts, tokens)
-    return Plan(*_ops.plan(lengths, _torch_dtype(name), q_heads, *form[1:5], holds, window,
-                           form.row_tokens, deterministic, positions, query_start_loc,
-                           integer("tokens", tokens), form.latent_dim))
+    made = _ops.plan(lengths, _torch_dtype(name), q_heads, *form[1:5], holds, window,
+                     form.row_tokens, deterministic, positions, query_start_loc,
+                     integer("tokens", tokens), form.latent_dim)
+    return lent_plans.made(made, form.kv_length, window)
 
 
 # ---- Attention -----------------------------------------------------------------------------------
 
 
-def _asked(q: Tensor, plan: Optional[Plan], logits: Logits, alibi: Optional[Tensor],
-           sinks: Optional[Tensor], deterministic: bool) -> tuple[Any, ...]:
+def _asked(q: Tensor, cache: Cache, layout: str, plan: Optional[Plan], logits: Logits,
+           alibi: Optional[Tensor], sinks: Optional[Tensor],
+           deterministic: bool) -> tuple[Any, ...]:
+    lent_plans.refuse_other(plan, lent_plans.capacity(cache, layout), logits.window)
     lent = (None, None) if plan is None else plan
     return (*lent, alibi, sinks, logits.window, logits.soft_cap,
             logits.scale or max(_dim("q", q), 1) ** -0.5, deterministic)
@@ -433,7 +438,7 @@ def attention(q: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] 
     score_arrays has its arrays too."""
     scored = _scored(score, mask, score_arrays)
     given = (q, *_held(cache, lengths, layout, kv_dtype), *_packed(query_start_loc, row_tokens),
-             *_asked(q, plan, logits, alibi, sinks, deterministic), *scored)
+             *_asked(q, cache, layout, plan, logits, alibi, sinks, deterministic), *scored)
     return _results("scored_attention" if scored else "attention", given, out, with_lse)
 
 
@@ -463,7 +468,7 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, cache: Cache, lengths: Ten
     scored = _scored(score, mask, score_arrays)
     given = (q, k, v, *_held(cache, lengths, layout, kv_dtype),
              *_packed(query_start_loc, row_tokens),
-             *_asked(q, plan, logits, alibi, sinks, deterministic), *turns, *scored)
+             *_asked(q, cache, layout, plan, logits, alibi, sinks, deterministic), *turns, *scored)
     return _results("scored_decode_attention" if scored else "decode_attention", given, out,
                     with_lse)
 
@@ -522,6 +527,7 @@ def _latents(q: Tensor, cache: LatentCache, lengths: Tensor, query_start_loc: Op
     """Returns the last arguments of an operator, beginning with the cache."""
     if not isinstance(cache, LatentCache):
         raise TypeError(f"cache is a {type(cache).__name__}, it must be a LatentCache")
+    lent_plans.refuse_other(plan, lent_plans.capacity(cache), logits.window)
     lent = (None, None) if plan is None else plan
     return (_tensor("cache.latents", cache.latents), lengths, cache.page_table,
             *_packed(query_start_loc, row_tokens), *lent, sinks, logits.window, logits.soft_cap,

@@ -331,11 +331,21 @@ class DecodeStep(Unique):
         self._start(f"attn.{layer}", {f"{name}.{layer}": x for name, x in given.items()},
                     self.tokens)
 
+    def _appended(self, starts: Tensor) -> Tensor:
+        """Returns how many new tokens of each row the step appends: none if they are more than
+        row_tokens, more than the row's length or negative, or if all rows have more than the
+        tensors hold."""
+        counts = starts.diff()
+        most = self._lengths.clamp(max=self.spec.row_tokens)
+        sound = (counts >= 0) & (counts <= most) & (starts[-1] <= self.tokens)
+        return counts * sound
+
     def advance(self) -> None:
         """Adds the number of its new tokens to the length of each row that is not idle, and to its
-        position if the step has positions. Call it at the end of a loop."""
+        position if the step has positions. A row whose tokens the step did not append stays as it
+        is. Call it at the end of a loop."""
         grown = (self._lengths > 0).to(torch.int32)
-        grown *= self.spec.row_tokens if self._starts is None else self._starts.diff()
+        grown *= self.spec.row_tokens if self._starts is None else self._appended(self._starts)
         self._lengths.add_(grown)
         if self._positions is not None:
             self._positions.add_(grown)

@@ -100,7 +100,9 @@ def _sent(plan: memoryview, device: torch.device) -> Tensor:
     if device.type != "cuda":
         made = torch.empty(host.shape, dtype=torch.uint8, device=device)
         return made.copy_(host)
-    if torch.cuda.is_current_stream_capturing():
+    with torch.cuda.device(device):
+        is_captured = torch.cuda.is_current_stream_capturing()
+    if is_captured:
         raise RuntimeError("plan_prompts: the stream captures a graph, which would repeat the "
                            "copy of this plan for other rows; make the plan before")
     return host.pin_memory().to(device, non_blocking=True)
@@ -115,6 +117,8 @@ def plan_of(shape: PromptShape, dtype: str, lengths: Numbers, query_start_loc: N
     if len(starts) != rows + 1:
         raise ValueError(f"query_start_loc has {len(starts)} numbers, it must have {rows + 1}: one "
                          "more than lengths")
+    if starts[0] > 0:
+        raise ValueError(f"query_start_loc begins with {starts[0]}, it must begin with 0")
     prompts = _opened(shape, ACTIVATIONS[dtype], PLAIN, PLAIN, device)
     made = prompts.plan(starts, seen, page_columns=columns, sees_all=bool(sees_all))
     needs = prompts.memory(rows, starts[rows])

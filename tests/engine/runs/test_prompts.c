@@ -315,6 +315,35 @@ static void a_call_that_is_wrong_is_named_and_writes_nothing(void **state) {
     fig_prompts_close(prompts);
 }
 
+static void what_a_run_writes_overlaps_nothing(void **state) {
+    (void)state;
+    static _Alignas(64) uint16_t heads[TOKENS * 2 * HEADS * DIM];
+    static _Alignas(64) uint16_t pool[PAGES * 2 * PAGE * DIM];
+    fig_prompts *prompts = open_good();
+    const fig_prompts_call call = good_call(prompts);
+    WRONG(out, q, "run: out overlaps q, which the run reads");
+    WRONG(out, q + (TOKENS - 1) * HEADS * DIM, "run: out overlaps q, which the run reads");
+    WRONG(out, k, "run: out overlaps k_cache, which the run reads");
+    WRONG(out, v + DIM, "run: out overlaps v_cache, which the run reads");
+    WRONG(lse, (float *)(void *)(out + 2), "run: lse overlaps out, which the run writes too");
+    WRONG(lse, (float *)(void *)(q + 2), "run: lse overlaps q, which the run reads");
+    WRONG(lse, (float *)(void *)(k + 2), "run: lse overlaps k_cache, which the run reads");
+    WRONG(q_strides[0], INT64_MAX, "run: a stride of q is");
+    WRONG(k_strides[0], INT64_MAX / 2, "run: a stride of k_cache is");
+    fig_prompts_call side = call; /* q and out side by side, as are K and V */
+    side.q = heads;
+    side.out = heads + HEADS * DIM;
+    side.q_strides[0] = side.out_strides[0] = 2 * HEADS * DIM;
+    side.k_cache = pool;
+    side.v_cache = pool + PAGE * DIM;
+    side.k_strides[0] = side.v_strides[0] = 2 * PAGE * DIM;
+    assert_int_equal(fig_prompts_run(prompts, &side), FIG_OK);
+    side.out = heads + HEADS * DIM - 1;
+    refused(fig_prompts_run(prompts, &side), FIG_INVALID, "out overlaps q");
+    fig_place_free(scratch);
+    fig_prompts_close(prompts);
+}
+
 static void tokens_of_no_row_need_no_memory(void **state) {
     (void)state;
     fig_prompts *prompts = open_good();
@@ -407,6 +436,7 @@ int main(void) {
         cmocka_unit_test(a_prefix_that_is_wrong_is_named),
         cmocka_unit_test(a_plan_without_memory_is_refused),
         cmocka_unit_test(a_call_that_is_wrong_is_named_and_writes_nothing),
+        cmocka_unit_test(what_a_run_writes_overlaps_nothing),
         cmocka_unit_test(tokens_of_no_row_need_no_memory),
         cmocka_unit_test(a_call_computes_attention),
         cmocka_unit_test(warpgroups_serve_where_they_can),

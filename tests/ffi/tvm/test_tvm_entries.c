@@ -401,14 +401,34 @@ static void rms_norm_refuses_what_does_not_fit(void **state) {
     }
 }
 
+static void put_plan(packed *p, int64_t dtype, int64_t kv_dtype, int64_t window_left) {
+    p->count = 0;
+    I32(p, lengths, ROWS, -1);
+    put_bytes(p, planned, sizeof planned), put_bytes(p, tmp, sizeof tmp);
+    put_integer(p, dtype), put_integer(p, kv_dtype);
+    put_integer(p, Q_HEADS), put_integer(p, KV_HEADS), put_integer(p, DIM);
+    put_integer(p, PAGE), put_integer(p, WIDTH * PAGE), put_integer(p, window_left);
+}
+
 static void make_plan(int64_t window_left) {
-    packed p = {.count = 0};
-    I32(&p, lengths, ROWS, -1);
-    put_bytes(&p, planned, sizeof planned), put_bytes(&p, tmp, sizeof tmp);
-    put_integer(&p, FIG_F32), put_integer(&p, FIG_F32);
-    put_integer(&p, Q_HEADS), put_integer(&p, KV_HEADS), put_integer(&p, DIM);
-    put_integer(&p, PAGE), put_integer(&p, WIDTH * PAGE), put_integer(&p, window_left);
+    packed p;
+    put_plan(&p, FIG_F32, FIG_F32, window_left);
     run("plan", &p);
+}
+
+static void a_plan_takes_no_dtype_with_more_bits(void **state) {
+    (void)state;
+    static const int64_t wrong[] = {0, -1, FIG_I32, INT64_C(1) << 32 | FIG_F32, INT64_MIN};
+    for (size_t i = 0; i < 2 * (sizeof wrong / sizeof wrong[0]); i++) {
+        const int64_t dtype = i % 2 == 0 ? wrong[i / 2] : FIG_F32;
+        const int64_t kv_dtype = i % 2 == 1 ? wrong[i / 2] : FIG_F32;
+        packed p;
+        fig_ffi_call of = {.size = sizeof of, .function = "plan", .arguments = p.values};
+        put_plan(&p, dtype, kv_dtype, -1);
+        of.argument_count = p.count;
+        assert_int_equal(fig_ffi_run(&of), FIG_INVALID);
+        assert_memory_equal(fig_ffi_message(), i % 2 == 0 ? "dtype_code is" : "kv_dtype_code", 13);
+    }
 }
 
 static void attend(const float *of, float *out, float *sums, int64_t window_left) {
@@ -572,6 +592,7 @@ int main(void) {
         cmocka_unit_test(decode_attention_equals_its_parts),
         cmocka_unit_test(rows_of_heads_may_lie_apart),
         cmocka_unit_test(a_call_by_name_runs_on_its_stream),
+        cmocka_unit_test(a_plan_takes_no_dtype_with_more_bits),
         cmocka_unit_test(wrong_values_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, fill, NULL);

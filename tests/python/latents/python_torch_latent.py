@@ -250,7 +250,7 @@ def deterministic_bits_follow_from_the_row_alone():
 def a_compiled_call_is_the_eager_one():
     def step(q, latent, latents, table, lengths, weight):
         cache = ft.LatentCache(latents, table)
-        lent = ft.plan(lengths, dtype=q.dtype, q_heads=HEADS, cache=cache)
+        lent = ft.plan(lengths, dtype=q.dtype, q_heads=HEADS, cache=cache, window=9)
         out = ft.latent_decode(q, latent * 2, cache, lengths, plan=lent, norm=weight, rope=ROPE,
                                logits=logits(window=9))
         return out * 2, ft.latent_attention(q, cache, lengths, logits=logits(), with_lse=True)
