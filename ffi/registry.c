@@ -204,7 +204,7 @@ static void after_fork(void) {
     pthread_mutex_unlock(&making);
 }
 
-/* The child has none of the other threads that were making entries, so nobody may wait for them.
+/* Other threads that make entries do not exist in the child, so no call there may wait for them.
  * Their entries keep places in the table. */
 static void begin_child(void) {
     unfinished = NULL;

@@ -3,8 +3,8 @@
  *     entry   "figscore" [8], key [32], SHA-256 of the code [32], bytes of the code [8], code
  *
  * The folder is checked again for every entry, because a long-lived process may outlive its mode.
- * An entry is judged once it is open, because whoever owns a folder above may exchange what lies
- * there at any time. Invariant: that of score_cache.h. */
+ * An entry is judged once it is open: the owner of a folder above may exchange the files there at
+ * any time. Invariant: that of score_cache.h. */
 #define _XOPEN_SOURCE 700 /* realpath, S_ISVTX */
 #include "graphs/scores/score_cache.h"
 
@@ -56,8 +56,8 @@ static fig_status check_above(const char *folder, const char *real) {
                     folder, path);
 }
 
-/* Sets `real` to the path of the folder without links. Whoever goes on with that path uses the
- * folder that was checked, wherever a link points meanwhile. */
+/* Sets `real` to the path of the folder without links. A caller that goes on with this path uses
+ * the folder that was checked, even if a link now points elsewhere. */
 static fig_status check(const char *folder, char real[PATH_MAX]) {
     struct stat info;
     if (realpath(folder, real) == NULL || stat(real, &info) != 0 || !S_ISDIR(info.st_mode))

@@ -92,7 +92,8 @@ static void a_symbolic_link_is_followed(void **state) {
     FIG_SAMPLE_REFUSES(put(path_of("ring"), "x"), FIG_IO, "ring: ");
 }
 
-/* Otherwise whoever may place a link could have any file of ours replaced. */
+/* If the write followed the link, a user who may place links could have any file of ours
+ * replaced. */
 static void a_private_file_takes_the_place_of_a_link(void **state) {
     (void)state;
     static const uint8_t byte = 'p';

@@ -188,7 +188,8 @@ static void turn_link(void) {
     assert_int_equal(symlink(other, link_path), 0);
 }
 
-/* Whoever may rename a folder above can do this at any moment, so only the open file counts. */
+/* A user who may rename a folder above can exchange the file at any moment, so only the open file
+ * counts. */
 static void an_entry_is_judged_after_it_was_opened(void **state) {
     (void)state;
     static const mode_t modes[] = {0620, 0602};

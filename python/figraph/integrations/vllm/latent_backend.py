@@ -51,7 +51,7 @@ class FigraphLatentMetadataBuilder(MLACommonMetadataBuilder):
 
     _cudagraph_support: ClassVar[AttentionCGSupport] = AttentionCGSupport.UNIFORM_BATCH
     query_len_support: ClassVar[QueryLenSupport] = QueryLenSupport.VARLEN
-    # Rows with at most so many queries go to figraph, also the last tokens of a prompt.
+    # The most queries of a row that goes to figraph. The row may be the last tokens of a prompt.
     reorder_batch_threshold: int = latent_decode.ROW_LIMIT
 
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any,
