@@ -80,7 +80,7 @@ static void report_strips(const fig_bucket_shape *shape, const uint8_t *plan, co
     report->strip_tile_tokens = of->tile_tokens;
     report->strip_pieces = head->items;
     report->strip_partials = head->partial_vectors;
-    report->strip_partial_limit = (int32_t)fig_strips_bound(of, &limits).partial_vectors;
+    report->strip_partial_limit = (int32_t)fig_strip_sizes_bound(of, &limits).partial_vectors;
     report->strip_tiles_least = INT32_MAX;
     for (int32_t worker = 0; worker < of->workers; worker++) {
         int32_t tiles = 0;

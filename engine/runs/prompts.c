@@ -179,7 +179,8 @@ static fig_strips_limits limits_of(const fig_prompts *prompts, int32_t rows, int
 
 static scratch_layout layout_of(const fig_prompts *prompts, int32_t tokens) {
     const fig_strips_limits limits = limits_of(prompts, tokens, tokens);
-    const uint64_t vectors = (uint64_t)fig_strips_bound(&prompts->shape, &limits).partial_vectors;
+    const uint64_t vectors =
+        (uint64_t)fig_strip_sizes_bound(&prompts->shape, &limits).partial_vectors;
     /* The number of counters does not depend on the tokens, so the zeros stay in place from run to
      * run. */
     const uint64_t counters =
@@ -206,7 +207,7 @@ fig_status fig_prompts_measure(const fig_prompts *prompts, int32_t rows, int32_t
         return fig_fail(FIG_INVALID, "prompts: rows is %" PRId32 ", it must be at least 0", rows);
     const fig_strips_limits limits = limits_of(prompts, rows, tokens);
     const scratch_layout layout = layout_of(prompts, tokens);
-    ours.plan_bytes = (uint64_t)fig_strips_bound(&prompts->shape, &limits).plan_bytes;
+    ours.plan_bytes = (uint64_t)fig_strip_sizes_bound(&prompts->shape, &limits).plan_bytes;
     ours.scratch_bytes = layout.bytes;
     ours.zero_bytes = layout.sums;
     return fig_status_give(memory, &ours, sizeof ours, "fig_prompts_memory");
@@ -380,7 +381,8 @@ static fig_status list_step(const fig_prompts *prompts, const fig_prompts_step *
     if (lists->work.rows == NULL || lists->work.segments == NULL)
         return fig_fail(FIG_NOMEM, "plan: %" PRId32 " rows", step->rows);
     lists->step =
-        (fig_strip_groups){.rows = step->rows,
+        (fig_strip_groups){.shape = &prompts->shape,
+                           .rows = step->rows,
                            .count = lists->groups.count,
                            .starts = step->query_start,
                            .lengths = step->lengths,
@@ -399,7 +401,7 @@ static fig_status write_plan(const fig_prompts *prompts, const step_lists *lists
     const fig_strips_segment *segments = lists->work.segments;
     const int32_t count = lists->step.rows + lists->step.count;
     const fig_strips_shared *shared = &lists->work.shared;
-    const int64_t needed = fig_strips_size(&prompts->shape, segments, count).plan_bytes +
+    const int64_t needed = fig_strip_sizes_of(&prompts->shape, segments, count).plan_bytes +
                            shared->count * (int64_t)sizeof(fig_strips_member);
     if (plan_bytes < (uint64_t)needed)
         return fig_fail(FIG_INVALID, "plan: plan_bytes is %" PRIu64 ", it must be %" PRId64,

@@ -249,7 +249,7 @@ static int have_room(const fig_program_view *view, const fig_strips_shape *strip
     for (int32_t i = 0; i < count; i++) {
         const fig_strips_limits limits =
             fig_plan_strips_limits(&fullest, &strips[i], FIG_NARROW_TOKENS_LIMIT + 1);
-        bytes += (uint64_t)fig_strips_bound(&strips[i], &limits).plan_bytes;
+        bytes += (uint64_t)fig_strip_sizes_bound(&strips[i], &limits).plan_bytes;
     }
     return bytes <= FIG_PLAN_BYTES_LIMIT - OTHER_SECTIONS;
 }

@@ -54,7 +54,7 @@ static fig_bounds_class strip_bounds_of(int32_t index, const fig_bucket_shape *b
         const fig_strips_shape *strips = &buckets[i].strips[index];
         const fig_strips_limits limits =
             fig_plan_strips_limits(plan, strips, FIG_NARROW_TOKENS_LIMIT + 1);
-        const fig_strips_sizes own = fig_strips_bound(strips, &limits);
+        const fig_strips_sizes own = fig_strip_sizes_bound(strips, &limits);
         const uint64_t vectors = (uint64_t)own.partial_vectors;
         most.partials_bytes =
             max_of(most.partials_bytes, vectors * (uint64_t)strips->head_dim * sizeof(float));

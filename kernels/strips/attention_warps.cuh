@@ -530,6 +530,9 @@ static __device__ __forceinline__ void fig_warps_attend(const fig_attention_para
     const int32_t filler = warp - readers;
     const int32_t is_early = (p.flags & FIG_ATTENTION_EARLY) != 0;
     if (is_early) fig_block_trigger();
+#ifdef FIG_PIECES_PACKED
+    if (is_early && fig_feed_is_idle(p)) return;
+#endif
     if (!is_early) fig_block_wait();
     if (filler >= 0) {
         if (!is_early) fig_block_trigger();

@@ -319,7 +319,8 @@ static void leave_slot(const fig_prompt_attention_params *p, const vector_place 
     const fig_strips_member *member = place->member;
     uint32_t *counter = p->counters + fig_strips_slot_counter(head, member, place->q_head);
     seen_so_far all = {.greatest = -INFINITY};
-    store_partial(p, fig_strips_slot(head, member, member->slot, place->q_head), seen);
+    const int32_t own = member->slot + place->item->slot;
+    store_partial(p, fig_strips_slot(head, member, own, place->q_head), seen);
     if (++*counter < (uint32_t)member->slots) return;
     *counter = 0;
     for (int32_t slot = 0; slot < member->slots; slot++)
@@ -346,7 +347,7 @@ static vector_place place_of(const fig_prompt_attention_params *p, const fig_str
                           .query = item->query + index,
                           .q_head = item->head * ratio + number % ratio};
     if (item->flags & FIG_STRIPS_IS_SHARED) {
-        place.member = &fig_strips_members(fig_params_strips(p))[item->member + index];
+        place.member = &fig_strips_members(fig_params_strips(p))[item->query + index];
         place.query = place.member->query;
     }
     return place;

@@ -154,7 +154,7 @@ static __device__ __forceinline__ void see_tokens(const fig_prompt_attention_par
 static __device__ __forceinline__ int64_t query_of(const fig_prompt_attention_params &p,
                                                    const fig_strips_item &item, int32_t query) {
     if (!(item.flags & FIG_STRIPS_IS_SHARED)) return item.query + query;
-    return fig_strips_members(fig_params_strips(&p))[item.member + query].query;
+    return fig_strips_members(fig_params_strips(&p))[item.query + query].query;
 }
 
 /* Writes the final result of a vector of the item. */
@@ -248,9 +248,9 @@ static __device__ __forceinline__ int32_t leave_slot(const fig_prompt_attention_
     const int32_t query = vector / p.ratio, lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t q_head = item.head * p.ratio + vector % p.ratio;
     const uint32_t team = 0xfu << (lane & ~(TEAM - 1));
-    const fig_strips_member member = fig_strips_members(fig_params_strips(&p))[item.member + query];
+    const fig_strips_member member = fig_strips_members(fig_params_strips(&p))[item.query + query];
     int32_t is_last = 0;
-    store_partial<DIM>(p, fig_strips_slot(head, &member, member.slot, q_head), *state);
+    store_partial<DIM>(p, fig_strips_slot(head, &member, member.slot + item.slot, q_head), *state);
     __syncwarp(team);
     if (lane % TEAM == 0) {
         uint32_t *counter = p.counters + fig_strips_slot_counter(head, &member, q_head);

@@ -21,7 +21,7 @@ enum {
     FIG_WIDE_BLOCK = 8,            /* tokens of a block */
     FIG_WIDE_HEAD_LIMIT = 1 << 16, /* elements from head to head; keeps numbers of columns small */
     FIG_WIDE_SHARED_LIMIT = 227 * 1024,
-    FIG_WIDE_STATE_BYTES = 1024 /* barriers and notes after the ring */
+    FIG_WIDE_STATE_BYTES = 2048 /* barriers and notes after the ring */
 };
 
 /* Returns 1 if the kernel has instances for the head_dim. */

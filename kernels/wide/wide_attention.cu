@@ -4,11 +4,11 @@
  *     l[i][h][t] = cap(q[i][h] . k[t] * sm_scale)
  *
  * One block is one worker of the plan (planner/plans/strips.h) and processes its items in order.
- * One warpgroup loads: one of its warps loads tiles of K and V, another loads the queries
+ * One warpgroup loads: one of its warps loads tiles of K and V, the others load the queries
  * (wide_feed.cuh). Two warpgroups multiply the same tiles, by 64 query vectors each
  * (wide_multiply.cuh). If several blocks share a strip, their warps exchange partials and merge
- * them (wide_leave.cuh). Results of vectors in shared strips are merged by whoever comes last: by a
- * warpgroup's warps, or by the two other warps of the loading warpgroup (wide_slots.cuh). Premises:
+ * them (wide_leave.cuh). Results of vectors in shared strips are merged by whoever comes last
+ * (wide_slots.cuh). Premises:
  * fig_prompt_attention_wide_refuses() returns NULL, and the launch has one block per worker of the
  * plan. */
 #include "kernels/wide/wide_feed.cuh"
@@ -20,6 +20,7 @@
  * with. */
 #define FEED_REGISTERS "40"
 #define MULTIPLY_REGISTERS "232"
+static_assert(FIG_WIDE_ASKERS == FIG_WIDE_GROUP_WARPS - 1, "one warp loads tiles");
 
 template <class form>
 static __device__ __forceinline__ void attend(const fig_prompt_attention_params &p) {
@@ -38,8 +39,7 @@ static __device__ __forceinline__ void attend(const fig_prompt_attention_params 
         asm volatile("setmaxnreg.dec.sync.aligned.u32 " FEED_REGISTERS ";");
         const fig_wide_stretch stretch = fig_wide_stretch_of(p);
         if (warp == 0) fig_wide_feed_cache<form>(p, memory, stretch);
-        if (warp == 1) fig_wide_feed_queries<form>(p, memory, stretch);
-        if (warp >= 2) fig_wide_merge_orders<form>(p, memory, warp - 2);
+        if (warp > 0) fig_wide_feed_queries<form>(p, memory, stretch, warp - 1);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
         fig_wide_multiply<form>(p, memory, group - 1);

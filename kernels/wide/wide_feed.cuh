@@ -162,6 +162,17 @@ fig_wide_send_side(const fig_prompt_attention_params &p, const fig_wide_boxes &b
     __syncwarp();
 }
 
+/* Waits until one side of a stage is empty. If only one warpgroup processes the tile, releases it
+ * for the other one. */
+static __device__ __forceinline__ void fig_wide_begin(const uint64_t *empty,
+                                                      const fig_wide_turn &turn, int32_t is_lone) {
+    fig_wide_wait(empty, ~turn.round & 1);
+    if (is_lone && threadIdx.x % FIG_BLOCK_WARP == 0)
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(empty)),
+                     "r"((uint32_t)FIG_WIDE_GROUP_WARPS)
+                     : "memory");
+}
+
 /* Fills the ring with the tiles of the worker's items. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_attention_params &p,
@@ -172,7 +183,7 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, end = stretch.end;
     int32_t item = stretch.item, has_waited = !fig_wide_is_early(p),
             word = fig_wide_item_word(items, item, end);
-    fig_wide_turn turn = {0, 1}; /* the ring is empty */
+    fig_wide_turn turn = {};
 #pragma unroll 1
     for (; item < end; item++) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
@@ -198,11 +209,12 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
             }
             const int32_t later =
                 fig_wide_page_of<form>(p, boxes, source, token + 2 * form::TILE, lane);
-            fig_wide_wait(&memory.state->k_empty[turn.stage], turn.phase);
+            fig_wide_begin(&memory.state->k_empty[turn.stage], turn, flags & FIG_STRIPS_LONE);
             fig_wide_send_side<form>(p, boxes, source, token, page, 0,
                                      fig_wide_k<form>(memory, turn.stage),
                                      &memory.state->k_full[turn.stage]);
-            fig_wide_wait(&memory.state->v_empty[turn.stage], turn.phase);
+            fig_wide_begin(&memory.state->v_empty[turn.stage], turn, flags & FIG_STRIPS_LONE);
+            if (lane == 0) *(volatile uint32_t *)&memory.state->begun[turn.stage] = turn.round + 1;
             fig_wide_send_side<form>(p, boxes, source, token, page, 1,
                                      fig_wide_v<form>(memory, turn.stage),
                                      &memory.state->v_full[turn.stage]);
@@ -235,16 +247,22 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
 /* Copies the queries of one warpgroup from the tokens of members, and lays them out as the copy
  * engine would. All lanes of the warp take part. A lane finds the addresses of two vectors, and all
  * copies are in flight at once. Vectors that do not exist keep what memory holds: no other row's
- * bits depend on them, and nobody writes their results. */
+ * bits depend on them, and nobody writes their results. few: receives the members if there are
+ * few; otherwise each of the warps that ask for queries copies a part of the vectors. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t head,
-                  const fig_strips_member *members, int32_t queries, const uint64_t *barrier) {
+                  const fig_strips_member *members, int32_t queries, fig_strips_member *few,
+                  int32_t asker, const uint64_t *barrier) {
     constexpr int32_t PIECES = form::DIM / 8, OF_COLUMN = form::COLUMN / 16; /* of 16 bytes */
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, ratio = p.ratio;
-    const int32_t count = fig_size_min(queries, p.half) * ratio;
+    const int32_t all = fig_size_min(queries, p.half) * ratio, is_few = all <= FIG_WIDE_FEW;
+    const int32_t part = is_few ? all : (all + FIG_WIDE_ASKERS - 1) / FIG_WIDE_ASKERS;
+    const int32_t begin = is_few && asker > 0 ? all : part * asker;
+    const int32_t count = fig_size_min(begin + part, all);
+    if (is_few && asker == 0 && lane < queries) few[lane] = members[lane];
 #pragma unroll 1
-    for (int32_t first = 0; first < count; first += FIG_BLOCK_WARP) {
+    for (int32_t first = begin; first < count; first += FIG_BLOCK_WARP) {
         const int32_t vectors = fig_size_min(count - first, FIG_BLOCK_WARP);
         const int32_t own = first + fig_size_min(lane, vectors - 1), query = own / ratio;
         const int64_t at = members[query].query * p.q_strides.row +
@@ -284,50 +302,61 @@ static __device__ __forceinline__ void fig_wide_write_note(const fig_wide_memory
     __syncwarp();
 }
 
+/* Brings the members of the first item close, before the wait. */
+static __device__ __forceinline__ void fig_wide_bring_members(const fig_prompt_attention_params &p,
+                                                              int32_t flags, int32_t query,
+                                                              int32_t queries) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    if ((flags & FIG_STRIPS_IS_SHARED) == 0 || lane >= queries) return;
+    asm volatile("{ .reg .b32 word; ld.global.b32 word, [%0]; }" ::"l"(
+        fig_strips_members(fig_params_strips(&p)) + query + lane));
+}
+
 /* Sends the notes and the queries of the worker's items, then the note that ends the work. A
- * warpgroup that has no part in an item gets no note for it, if its queries lie in registers: its
- * next note tells how many tiles to skip. So the queries of its next item are there when it ends
- * one. Otherwise its queries are in use until its item ends, and this warp waits for that; the
- * other warpgroup must release the item's tiles before then, so it gets a note for each item. */
+ * warpgroup that has no part in an item gets no note for it: its next note tells how many tiles to
+ * pass over. Several warps call this function; the first one (asker 0) writes the notes. */
 template <class form>
-static __device__ __forceinline__ void fig_wide_feed_queries(const fig_prompt_attention_params &p,
-                                                             const fig_wide_memory<form> &memory,
-                                                             const fig_wide_stretch &stretch) {
+static __device__ __forceinline__ void
+fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
+                      const fig_wide_stretch &stretch, int32_t asker) {
     const fig_strips_item *items = stretch.items;
     const int32_t half = p.half, end = stretch.end;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     int32_t item = stretch.item, skips[FIG_WIDE_GROUPS] = {};
     int32_t word = fig_wide_item_word(items, item, end);
     uint32_t phases[FIG_WIDE_GROUPS] = {1, 1};
-    if (fig_wide_is_early(p)) fig_block_wait();
+    if (fig_wide_is_early(p)) {
+        fig_wide_bring_members(p, FIG_WIDE_WORD(word, flags), FIG_WIDE_WORD(word, query),
+                               FIG_WIDE_WORD(word, queries));
+        fig_block_wait();
+    }
 #pragma unroll 1
     for (; item <= end; item++) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
         const int32_t flags = item < end ? FIG_WIDE_WORD(word, flags) : FIG_WIDE_END;
         const int32_t query = FIG_WIDE_WORD(word, query), head = FIG_WIDE_WORD(word, head);
-        const int32_t member = FIG_WIDE_WORD(word, member), tiles = FIG_WIDE_WORD(word, tiles);
-        const int32_t queries = FIG_WIDE_WORD(word, queries);
-        const int32_t is_lone = flags & FIG_STRIPS_LONE;
+        const int32_t queries = FIG_WIDE_WORD(word, queries), tiles = FIG_WIDE_WORD(word, tiles);
+        const int32_t is_lone = item < end && flags & FIG_STRIPS_LONE;
 #pragma unroll
         for (int32_t group = 0; group < FIG_WIDE_GROUPS; group++) {
-            const int32_t is_other =
-                item < end && is_lone && group != ((flags & FIG_STRIPS_SECOND) != 0);
             uint64_t *const full = &memory.state->q_full[group];
-            if (is_other && form::HOLDS_QUERIES) {
+            if (is_lone && group != ((flags & FIG_STRIPS_SECOND) != 0)) {
                 skips[group] += tiles;
                 continue;
             }
             fig_wide_wait(&memory.state->q_empty[group], phases[group]);
             phases[group] ^= 1;
-            fig_wide_write_note<form>(memory, group, word, flags, skips[group]);
+            if (asker == 0) fig_wide_write_note<form>(memory, group, word, flags, skips[group]);
             skips[group] = 0;
             const int32_t before = is_lone ? 0 : group * half;
-            if (item == end || is_other) {
+            const int32_t is_shared = item < end && flags & FIG_STRIPS_IS_SHARED;
+            if (!is_shared && (item == end || asker > 0)) {
                 if (lane == 0) fig_ring_arrive(fig_fragment_shared(full));
-            } else if (flags & FIG_STRIPS_IS_SHARED) {
+            } else if (is_shared) {
                 fig_wide_gather_q<form>(p, fig_wide_q<form>(memory, group), head,
-                                        fig_strips_members(fig_params_strips(&p)) + member + before,
-                                        queries - before, full);
+                                        fig_strips_members(fig_params_strips(&p)) + query + before,
+                                        queries - before,
+                                        memory.state->members[group][phases[group]], asker, full);
             } else if (lane == 0) {
                 fig_wide_send_q<form>(p, fig_wide_q<form>(memory, group), head, query + before,
                                       full);

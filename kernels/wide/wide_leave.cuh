@@ -18,10 +18,14 @@
 
 /* Locates the 64 vectors of a warpgroup's part of an item. */
 struct fig_wide_way {
-    int32_t query, head; /* of the first vector; ~query is a member if the strip is shared */
-    int32_t first;       /* the first vector's number in the strip */
-    int32_t count;       /* vectors that exist, at most 64 */
-    int32_t strip;       /* vectors of the strip */
+    int32_t is_shared;
+    int32_t query, head; /* of the first vector; query: a member if the strip is shared */
+    int32_t slot;        /* the piece's, behind the first slot of each member */
+    int32_t first_slot;  /* index in the partials of the first vector of slots */
+    const fig_strips_member *members; /* of the first vector on; in shared memory if they are few */
+    int32_t first;                    /* the first vector's number in the strip */
+    int32_t count;                    /* vectors that exist, at most 64 */
+    int32_t strip;                    /* vectors of the strip */
     int32_t piece, pieces;
     int32_t first_partial, counter; /* the strip's first partial; the warp's counter */
 };
@@ -133,28 +137,33 @@ fig_wide_store(const fig_prompt_attention_params &p, const fig_wide_way &way,
     }
 }
 
-/* Returns the piece whose partial the counter names, or -1. Lane 0 reads the counter for the warp;
- * the fence orders that read before reads of the partial. */
+/* Returns the counter's value. Later reads, of this thread or of threads that meet it, see what
+ * those wrote who have counted. */
+static __device__ __forceinline__ uint32_t fig_wide_acquire(const uint32_t *counter) {
+    uint32_t seen;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    return seen;
+}
+
+/* Returns the piece whose partial the counter names, or -1. Lane 0 reads the counter for the
+ * warp. */
 static __device__ __forceinline__ int32_t fig_wide_look(uint32_t *counter, int32_t lane) {
     uint32_t seen = 0;
-    if (lane == 0) {
-        seen = *(volatile uint32_t *)counter;
-        __threadfence();
-    }
+    if (lane == 0) seen = fig_wide_acquire(counter);
     return (int32_t)__shfl_sync(0xffffffffu, seen, 0) - 1;
 }
 
 /* Stores the warp's piece in the counter. Returns the piece that another warp stored before, or -1.
- * The fences order accesses to partials before and after the exchange. */
+ * The exchange orders accesses to partials before and after it. */
 static __device__ __forceinline__ int32_t fig_wide_name(uint32_t *counter, int32_t piece,
                                                         int32_t lane) {
     uint32_t seen = 0;
     __syncwarp();
-    if (lane == 0) {
-        __threadfence();
-        seen = atomicExch(counter, (uint32_t)piece + 1);
-        __threadfence();
-    }
+    if (lane == 0)
+        asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], %2;"
+                     : "=r"(seen)
+                     : "l"(counter), "r"(piece + 1)
+                     : "memory");
     return (int32_t)__shfl_sync(0xffffffffu, seen, 0) - 1;
 }
 

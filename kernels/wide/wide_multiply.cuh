@@ -175,20 +175,6 @@ static __device__ __forceinline__ void fig_wide_clear(uint32_t v, int32_t from, 
     fig_ring_meet(FIG_WIDE_OWN + group, 128);
 }
 
-/* Releases, without reading them, tiles that only the other warpgroup processes. */
-template <class form>
-static __device__ __forceinline__ void fig_wide_skip(const fig_wide_memory<form> &memory,
-                                                     int32_t tiles, fig_wide_turn *turn) {
-#pragma unroll 1
-    for (int32_t t = 0; t < tiles; t++) {
-        fig_wide_wait(&memory.state->k_full[turn->stage], turn->phase);
-        fig_wide_release(&memory.state->k_empty[turn->stage]);
-        fig_wide_wait(&memory.state->v_full[turn->stage], turn->phase);
-        fig_wide_release(&memory.state->v_empty[turn->stage]);
-        fig_wide_advance<form>(turn);
-    }
-}
-
 /* Reads the note of the next item. skip: see fig_wide_note. */
 template <class form>
 static __device__ __forceinline__ fig_strips_item
@@ -206,16 +192,22 @@ fig_wide_read_note(const fig_wide_memory<form> &memory, int32_t group, int32_t *
     item.queries = fig_wide_same(item.queries);
     item.first_token = fig_wide_same(item.first_token);
     item.end = fig_wide_same(item.end);
+    item.slot = fig_wide_same(item.slot);
     return item;
 }
 
-/* before: number of the strip's queries that precede those of the warpgroup. */
+/* before: number of the strip's queries that precede those of the warpgroup. few: the members of
+ * an item of few vectors. first_slot: see fig_wide_place. */
 static __device__ __forceinline__ fig_wide_way fig_wide_way_of(const fig_prompt_attention_params &p,
                                                                const fig_strips_item &item,
-                                                               int32_t before, int32_t warp) {
+                                                               const fig_strips_member *few,
+                                                               int32_t before, int32_t warp,
+                                                               int32_t first_slot) {
     fig_wide_way way;
-    way.query = fig_wide_same(item.flags & FIG_STRIPS_IS_SHARED ? ~(item.member + before)
-                                                                : item.query + before);
+    way.is_shared = fig_wide_same(item.flags & FIG_STRIPS_IS_SHARED);
+    way.query = item.query + before;
+    way.slot = item.slot;
+    way.first_slot = first_slot;
     way.head = item.head;
     way.first = before * p.ratio;
     way.count = fig_size_min(item.queries - before, p.half) * p.ratio;
@@ -224,6 +216,9 @@ static __device__ __forceinline__ fig_wide_way fig_wide_way_of(const fig_prompt_
     way.piece = item.pieces > 1 ? (item.partial - item.first_partial) / way.strip : 0;
     way.first_partial = item.first_partial;
     way.counter = item.counter + (before > 0 ? FIG_STRIPS_ARRIVALS / 2 : 0) + warp;
+    way.members = few;
+    if (way.is_shared && way.count > FIG_WIDE_FEW)
+        way.members = fig_strips_members(fig_params_strips(&p)) + way.query;
     return way;
 }
 
@@ -252,7 +247,6 @@ template <class form> struct fig_wide_work {
     int32_t is_open; /* 1: the product of the weights at `last` with V is not issued yet */
     int32_t is_sum;  /* 1: that product is added to the sums; 0: it replaces them */
     int32_t tail;    /* first row of that tile past the end of the sequence */
-    uint32_t order;  /* phase of the orders of merges, in the warp that gives them */
 };
 
 /* Holds values that do not change from tile to tile. */
@@ -260,6 +254,7 @@ struct fig_wide_place {
     int32_t group, thread, lane, quad, warp, row;
     uint32_t q_at;
     float scale, rate, cap; /* cap 0: none */
+    int32_t first_slot;     /* index in the partials of the first vector of slots */
 };
 
 /* Describes the warpgroup's item. */
@@ -281,6 +276,8 @@ fig_wide_place_of(const fig_prompt_attention_params &p, int32_t group) {
     at.cap = p.soft_cap * FIG_NUMERIC_LOG2_E;
     at.rate = p.soft_cap > 0.0f ? p.sm_scale * 2.0f * FIG_NUMERIC_LOG2_E / p.soft_cap : 0.0f;
     at.scale = p.soft_cap > 0.0f ? 1.0f : p.sm_scale * FIG_NUMERIC_LOG2_E;
+    const fig_strips_head *strips = (const fig_strips_head *)(const void *)fig_params_strips(&p);
+    at.first_slot = strips != NULL ? strips->partial_vectors : 0;
     return at;
 }
 
@@ -303,12 +300,12 @@ static __device__ __forceinline__ fig_wide_part fig_wide_part_of(const fig_strip
 /* Ends the previous item if its sums cannot be written beside the next products: computes its last
  * product, merges the pieces of its strip if this piece is the last to finish, and writes the
  * result. Sets the sums to zeros, because otherwise a later product would wait for values that only
- * some warps changed. */
+ * some warps changed. is_end: the warpgroup has no further item. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
-               const fig_wide_place &at, fig_wide_work<form> *work) {
-    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.phase);
+               const fig_wide_place &at, int32_t is_end, fig_wide_work<form> *work) {
+    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
     fig_wgmma_begin();
     fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
                              work->is_sum);
@@ -319,13 +316,12 @@ fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form>
     if (at.warp * 16 < work->way.count &&
         fig_wide_climb<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
                              at.quad, at.lane)) {
-        if (fig_wide_same(work->way.query) >= 0)
+        if (!work->way.is_shared)
             fig_wide_write<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
                                  at.quad);
         else
-            fig_wide_leave_slots<form>(p, memory, work->way, work->sums, work->greatest,
-                                       work->weights, at.row, at.quad, at.lane, at.group,
-                                       &work->order);
+            fig_wide_leave_slots<form>(p, work->way, is_end, work->sums, work->greatest,
+                                       work->weights, at.row, at.quad, at.lane);
     }
     __syncwarp();
 #pragma unroll
@@ -340,14 +336,14 @@ template <class form>
 static __device__ __forceinline__ void fig_wide_issue(const fig_wide_memory<form> &memory,
                                                       const fig_wide_place &at, int32_t is_pair,
                                                       fig_wide_work<form> *work) {
-    fig_wide_wait(&memory.state->k_full[work->next.stage], work->next.phase);
+    fig_wide_wait(&memory.state->k_full[work->next.stage], work->next.round & 1);
     if (is_pair) fig_ring_meet(FIG_WIDE_TURNS + at.group, 256);
     fig_wgmma_begin();
     fig_wide_product_k<form>(work->logits, work->q, at.q_at,
                              fig_wide_k<form>(memory, work->next.stage));
     fig_wgmma_commit();
     if (work->is_open) {
-        fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.phase);
+        fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
         fig_wgmma_begin();
         fig_wide_product_v<form>(work->sums, work->narrow,
                                  fig_wide_v<form>(memory, work->last.stage), work->is_sum);
@@ -413,11 +409,13 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     fig_wide_place at = fig_wide_place_of(p, group);
     fig_wide_work<form> work;
     uint32_t phase = 0;
+    /* Tiles whose filling may not have begun. After as many as there are stages, the warpgroup has
+     * released itself what was in a stage before. */
+    int32_t far = 0;
     at.q_at = fig_wide_q<form>(memory, group);
-    work.next = work.last = {0, 0};
+    work.next = work.last = {};
     work.way = {};
     work.is_open = work.is_sum = 0;
-    work.order = 1;
     work.tail = form::TILE;
     work.greatest[0] = work.greatest[1] = FIG_WIDE_NONE;
     work.weights[0] = work.weights[1] = 0.0f;
@@ -428,29 +426,22 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
         fig_wide_wait(&memory.state->q_full[group], phase);
         int32_t skip;
         const fig_strips_item item = fig_wide_read_note<form>(memory, group, &skip);
-        const int32_t is_pair = !(item.flags & FIG_STRIPS_LONE);
-        const int32_t is_mine =
-            item.flags >= 0 && (is_pair || group == ((item.flags & FIG_STRIPS_SECOND) != 0));
+        const int32_t is_pair = !(item.flags & FIG_STRIPS_LONE), is_end = item.flags < 0;
         if (work.is_open && work.tail < form::TILE) {
-            fig_wide_wait(&memory.state->v_full[work.last.stage], work.last.phase);
+            fig_wide_wait(&memory.state->v_full[work.last.stage], work.last.round & 1);
             fig_wide_clear<form>(fig_wide_v<form>(memory, work.last.stage), work.tail, at.thread,
                                  group);
         }
-        if (work.is_open &&
-            (!is_mine || skip > 0 || work.way.pieces > 1 || fig_wide_same(work.way.query) < 0))
-            fig_wide_flush<form>(p, memory, at, &work);
-        fig_wide_skip<form>(memory, skip, &work.next);
-        if (item.flags < 0) break;
-        if (!is_mine) {
-            __syncwarp();
-            fig_wide_release(&memory.state->q_empty[group]);
-            fig_wide_skip<form>(memory, item.tiles, &work.next);
-            continue;
-        }
+        if (work.is_open && (is_end || skip > 0 || work.way.pieces > 1 || work.way.is_shared))
+            fig_wide_flush<form>(p, memory, at, is_end, &work);
+        if (is_end) break;
+        fig_wide_pass<form>(&work.next, skip);
+        if (skip > 0) far = form::STAGES;
         const int32_t before = is_pair ? group * p.half : 0;
         const fig_wide_part part = fig_wide_part_of<form>(item, p.window, ratio, before, at.row);
         const fig_wide_way old = work.way;
-        work.way = fig_wide_way_of(p, item, before, at.warp);
+        work.way = fig_wide_way_of(p, item, memory.state->members[group][phase], before, at.warp,
+                                   at.first_slot);
         if constexpr (form::HOLDS_QUERIES) {
             fig_wide_load_q<form>(work.q, at.q_at, at.warp, at.lane);
             /* These loads end before the copy engine overwrites the queries. Without the fence, a
@@ -459,12 +450,21 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
             __syncwarp();
             fig_wide_release(&memory.state->q_empty[group]);
         }
+        int32_t tile = part.first;
 #pragma unroll 1
-        for (int32_t tile = part.first; tile < part.end; tile++)
-            fig_wide_do_tile<form>(p, memory, at, part, old, tile, &work);
+        while (tile < part.end) {
+            int32_t stop = part.end;
+            if (far > 0) {
+                stop = fig_size_min(stop, tile + (far > 1 ? far - 1 : 1));
+                fig_wide_await_begin<form>(memory, work.next, stop - tile - 1);
+                far -= stop - tile;
+            }
+#pragma unroll 1
+            for (; tile < stop; tile++)
+                fig_wide_do_tile<form>(p, memory, at, part, old, tile, &work);
+        }
         work.tail = fig_size_min(item.end - (part.end - 1) * form::TILE, form::TILE);
     }
-    if (at.warp == 0) fig_wide_order_merge<form>(memory, work.way, 0, group, &work.order);
 }
 
 #endif

@@ -2,10 +2,12 @@
  *
  *     [queries of warpgroup 0 and 1][stages][K and V of a tile][barriers, notes]
  *
- * The filling warp and both multiplying warpgroups go through the same tiles in the same order,
- * whether or not they use them, so one phase bit distinguishes successive fillings of a stage.
- * Owns the layout and the position in the ring. Invariant: a stage is filled again only after
- * every warp of both warpgroups has released it. */
+ * The filling warp and both multiplying warpgroups number the tiles alike. A warpgroup passes over
+ * the tiles of items that only the other one processes, and the filling warp releases them in its
+ * stead. So a warpgroup may be several rounds of the ring ahead of the filling warp, and one phase
+ * bit does not distinguish the fillings of a stage. It then first waits until the filling warp has
+ * begun the round. Owns the layout and the position in the ring. Invariant: a stage is filled again
+ * only after every warp that processes its tile has released it. */
 #ifndef FIG_KERNELS_WIDE_RING_CUH
 #define FIG_KERNELS_WIDE_RING_CUH
 
@@ -20,8 +22,9 @@ enum {
     FIG_WIDE_GROUPS = 2,      /* warpgroups that multiply */
     FIG_WIDE_GROUP_WARPS = 4, /* warps of a warpgroup */
     FIG_WIDE_READERS = FIG_WIDE_GROUPS * FIG_WIDE_GROUP_WARPS,
-    FIG_WIDE_ORDER_LIMIT = 16, /* vectors of an order: those of one warp */
-    FIG_WIDE_END = -1          /* flags of the note after the last item */
+    FIG_WIDE_END = -1,  /* flags of the note after the last item */
+    FIG_WIDE_FEW = 16,  /* vectors whose members lie in shared memory: those of one warp */
+    FIG_WIDE_ASKERS = 3 /* warps that load queries */
 };
 
 template <int32_t DTYPE> struct fig_wide_tag { typedef fig_wgmma_f16 type; };
@@ -50,15 +53,8 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
 /* Tells a warpgroup its next item. */
 struct fig_wide_note {
     fig_strips_item item;
-    int32_t skip; /* tiles of the ring before the item's, which the warpgroup releases unread */
+    int32_t skip; /* tiles before the item's, which only the other warpgroup processes */
     int32_t reserved[3];
-};
-
-/* Asks for the merge of a few vectors of a shared strip. */
-struct fig_wide_order {
-    int32_t member, head; /* of the first vector */
-    int32_t count;        /* 0: the last order */
-    int32_t reserved;
 };
 
 /* Holds the state, which follows the ring. */
@@ -66,8 +62,10 @@ template <int32_t STAGES> struct fig_wide_state {
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
     uint64_t q_full[FIG_WIDE_GROUPS], q_empty[FIG_WIDE_GROUPS];
     fig_wide_note notes[FIG_WIDE_GROUPS];
-    uint64_t order_full[FIG_WIDE_GROUPS], order_empty[FIG_WIDE_GROUPS];
-    fig_wide_order orders[FIG_WIDE_GROUPS];
+    /* The members of an item of few vectors, until it ends. Items use the two places in turn,
+     * because the next note arrives before the item ends. */
+    fig_strips_member members[FIG_WIDE_GROUPS][2][FIG_WIDE_FEW];
+    uint32_t begun[STAGES]; /* number of rounds in which filling the stage's V has begun */
 };
 
 /* Locates the block's shared memory, as a shared address and as a pointer to its state. */
@@ -79,13 +77,21 @@ template <class form> struct fig_wide_memory {
 /* Names a place in the ring. */
 struct fig_wide_turn {
     int32_t stage;
-    uint32_t phase;
+    uint32_t round; /* its lowest bit is the phase of the stage's barriers */
 };
 
 template <class form> static __device__ __forceinline__ void fig_wide_advance(fig_wide_turn *turn) {
     if (++turn->stage < form::STAGES) return;
     turn->stage = 0;
-    turn->phase ^= 1;
+    turn->round++;
+}
+
+/* Moves past the tiles that only the other warpgroup processes. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_pass(fig_wide_turn *turn, int32_t tiles) {
+    const int32_t stage = turn->stage + tiles;
+    turn->stage = stage % form::STAGES;
+    turn->round += (uint32_t)(stage / form::STAGES);
 }
 
 template <class form>
@@ -123,15 +129,25 @@ static __device__ __forceinline__ void fig_wide_wait(const uint64_t *barrier, ui
 #endif
 }
 
-/* Releases what the warp has read. Lane 0 arrives for the warp. */
-static __device__ __forceinline__ void fig_wide_release(const uint64_t *barrier) {
-    if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_ring_arrive(fig_fragment_shared(barrier));
-}
-
 /* Returns x, which must be the same in all lanes. The shuffle tells the compiler that it is;
  * otherwise products after a branch on x would not overlap. */
 static __device__ __forceinline__ int32_t fig_wide_same(int32_t x) {
     return __shfl_sync(0xffffffffu, x, 0);
+}
+
+/* Waits until the filling of tile `ahead` behind the turn has begun. ahead: less than STAGES. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_await_begin(const fig_wide_memory<form> &memory,
+                                                            fig_wide_turn turn, int32_t ahead) {
+    fig_wide_pass<form>(&turn, ahead);
+    const volatile uint32_t *begun = &memory.state->begun[turn.stage];
+    while (fig_wide_same((int32_t)*begun) <= (int32_t)turn.round)
+        ;
+}
+
+/* Releases what the warp has read. Lane 0 arrives for the warp. */
+static __device__ __forceinline__ void fig_wide_release(const uint64_t *barrier) {
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) fig_ring_arrive(fig_fragment_shared(barrier));
 }
 
 /* Initialises the barriers. One thread calls this function. */
@@ -142,12 +158,11 @@ static __device__ __forceinline__ void fig_wide_init(const fig_wide_memory<form>
         fig_ring_barrier_init(&memory.state->v_full[i], 1);
         fig_ring_barrier_init(&memory.state->k_empty[i], FIG_WIDE_READERS);
         fig_ring_barrier_init(&memory.state->v_empty[i], FIG_WIDE_READERS);
+        memory.state->begun[i] = 0;
     }
     for (int32_t i = 0; i < FIG_WIDE_GROUPS; i++) {
-        fig_ring_barrier_init(&memory.state->q_full[i], 1);
+        fig_ring_barrier_init(&memory.state->q_full[i], FIG_WIDE_ASKERS);
         fig_ring_barrier_init(&memory.state->q_empty[i], FIG_WIDE_GROUP_WARPS);
-        fig_ring_barrier_init(&memory.state->order_full[i], 1);
-        fig_ring_barrier_init(&memory.state->order_empty[i], 1);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }

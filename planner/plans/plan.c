@@ -41,9 +41,9 @@ void fig_plan_lay_out(fig_plan_shape *shape) {
     shape->layout = layout;
 }
 
-/* A query token of a row that is in groups belongs to at most FIG_STRIPS_SLOT_LIMIT segments: those
- * of up to three groups, and the row's own. Unlike chunks, these segments may have any number of
- * query tokens. */
+/* A query token of a row that is in groups belongs to at most FIG_STRIPS_SHARED_LIMIT segments:
+ * those of up to three groups, and the row's own. Unlike chunks, these segments may have any number
+ * of query tokens. */
 fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
                                          const fig_strips_shape *strips, int32_t least) {
     fig_strips_limits limits = {
@@ -62,7 +62,7 @@ fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *st
     assert(shape->query_limit > 0 && least >= 1);
     for (int32_t i = 0; i < shape->class_count; i++) {
         const fig_strips_limits limits = fig_plan_strips_limits(shape, &strips[i], least);
-        bytes += (uint64_t)fig_strips_bound(&strips[i], &limits).plan_bytes;
+        bytes += (uint64_t)fig_strip_sizes_bound(&strips[i], &limits).plan_bytes;
     }
     if (bytes > FIG_PLAN_BYTES_LIMIT)
         return fig_fail(FIG_TOO_LARGE,
@@ -88,7 +88,7 @@ void fig_plan_held_finish(fig_plan_held *held) {
 static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *limits) {
     const size_t rows = (size_t)limits->row_limit;
     const size_t segments = rows + (size_t)fig_plan_group_limit(limits->row_limit);
-    const size_t members = (size_t)limits->shared_limit * FIG_STRIPS_SLOT_LIMIT;
+    const size_t members = (size_t)limits->shared_limit * FIG_STRIPS_SHARED_LIMIT;
     held->work.rows = calloc(rows, sizeof *held->work.rows);
     held->work.segments = calloc(segments, sizeof *held->work.segments);
     held->work.members = calloc(members, sizeof *held->work.members);
@@ -242,7 +242,11 @@ static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
     const int32_t count = group_count_of(step), before = held->group_count;
     held->group_count = count;
     if (count == 0) return before > 0;
-    const fig_strip_groups groups = {.rows = step->rows,
+    const fig_strips_shape *shape = held->chunk_shapes;
+    for (int32_t i = 0; i < held->chunk_classes; i++)
+        if (held->chunk_shapes[i].shares) shape = &held->chunk_shapes[i];
+    const fig_strip_groups groups = {.shape = shape,
+                                     .rows = step->rows,
                                      .count = count,
                                      .starts = held->queries + 1,
                                      .lengths = step->lengths,

@@ -235,7 +235,7 @@ static_assert(FIG_PLAN_STRIPS_HEAD == 16, "a piece of the fetch");
 
 /* fig_plan_shared_limit() returns the most query tokens that rows with shared tokens may have
  * together: as many as the bucket has rows, or FIG_PLAN_SHARED_LEAST if that is more. The limit is
- * low because each such token has room for FIG_STRIPS_SLOT_LIMIT results of every q head. */
+ * low because each such token has room for FIG_STRIPS_SHARED_LIMIT results of every q head. */
 enum { FIG_PLAN_SHARED_LEAST = 256 };
 FIG_BOTH int32_t fig_plan_shared_limit(const fig_plan_shape *shape) {
     const int32_t rows = shape->row_limit;

@@ -1,8 +1,9 @@
-/* strip_groups.c: counts the slots of each row, then lists the segments of groups and of rows.
+/* strip_groups.c: cuts prefixes into pieces, counts the slots of each row, then lists the segments
+ * of groups and of rows.
  *
- * A query token has one slot for each of its row's groups, the outermost first, and then one for
- * the row's own segment. Invariant: slots and tokens are numbered without gaps, in the order of the
- * rows. */
+ * A query token has one slot for each piece of the prefixes of its row's groups, the outermost
+ * group first, and then one for the row's own segment. Invariant: slots and tokens are numbered
+ * without gaps, in the order of the rows. */
 #include "planner/plans/strip_groups.h"
 
 #include <string.h>
@@ -29,15 +30,25 @@ int64_t fig_strip_groups_members(const fig_strip_groups *step) {
     return 2 * members;
 }
 
+/* Begins the segments of groups. */
+static void cut_prefixes(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    for (int32_t g = 0; g < step->count; g++) {
+        const fig_strip_group *group = &step->groups[g];
+        work->segments[g] = (fig_strips_segment){.first_token = group->from, .end = group->to};
+        for (int32_t n = 0; n < group->rows; n++)
+            work->segments[g].queries += queries_of(step, row_of(step, group, n));
+    }
+    fig_strip_prefixes_cut(step->shape, work->segments, step->count);
+}
+
 static void count_slots(const fig_strip_groups *step, fig_strip_groups_work *work) {
     int32_t tokens = 0, slots = 0;
     memset(work->rows, 0, (size_t)step->rows * sizeof *work->rows);
     for (int32_t g = 0; g < step->count; g++) {
         for (int32_t n = 0; n < step->groups[g].rows; n++) {
             fig_strip_groups_row *row = &work->rows[row_of(step, &step->groups[g], n)];
-            row->slots += row->slots == 0 ? 2 : 1;
+            row->slots += work->segments[g].pieces + (row->slots == 0 ? 1 : 0);
             row->from = step->groups[g].to;
-            assert(row->slots <= FIG_STRIPS_SLOT_LIMIT);
         }
     }
     for (int32_t r = 0; r < step->rows; r++) {
@@ -50,8 +61,9 @@ static void count_slots(const fig_strip_groups *step, fig_strip_groups_work *wor
     work->shared = (fig_strips_shared){.members = work->members, .tokens = tokens, .slots = slots};
 }
 
-/* Adds a member for each query token of a row, with the next slot of that row. */
-static void add_members(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r) {
+/* Adds a member for each query token of a row, with the next slots of that row. */
+static void add_members(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r,
+                        int32_t pieces) {
     fig_strip_groups_row *row = &work->rows[r];
     for (int32_t i = 0; i < queries_of(step, r); i++)
         work->members[work->shared.count++] =
@@ -60,25 +72,22 @@ static void add_members(const fig_strip_groups *step, fig_strip_groups_work *wor
                                 .first_slot = row->first_slot + i * row->slots,
                                 .slot = (int16_t)row->next,
                                 .slots = (int16_t)row->slots};
-    row->next++;
+    row->next += pieces;
 }
 
 static void list_group(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t g) {
     const fig_strip_group *group = &step->groups[g];
-    const int32_t first = work->shared.count;
+    fig_strips_segment *segment = &work->segments[g];
     int32_t reader = -1; /* a row without queries may have no pages */
+    segment->is_shared = 1;
+    segment->visible = FIG_STRIPS_OLD;
+    segment->first_member = work->shared.count;
     for (int32_t n = 0; n < group->rows; n++) {
         const int32_t r = row_of(step, group, n);
         if (reader < 0 && queries_of(step, r) > 0) reader = r;
-        add_members(step, work, r);
+        add_members(step, work, r, segment->pieces);
     }
-    work->segments[g] = (fig_strips_segment){.queries = work->shared.count - first,
-                                             .sequence = reader < 0 ? 0 : sequence_of(step, reader),
-                                             .first_token = group->from,
-                                             .end = group->to,
-                                             .visible = FIG_STRIPS_OLD,
-                                             .is_shared = 1,
-                                             .first_member = first};
+    segment->sequence = reader < 0 ? 0 : sequence_of(step, reader);
 }
 
 static void list_row(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r) {
@@ -92,10 +101,11 @@ static void list_row(const fig_strip_groups *step, fig_strip_groups_work *work, 
     if (work->rows[r].slots == 0) return;
     segment->is_shared = 1;
     segment->first_member = work->shared.count;
-    add_members(step, work, r);
+    add_members(step, work, r, 1);
 }
 
 void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    cut_prefixes(step, work);
     count_slots(step, work);
     for (int32_t g = 0; g < step->count; g++)
         list_group(step, work, g);

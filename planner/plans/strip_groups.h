@@ -14,7 +14,7 @@
 
 #include "planner/plans/strips.h"
 
-enum { FIG_STRIP_GROUPS_LEVEL_LIMIT = FIG_STRIPS_SLOT_LIMIT - 1 };
+enum { FIG_STRIP_GROUPS_LEVEL_LIMIT = FIG_STRIPS_SHARED_LIMIT - 1 };
 
 typedef struct fig_strip_group {
     int32_t first, rows; /* the group's rows are entries [first, first + rows) of `order` */
@@ -23,6 +23,7 @@ typedef struct fig_strip_group {
 
 /* The rows of a step, and their groups. Each group follows the groups that enclose it. */
 typedef struct fig_strip_groups {
+    const fig_strips_shape *shape;
     int32_t rows, count;
     const int32_t *starts;         /* [rows + 1] the first query token of each row */
     const int32_t *lengths;        /* [rows] */
@@ -37,7 +38,7 @@ typedef struct fig_strip_groups_row {
     int32_t token, first_slot; /* these fields of the row's first member (fig_strips_member) */
     int32_t slots;             /* 0: the row is in no group */
     int32_t from;              /* the first kv token after its groups */
-    int32_t next;              /* the slot of the next group */
+    int32_t next;              /* the first slot of the next group */
 } fig_strip_groups_row;
 
 /* Memory that the caller provides, and the results. */

@@ -18,6 +18,11 @@
  * the plan. A strip leaves the result of each of its members in a slot, and whichever result comes
  * last merges all slots of the query token, in their order.
  *
+ * The strips of a prefix are not on the line. Each is cut into an equal number of pieces, and each
+ * piece leaves its results in slots of its own. A worker does its pieces of prefixes first. It gets
+ * a shorter stretch of the line, which has the rest of each row. So a row's last result is mostly
+ * that of its own tokens, and merges are spread over all workers.
+ *
  * Invariant: each tile of each strip belongs to exactly one item, and no two pieces share a
  * partial. */
 #ifndef FIG_PLANNER_STRIPS_H
@@ -30,7 +35,8 @@
 enum {
     FIG_STRIPS_HALF = 64,        /* query vectors of half a strip; one warpgroup holds them */
     FIG_STRIPS_RATIO_LIMIT = 64, /* largest number of q heads per kv head */
-    FIG_STRIPS_SLOT_LIMIT = 4,   /* results of a query token: three shared prefixes and its own */
+    FIG_STRIPS_SHARED_LIMIT = 4, /* segments of a query token: three shared prefixes and its own */
+    FIG_STRIPS_PIECE_LIMIT = 32, /* pieces of a strip of a shared prefix */
     FIG_STRIPS_ARRIVALS = 8      /* counters of a piece: one per 16 vectors */
 };
 
@@ -50,8 +56,8 @@ typedef struct fig_strips_segment {
     int32_t visible;              /* fig_strips_visible */
     int32_t is_shared;            /* 1: query i of the segment is member first_member + i */
     int32_t first_member;
+    int32_t pieces; /* of each strip, if the segment is a shared prefix; otherwise 0 */
 } fig_strips_segment;
-static_assert(sizeof(fig_strips_segment) == 32, "two loads");
 
 /* A query token in one shared segment. The results of the query token have slots [first_slot,
  * first_slot + slots). */
@@ -59,7 +65,7 @@ typedef struct fig_strips_member {
     int32_t query;       /* index in the packed query tokens */
     int32_t token;       /* index in the query tokens of shared segments, each counted once */
     int32_t first_slot;  /* index in all slots of the step */
-    int16_t slot, slots; /* slot: this segment's slot, from 0; slots: slots of the query token */
+    int16_t slot, slots; /* slot: this segment's first slot; slots: slots of the query token */
 } fig_strips_member;
 static_assert(sizeof(fig_strips_member) == 16, "one load");
 
@@ -77,12 +83,14 @@ enum {
     FIG_STRIPS_LONE = 1,
     FIG_STRIPS_SECOND = 2,
     FIG_STRIPS_IS_CAUSAL = 4,
-    FIG_STRIPS_IS_SHARED = 8 /* the strip belongs to a shared segment */
+    FIG_STRIPS_IS_SHARED = 8, /* the strip belongs to a shared segment */
+    FIG_STRIPS_IS_PREFIX = 16 /* and that segment is a prefix */
 };
 
 typedef struct fig_strips_item {
-    int32_t query, queries; /* a range of the packed query tokens */
-    int32_t head;           /* kv head */
+    int32_t query,
+        queries;  /* a range of the packed query tokens or, if IS_SHARED, of the members */
+    int32_t head; /* kv head */
     int32_t sequence;
     int32_t tile, tiles;      /* the piece's tiles of kv tokens */
     int32_t first_token, end; /* the segment's kv tokens */
@@ -93,7 +101,7 @@ typedef struct fig_strips_item {
     int32_t pieces;           /* number of pieces of the strip */
     int32_t counter;          /* the strip's first counter; each piece has FIG_STRIPS_ARRIVALS */
     int32_t fresh;            /* the first kv token that the same step may have written */
-    int32_t member;           /* the member that is the item's first query; only if IS_SHARED */
+    int32_t slot;             /* of the piece, behind the first slot of each member */
 } fig_strips_item;
 static_assert(sizeof(fig_strips_item) == 64, "four loads");
 
@@ -193,14 +201,19 @@ typedef struct fig_strips_cost {
 fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries);
 /* Returns the cost of a strip of a shared segment. */
 fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries);
+/* Sets the pieces of segments that are shared prefixes, so that a worker gets about one piece.
+ * Needs their queries and kv tokens. O(count) */
+void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
+                            int32_t count);
 
 /* Returns upper bounds for any step within the limits. Each bound on partials and counters is
  * reached by some step. */
-fig_strips_sizes fig_strips_bound(const fig_strips_shape *shape, const fig_strips_limits *limits);
+fig_strips_sizes fig_strip_sizes_bound(const fig_strips_shape *shape,
+                                       const fig_strips_limits *limits);
 /* Returns upper bounds for this step. O(segments) */
-fig_strips_sizes fig_strips_size(const fig_strips_shape *shape, const fig_strips_segment *segments,
-                                 int32_t count);
-/* Writes the plan of a step, whose size fig_strips_size() bounds, and returns its exact size.
+fig_strips_sizes fig_strip_sizes_of(const fig_strips_shape *shape,
+                                    const fig_strips_segment *segments, int32_t count);
+/* Writes the plan of a step, whose size fig_strip_sizes_of() bounds, and returns its exact size.
  * O(items) */
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan);

@@ -35,7 +35,7 @@ enum {
     ROUNDS = 7,
     STEPS = 32,
     LAYER_LIMIT = 16,
-    LAYERS_LEAST = 4,
+    LAYERS_LEAST = 16,
     PAGE = 16,
     Q_HEADS = 32,
     KV_HEADS = 8,

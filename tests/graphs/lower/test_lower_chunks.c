@@ -269,7 +269,7 @@ static void strips_have_a_workspace_of_their_own(void **state) {
     for (int32_t i = 0; i < g.shape.plan.class_count; i++) {
         const fig_strips_limits limits =
             fig_plan_strips_limits(&g.shape.plan, &g.shape.strips[i], FIG_NARROW_TOKENS_LIMIT + 1);
-        const fig_strips_sizes bound = fig_strips_bound(&g.shape.strips[i], &limits);
+        const fig_strips_sizes bound = fig_strip_sizes_bound(&g.shape.strips[i], &limits);
         const uint64_t vectors = (uint64_t)bound.partial_vectors;
         assert_true(w->strip_counters[i] < w->partials[0]);
         assert_true(w->partials[i] < w->strip_partials[0]);

@@ -324,7 +324,7 @@ static void strips_of_a_plan_without_rows_are_not_run(void **state) {
     fig_reference_array table = fig_reference_array_make(FIG_I32, 1);
     fig_random random = fig_random_seed(seed);
     places[2] = FIG_PLAN_STRIPS_HEAD;
-    assert_true(fig_strips_bound(&shape, &limits).plan_bytes < BYTES - PLACE - 16);
+    assert_true(fig_strip_sizes_bound(&shape, &limits).plan_bytes < BYTES - PLACE - 16);
     fig_strips_make(&shape, &chunk, 1, plan + PLACE + FIG_PLAN_STRIPS_HEAD);
     fig_reference_array_fill(&q, 0, 9 * DIM, &random, 1.0f);
     fig_reference_array_fill(&cache, 0, 16 * DIM, &random, 1.0f);

@@ -278,7 +278,7 @@ static void the_bound_of_items_is_that_of_the_worst_division(void **state) {
                                                     .tile_tokens = 128,
                                                     .workers = 7};
                     const int32_t step = 2 * fig_strips_half(ratio);
-                    const fig_strips_sizes bound = fig_strips_bound(
+                    const fig_strips_sizes bound = fig_strip_sizes_bound(
                         &shape, &(fig_strips_limits){
                                     .segments = rows, .queries = tokens, .least = leasts[l]});
                     assert_int_equal(bound.items,
@@ -301,8 +301,8 @@ static void no_step_exceeds_the_bounds_and_some_reach_them(void **state) {
             const fig_plan_step step = draw_step(&random, &g);
             const int32_t count = list_chunks(&step, chunks);
             for (int32_t i = 0; i < g.shape.class_count; i++) {
-                const fig_strips_sizes bound = fig_strips_bound(&g.strips[i], &limits);
-                const fig_strips_sizes size = fig_strips_size(&g.strips[i], chunks, count);
+                const fig_strips_sizes bound = fig_strip_sizes_bound(&g.strips[i], &limits);
+                const fig_strips_sizes size = fig_strip_sizes_of(&g.strips[i], chunks, count);
                 const fig_strips_sizes made = fig_strips_make(&g.strips[i], chunks, count, own);
                 assert_true(size.plan_bytes <= bound.plan_bytes);
                 assert_true(size.partial_vectors <= bound.partial_vectors);

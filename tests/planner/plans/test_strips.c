@@ -171,7 +171,6 @@ static void check_loads(void) {
     }
 }
 
-/* Sorts items by segment, head, query and tile, the order in which the test walks over them. */
 /* The two warpgroups of a worker take turns at its lone items, the first one first. */
 static void check_turns(void) {
     const int32_t *ranges = fig_strips_ranges(plan);
@@ -187,6 +186,7 @@ static void check_turns(void) {
     }
 }
 
+/* Sorts items by segment, head, query and tile, the order in which the test walks over them. */
 static int by_place(const void *a, const void *b) {
     const fig_strips_item *x = a, *y = b;
     if (x->sequence != y->sequence) return x->sequence < y->sequence ? -1 : 1;
@@ -198,14 +198,14 @@ static int by_place(const void *a, const void *b) {
 static void check_step(void) {
     const fig_strips_shape *shape = &ground.shape;
     int64_t queries = 0;
-    ground.size = fig_strips_size(shape, ground.segments, ground.count);
+    ground.size = fig_strip_sizes_of(shape, ground.segments, ground.count);
     assert_true(ground.size.plan_bytes <= PLAN_BYTES);
     memset(plan, 0xa5, (size_t)ground.size.plan_bytes + 64);
     ground.made = fig_strips_make(shape, ground.segments, ground.count, plan);
     for (int32_t i = 0; i < ground.count; i++)
         queries += ground.segments[i].queries;
-    ground.bound =
-        fig_strips_bound(shape, &(fig_strips_limits){.segments = ground.count, .queries = queries});
+    ground.bound = fig_strip_sizes_bound(
+        shape, &(fig_strips_limits){.segments = ground.count, .queries = queries});
     for (int32_t i = 0; i < 64; i++)
         expect("byte behind the plan", i, plan[ground.size.plan_bytes + i], 0xa5);
     expect_at_most("items", ground.made.items, ground.size.items);
@@ -358,6 +358,7 @@ static int32_t pieces_of_own(int32_t rows, int32_t longest) {
     ground.count = 0;
     add(rows, 0, 2048);
     ground.segments[0].visible = FIG_STRIPS_OLD;
+    fig_strip_prefixes_cut(&ground.shape, ground.segments, 1);
     for (int32_t row = 0; row < rows; row++)
         add(1, 2048, 2048 + (row == 0 ? longest : 256));
     for (int32_t i = 0; i < ground.count; i++) {

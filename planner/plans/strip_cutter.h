@@ -1,0 +1,75 @@
+/* strip_cutter.h: the line of strips while strips.c cuts it.
+ *
+ * strip_prefixes.c adds the pieces of prefixes, and strip_tuples.c cuts the line of a single
+ * segment. Invariant: items are added in the order of the workers. */
+#ifndef FIG_PLANNER_STRIP_CUTTER_H
+#define FIG_PLANNER_STRIP_CUTTER_H
+
+#include "planner/plans/strips.h"
+
+/* A strip of a segment. `item` is the whole strip as one piece, on the first warpgroup, without its
+ * head: a word that is stored just before the item is copied would stall the copy. */
+typedef struct fig_strip_cutter_strip {
+    fig_strips_item item;
+    int32_t head;
+    fig_strips_cost cost;
+    int64_t units; /* of the whole strip */
+    int32_t is_shared;
+} fig_strip_cutter_strip;
+
+/* Names the next piece of a prefix. Pieces are taken in the order segment, kv head, piece, strip,
+ * so that strips which read the same tiles do so at the same time. */
+typedef struct fig_strip_cutter_walk {
+    int32_t segment, head, piece, query;
+    int64_t place; /* units of the pieces before it */
+} fig_strip_cutter_walk;
+
+/* The line while it is cut. */
+typedef struct fig_strip_cutter {
+    const fig_strips_shape *shape;
+    const fig_strips_segment *segments;
+    int32_t count;
+    int32_t half;                /* query tokens of half a strip */
+    fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
+    fig_strips_head *head;
+    int32_t *ranges; /* [workers + 1] */
+    fig_strips_item *items;
+    int64_t units, tiles, dearest_once, dearest_tile;
+    int64_t active;       /* number of workers that get a stretch */
+    int64_t share, extra; /* quotient and remainder of the line, without a strip's `once` */
+    int64_t prefix_units; /* of all pieces of prefixes; they are not on the line */
+    int64_t even;         /* share of a worker of those and of the line */
+    int64_t bare;         /* most units of the line for a worker without such a piece */
+    fig_strip_cutter_walk walk;
+    int64_t place;  /* units before the strip */
+    int32_t worker; /* the worker whose stretch is being filled */
+    int64_t next;   /* the wanted place of the following worker */
+    int32_t item_count, lone_count;
+    int64_t partial_vectors, cut_pieces; /* cut_pieces: number of pieces of cut strips */
+} fig_strip_cutter;
+
+static inline int64_t fig_strip_cutter_small(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t fig_strip_cutter_ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Returns the strip that begins with query `query` of the segment. */
+fig_strip_cutter_strip fig_strips_strip_at(const fig_strip_cutter *cut,
+                                           const fig_strips_segment *segment, int32_t head,
+                                           int32_t query);
+/* Adds tiles [from, end) of the strip as an item. */
+void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t from,
+                    int32_t end);
+/* Ends the stretch of the current worker. */
+void fig_strips_turn(fig_strip_cutter *cut);
+/* Adds the pieces of prefixes that belong to the current worker. Returns their units. */
+int64_t fig_strip_prefixes_put(fig_strip_cutter *cut);
+/* Shares out the line among workers of which some have pieces of prefixes. */
+void fig_strip_prefixes_share_line(fig_strip_cutter *cut);
+/* Cuts the line in tuples if that pays off, and returns 1 then. */
+int fig_strip_tuples_cut(fig_strip_cutter *cut);
+
+#endif

@@ -1,0 +1,118 @@
+/* strip_prefixes.c: cuts the strips of shared prefixes into pieces, and deals them to the workers.
+ *
+ * Each strip of a prefix has equally many pieces of about equal length, as many as give each worker
+ * one piece. Invariant: where strips have several pieces, there are at most as many pieces as
+ * workers, which bounds the slots of a step. */
+#include "planner/plans/strip_cutter.h"
+
+enum { PIECE_TILES = 1 }; /* fewest tiles of a piece */
+enum { MANY_PIECES = 5 }; /* merges of so many are slow */
+
+static int32_t tiles_of(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
+    return (prefix->end - 1) / shape->tile_tokens + 1 - prefix->first_token / shape->tile_tokens;
+}
+
+/* Returns the units of the tiles of all strips of a prefix, for one kv head. */
+static int64_t units_of(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
+    const int32_t step = 2 * fig_strips_half(shape->ratio), rest = prefix->queries % step;
+    int64_t tile = fig_strips_shared_cost_of(shape, step).tile * (prefix->queries / step);
+    if (rest > 0) tile += fig_strips_shared_cost_of(shape, rest).tile;
+    return tile * tiles_of(shape, prefix);
+}
+
+void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
+                            int32_t count) {
+    int64_t units = 0;
+    for (int32_t i = 0; i < count; i++)
+        units += units_of(shape, &segments[i]) * shape->kv_heads;
+    for (int32_t i = 0; i < count; i++) {
+        fig_strips_segment *prefix = &segments[i];
+        const int64_t strips =
+            fig_strip_cutter_ceil_div(prefix->queries, 2 * fig_strips_half(shape->ratio));
+        const int64_t most =
+            fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / PIECE_TILES);
+        prefix->pieces = 1;
+        if (strips == 0 || shape->whole) continue;
+        const int64_t pieces = units_of(shape, prefix) * shape->workers / (units * strips);
+        prefix->pieces = (int32_t)(fig_strip_cutter_small(pieces, most) < 1
+                                       ? 1
+                                       : fig_strip_cutter_small(pieces, most));
+    }
+}
+
+/* Moves to the next piece. */
+static void walk_on(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk) {
+    const fig_strips_segment *segment = &cut->segments[walk->segment];
+    walk->query += 2 * cut->half;
+    if (walk->query < segment->queries) return;
+    walk->query = 0;
+    if (++walk->piece < segment->pieces) return;
+    walk->piece = 0;
+    if (++walk->head < cut->shape->kv_heads) return;
+    walk->head = 0;
+    walk->segment++;
+}
+
+/* A piece of a prefix. */
+typedef struct prefix_piece {
+    fig_strip_cutter_strip s;
+    int32_t from, end; /* tiles of the strip */
+    int64_t units;
+} prefix_piece;
+
+/* Finds the walk's piece. Returns 0 after the last one. */
+static int piece_of(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk, prefix_piece *piece) {
+    const fig_strips_segment *segment = &cut->segments[walk->segment];
+    for (;; segment = &cut->segments[++walk->segment]) {
+        if (walk->segment == cut->count) return 0;
+        if (segment->pieces > 0 && segment->queries > 0) break;
+    }
+    piece->s = fig_strips_strip_at(cut, segment, walk->head, walk->query);
+    const int64_t tiles = piece->s.item.tiles;
+    piece->from = (int32_t)(tiles * walk->piece / segment->pieces);
+    piece->end = (int32_t)(tiles * (walk->piece + 1) / segment->pieces);
+    piece->units = piece->s.cost.once + piece->s.cost.tile * (piece->end - piece->from);
+    return 1;
+}
+
+/* Returns the worker of the walk's piece: the one in whose part of all pieces its middle lies. */
+static int64_t worker_of_piece(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk,
+                               const prefix_piece *piece) {
+    return (2 * walk->place + piece->units) * cut->shape->workers / (2 * cut->prefix_units);
+}
+
+int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
+    fig_strip_cutter_walk *walk = &cut->walk;
+    const int64_t before = walk->place;
+    prefix_piece piece;
+    while (piece_of(cut, walk, &piece) && worker_of_piece(cut, walk, &piece) == cut->worker) {
+        piece.s.item.flags |= FIG_STRIPS_IS_PREFIX;
+        piece.s.item.slot = walk->piece;
+        fig_strips_put(cut, &piece.s, piece.from, piece.end);
+        walk->place += piece.units;
+        walk_on(cut, walk);
+    }
+    return walk->place - before;
+}
+
+/* Shares out the line among workers of which some have pieces of prefixes. If the own tokens of a
+ * row are done long before its prefixes, the worker of the last piece merges the row, which is slow
+ * if there are many pieces. So workers without a piece then get no more of the line than others. */
+void fig_strip_prefixes_share_line(fig_strip_cutter *cut) {
+    const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
+    fig_strip_cutter_walk walk = {0};
+    prefix_piece piece;
+    int64_t last = -1, bare = workers;
+    int32_t most = 0;
+    for (; piece_of(cut, &walk, &piece); walk_on(cut, &walk)) {
+        const int64_t worker = worker_of_piece(cut, &walk, &piece);
+        bare -= worker > last;
+        last = worker;
+        walk.place += piece.units;
+        if (cut->segments[walk.segment].pieces > most) most = cut->segments[walk.segment].pieces;
+    }
+    cut->bare = cut->even = fig_strip_cutter_ceil_div(all, workers);
+    if (most < MANY_PIECES) return;
+    cut->bare = fig_strip_cutter_small(cut->even, fig_strip_cutter_ceil_div(cut->units, workers));
+    cut->even = fig_strip_cutter_ceil_div(all - bare * cut->bare, workers - bare);
+}
