@@ -75,10 +75,9 @@ static fig_attention_form draw_short_form(fig_random *random) {
         blocks /= 2;
     form.workers = form.row_limit * form.kv_heads * blocks;
     form.tile_tokens = draw(random, 0, 2) == 0 ? 128 : 64;
-    if (blocks == FIG_GEOMETRY_SHORT_BLOCK_LIMIT) {
-        form.head_dim = form.tile_tokens = 128;
+    if (blocks == FIG_GEOMETRY_SHORT_BLOCK_LIMIT) form.head_dim = form.tile_tokens = 128;
+    if (blocks >= FIG_GEOMETRY_SHORT_BLOCKS && form.head_dim == 128 && form.tile_tokens == 128)
         tokens *= 4;
-    }
     form.length_limit = tokens;
     for (int32_t r = 0; r < form.rows; r++)
         if (form.lengths[r] > 0) form.lengths[r] = draw(random, 1, tokens);
