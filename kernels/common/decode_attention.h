@@ -11,13 +11,11 @@
 
 enum { FIG_DECODE_STILL_THREADS = 256 };
 
-/* Returns 1 if the node rotates nothing. All frequencies of a rotation are above 0. */
 FIG_BOTH int32_t fig_decode_attention_is_still(const fig_decode_attention_params *p) {
-    return p->cos_sin == NULL && p->angles.table.frequencies[0] == 0;
+    return p->cos_sin == NULL && fig_params_is_still(&p->angles);
 }
 
-/* A node that rotates nothing keeps the bits of heads without a norm, so rotary_dim is 0 here. With
- * cosines of 1 and sines of 0, a zero could lose its sign. */
+/* In a node that rotates nothing, rotary_dim becomes 0. */
 FIG_BOTH fig_rope_params fig_decode_attention_rope(const fig_decode_attention_params *p) {
     fig_rope_params rope = {0};
     rope.q = p->q;

@@ -16,6 +16,7 @@
 #include "kernels/attention/geometry.h"
 #include "kernels/common/numeric.h"
 #include "kernels/table/reference_kernels.h"
+#include "planner/spec/frequencies.h"
 #include "tests/support/kernels/attention_case.h"
 #include "tests/support/place.h"
 #include "tests/support/ranks/turns.h"
@@ -123,6 +124,17 @@ static void open_norms(turn_case *c) {
     d->norm_epsilon = 1e-6f;
 }
 
+/* Lets the node rotate nothing. k then begins with numbers that a rotation by nothing would change:
+ * it would make the zero positive. */
+static void stop_turning(turn_case *c) {
+    fig_decode_attention_params *d = &c->before;
+    d->rope = (fig_rope_terms){.rotary_dim = d->head_dim};
+    d->angles = (fig_rope_angles){.table = fig_frequencies_still()};
+    if (d->q_norm != NULL) return;
+    fig_reference_array_set(&c->k, 0, -0.0);
+    fig_reference_array_set(&c->k, d->head_dim / 2, -1.0);
+}
+
 /* Prepares the launch in front of attention, with the same rows, cache and plan. */
 static void open_before(turn_case *c) {
     int has_table;
@@ -160,6 +172,7 @@ static void open_before(turn_case *c) {
     c->before.k = c->k.data;
     c->before.v = c->v.data;
     open_norms(c);
+    if (draw(&c->attention.random, 0, 2) == 0) stop_turning(c);
 }
 
 /* Fills in the params as lowering does for a node of decode_attention. */
