@@ -151,6 +151,7 @@ fig_status fig_run_shape_of_variant(const fig_graphs *graphs, const fig_traits *
     } else {
         shape->bucket.caps = (fig_bucket){size->rows, size->kv_limit};
         shape->bucket.variant = variant;
+        shape->bucket.is_loose = fig_program_view_reads_lengths(view);
         if (size->queries < fig_lower_query_limit(&view->spec, &shape->bucket.caps))
             shape->bucket.queries = size->queries;
         FIG_TRY(fig_lower_shape(view, &target, 0, &shape->bucket));

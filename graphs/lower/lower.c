@@ -135,13 +135,27 @@ static int64_t busy_workers(const fig_lower_target *target, const fig_bucket *ca
     return stretches > places / 8 || stretches <= segments ? stretches : tiles;
 }
 
+/* Returns the number of blocks of eight warps of a cluster, or 0. If caps.kv is only a capacity,
+ * clusters of eight blocks also serve rows twice as long, in two rounds. On an H200, a row of 32/8
+ * heads then takes a tenth more than by bulk copies if it fills a capacity of 4096 tokens, but less
+ * below 3000, and two thirds at 1024. */
+static int32_t wide_blocks(const fig_bucket_shape *shape, int64_t segments, int32_t tokens,
+                           int32_t value_bytes, int32_t places) {
+    const int32_t warps = FIG_GEOMETRY_SHORT_LIMIT, half = (tokens + 1) / 2;
+    int32_t blocks = fig_geometry_short_blocks(segments, tokens, warps, value_bytes, places);
+    if (blocks > 0 || !shape->is_loose) return blocks;
+    blocks = fig_geometry_short_blocks(segments, half, warps, value_bytes, places);
+    return blocks <= FIG_GEOMETRY_SHORT_BLOCKS ? blocks : 0;
+}
+
 /* Returns the number of workers of a bucket of short rows, with one cluster for each kv head of a
  * row, or 0 if the bucket's rows are not short. Sets tile_tokens to the tokens that a block reads
  * in one turn. Eight-warp blocks serve only rows that a cluster of four-warp blocks cannot read in
  * one turn (8-bit values: in two turns). The reason is that an SM holds only one eight-warp block,
  * so the clusters of two launches cannot run side by side. */
-static int64_t short_workers(const fig_lower_target *target, const fig_bucket *caps,
+static int64_t short_workers(const fig_lower_target *target, const fig_bucket_shape *shape,
                              const fig_split_class *own, fig_split_shape *split) {
+    const fig_bucket *caps = &shape->caps;
     const int64_t segments = (int64_t)caps->batch * split->groups;
     const int32_t window = own->window > 0 ? own->window + FIG_GEOMETRY_TOKENS : caps->kv;
     if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
@@ -155,7 +169,7 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket *c
         abreast * FIG_GEOMETRY_SHORT_BLOCKS * FIG_GEOMETRY_SHORT_WARPS * FIG_GEOMETRY_TOKENS;
     int32_t blocks = 0;
     if (wide == FIG_GEOMETRY_SHORT_LIMIT && tokens > most)
-        blocks = fig_geometry_short_blocks(segments, tokens, wide, own->value_bytes, places);
+        blocks = wide_blocks(shape, segments, tokens, own->value_bytes, places);
     if (blocks >= FIG_GEOMETRY_SHORT_BLOCKS) {
         split->tile_tokens = turn;
         return segments * blocks;
@@ -194,7 +208,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                                 int32_t index) {
     const fig_bucket *caps = &shape->caps;
     fig_split_shape *split = &shape->plan.splits[index];
-    const int64_t clustered = short_workers(target, caps, own, split);
+    const int64_t clustered = short_workers(target, shape, own, split);
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = split->groups * (shape->plan.query_limit > 0
                                                ? fig_bounds_packed_tiles(split, tokens, kv_limit)
@@ -305,8 +319,10 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
 static fig_status fill_shape(const fig_program_view *view, const fig_lower_target *target,
                              const fig_split_classes *classes, variant_table *table,
                              fig_bucket_shape *shape) {
-    *shape = (fig_bucket_shape){
-        .caps = shape->caps, .variant = shape->variant, .queries = shape->queries};
+    *shape = (fig_bucket_shape){.caps = shape->caps,
+                                .variant = shape->variant,
+                                .queries = shape->queries,
+                                .is_loose = shape->is_loose};
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(take_variants(classes, target, table, shape));
     return shape_classes(view, target, classes, shape);

@@ -51,9 +51,9 @@ enum { FIG_LOWER_PARAMS_LIMIT = 1 << 22 };
  * program is not packed. */
 int32_t fig_lower_query_limit(const fig_spec *spec, const fig_bucket *caps);
 
-/* Fills in a shape whose caps, variant and query tokens are given; the variant is the number of one
- * of the machine's candidates. FIG_TOO_LARGE: the number of tiles on the line does not fit an
- * int32. */
+/* Fills in a shape whose caps, variant, query tokens and is_loose are given; the variant is the
+ * number of one of the machine's candidates. FIG_TOO_LARGE: the number of tiles on the line does
+ * not fit an int32. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t exec, fig_bucket_shape *shape);
 /* Like fig_lower_shape(), for several shapes, but does not set their exec. */

@@ -14,14 +14,16 @@ static fig_rows rows_of(const fig_attention_params *p) {
 }
 
 static fig_rope_params rope_of(const fig_attention_params *p) {
-    return (fig_rope_params){.rope = p->turn.rope,
-                             .angles = p->turn.angles,
-                             .norm_epsilon = p->turn.norm_epsilon,
-                             .plan = p->plan,
-                             .positions_offset = p->turn.positions_offset,
-                             .rows = rows_of(p),
-                             .head_dim = p->head_dim,
-                             .dtype = p->dtype};
+    fig_rope_params rope = {.rope = p->turn.rope,
+                            .angles = p->turn.angles,
+                            .norm_epsilon = p->turn.norm_epsilon,
+                            .plan = p->plan,
+                            .positions_offset = p->turn.positions_offset,
+                            .rows = rows_of(p),
+                            .head_dim = p->head_dim,
+                            .dtype = p->dtype};
+    if (fig_params_is_still(&p->turn.angles)) rope.rope.rotary_dim = 0;
+    return rope;
 }
 
 static fig_append_kv_params append_of(const fig_attention_params *p) {

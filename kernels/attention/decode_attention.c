@@ -1,15 +1,19 @@
 /* decode_attention.c: runs the first launch of decode_attention on the host: rope and append_kv
- * together, block by block as a GPU does.
+ * together, block by block as a GPU does; and decides which launches only store k and v.
  *
  * It normalises q and k of a query token and applies RoPE to them in place, then stores k and v in
  * the cache. A block processes some heads of a token. Invariant: the result equals that of rope
  * followed by append_kv, bit for bit. */
-#include "kernels/attention/decode_attention.h"
+#include "kernels/common/decode_attention.h"
 
+#include "kernels/attention/geometry.h"
 #include "kernels/common/angle.h"
 #include "kernels/rows/append_kv.h"
 #include "kernels/rows/rope.h"
+#include "kernels/table/entry.h"
 #include "kernels/table/reference_kernels.h"
+
+enum { VECTOR_BYTES = 16, CODES_BYTES = 8 }; /* a vector, and a vector as codes of 8 bits */
 
 void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
     const fig_decode_attention_params *p = params;
@@ -44,4 +48,53 @@ void fig_decode_attention_reference(const void *params, const uint32_t block[3])
             fig_append_kv_store(&append, &place, 1, v, p->v, v_at);
         }
     }
+}
+
+/* ---- The family that only stores */
+
+/* Returns 1 if every head of a token begins at a multiple of a vector. */
+static int has_vectors(const void *rows, const fig_row_strides *strides, int32_t unit) {
+    const uint64_t places = (uint64_t)(uintptr_t)rows | (uint64_t)(strides->row * unit) |
+                            (uint64_t)(strides->head * unit);
+    return places % VECTOR_BYTES == 0;
+}
+
+static int has_places(const void *cache, const fig_cache_strides *strides, int32_t unit,
+                      uint64_t bytes) {
+    const uint64_t places = (uint64_t)(uintptr_t)cache | (uint64_t)(strides->page * unit) |
+                            (uint64_t)(strides->token * unit) | (uint64_t)(strides->head * unit);
+    return places % bytes == 0;
+}
+
+const char *fig_decode_attention_still_refuses(const void *params, const fig_traits *traits) {
+    const fig_decode_attention_params *p = params;
+    const int32_t unit = fig_numeric_bytes(p->dtype), kv_unit = fig_numeric_bytes(p->kv_dtype);
+    const uint64_t bytes = p->kv_dtype == p->dtype ? VECTOR_BYTES : CODES_BYTES;
+    if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK)
+        return "compute capability 9.0";
+    if (!fig_decode_attention_is_still(p)) return "a node that rotates nothing";
+    if (p->norm_epsilon != 0 || p->q_norm != NULL || p->k_norm != NULL)
+        return "a node without norms";
+    if (p->head_dim * unit % VECTOR_BYTES != 0 || !has_vectors(p->k, &p->k_strides, unit) ||
+        !has_vectors(p->v, &p->v_strides, unit))
+        return "heads of k and v at multiples of 16 bytes";
+    if (!has_places(p->k_cache, &p->k_cache_strides, kv_unit, bytes) ||
+        !has_places(p->v_cache, &p->v_cache_strides, kv_unit, bytes))
+        return "heads of the cache at multiples of 16 bytes, or of 8 if it has 8-bit codes";
+    return NULL;
+}
+
+/* A thread stores one vector, so a token has as many blocks as its vectors need. */
+void fig_decode_attention_still_shape(const void *params, fig_launch_shape *shape) {
+    const fig_decode_attention_params *p = params;
+    const int32_t vectors = p->head_dim * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
+    const int32_t parts = fig_size_ceil_div(2 * p->kv_heads * vectors, FIG_DECODE_STILL_THREADS);
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, (uint32_t)parts, 1},
+                                .block = {FIG_DECODE_STILL_THREADS, 1, 1}};
+}
+
+void fig_decode_attention_still_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    fig_entry_name entry = {name, name};
+    (void)params;
+    fig_entry_put(&entry, "fig_kernel_decode_attention_still");
 }

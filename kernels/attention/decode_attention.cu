@@ -6,7 +6,7 @@
  * heads of one token; heads.h deals the heads of q, k and v. The loads of the block's pieces and of
  * the page number are in flight while the block computes the angles that all its heads share.
  * Invariant: the thread that writes a number has read that number's input before. */
-#include "kernels/attention/decode_attention.h"
+#include "kernels/common/decode_attention.h"
 #include "kernels/common/heads.cuh"
 #include "kernels/common/store.cuh"
 

@@ -243,6 +243,12 @@ typedef struct fig_rope_angles {
 } fig_rope_angles;
 static_assert(sizeof(fig_rope_angles) == 1080, "ABI");
 
+/* Returns 1 if the node rotates nothing. All frequencies of a rotation are above 0. Heads without a
+ * norm then keep their bits; with cosines of 1 and sines of 0, a zero could lose its sign. */
+FIG_BOTH int32_t fig_params_is_still(const fig_rope_angles *angles) {
+    return angles->table.frequencies[0] == 0;
+}
+
 /* A row in no segment is not written. If a position is outside cos_sin, the nearest row of cos_sin
  * is read. */
 typedef struct fig_rope_params {

@@ -586,7 +586,7 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
     fig_short_ask_q<form>(p, q, scales, &row, &eyes.with);
     if constexpr (form::TURNS) {
         if (is_late) fig_short_turn_newest<form>(p, row, angles, &eyes.newest);
-        fig_short_turn_q<form>(p, role.column, angles, eyes.with.q);
+        if (!fig_turn_is_plain(p)) fig_short_turn_q<form>(p, role.column, angles, eyes.with.q);
     }
     fig_short_see_row<form>(p, row, lane, way, role, &eyes, shared, &seen);
     fig_short_meet();

@@ -28,6 +28,12 @@
 #include "kernels/attention/kv_ring.cuh"
 #include "kernels/common/store.cuh"
 
+/* Returns 1 if q and k do not change. In a server, the code that rotates is in no cache, so to pass
+ * over it is faster than to rotate by nothing. */
+static __device__ __forceinline__ int32_t fig_turn_is_plain(const fig_attention_params &p) {
+    return fig_params_is_still(&p.turn.angles) && p.turn.q_norm == NULL;
+}
+
 /* Describes a lane's part of a head: pairs of numbers, WORDS pairs from each half. The lane's pair
  * n holds numbers 2n and 2n + 1 of the half, n = lane + 32 * word. */
 template <class form> struct fig_turn_words {
@@ -143,17 +149,19 @@ static __device__ __forceinline__ uint8_t *fig_turn_place(const fig_attention_pa
     return to + chunk % form::CHUNKS * FIG_RING_CHUNK;
 }
 
-/* Computes cosines and sines for every query of the row, and the destination of its last token. */
+/* Computes cosines and sines for every query of the row, and the destination of its last token.
+ * If q and k do not change, there are no angles. */
 template <class form>
 static __device__ __forceinline__ void fig_turn_make(const fig_attention_params &p, int32_t kv_head,
                                                      fig_turn<form> *t) {
     const int32_t PAIRS = fig_turn_words<form>::PAIRS;
     const float factor = (float)p.turn.angles.table.factor;
+    const int32_t queries = fig_turn_is_plain(p) ? 0 : p.split.row_tokens;
 #pragma unroll
     for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++)
         t->to[i] = fig_turn_place<form>(p, *t, kv_head, t->length - 1, i);
 #pragma unroll 1
-    for (int32_t query = 0; query < p.split.row_tokens; query++) {
+    for (int32_t query = 0; query < queries; query++) {
         const int32_t position = max(t->position - (p.split.row_tokens - 1 - query), 0);
         float *angles = fig_turn_angles<form>(p, *t, query);
 #pragma unroll
@@ -344,7 +352,7 @@ static __device__ __forceinline__ void fig_turn_rows(const fig_attention_params 
         const int32_t fresh = number - t.vectors;
         const int32_t query = fresh < 0 ? fig_geometry_divide(number, ratio) : fresh;
         const void *norm = fresh < 0 ? p.turn.q_norm : p.turn.k_norm;
-        if (fresh < row_tokens)
+        if (fresh < row_tokens && !fig_turn_is_plain(p))
             fig_turn_words_of<form>(p, fig_turn_angles<form>(p, t, query), (const uint32_t *)norm,
                                     &batch->words[0]);
         fig_turn_keep<form>(p, t, number, kv_head, batch->words[0]);

@@ -28,14 +28,15 @@ typedef struct fig_short_chunk {
 
 /* ---- Angles */
 
-/* Returns the row's angles. All threads of the block call this function, and each computes the
- * angle of one pair. */
+/* Returns the row's angles, which are not set if q and k do not change. All threads of the block
+ * call this function, and each computes the angle of one pair. */
 template <class form>
 static __device__ __forceinline__ const float *fig_short_make_angles(const fig_attention_params &p,
                                                                      int32_t position) {
     const int32_t PAIRS = form::HEAD_DIM / 2, pair = (int32_t)threadIdx.x;
     __shared__ __align__(16) float angles[form::HEAD_DIM];
     static_assert(PAIRS <= form::THREADS, "a thread for each pair");
+    if (fig_turn_is_plain(p)) return angles;
     const fig_rope_table *table = &p.turn.angles.table;
     const float factor = (float)table->factor;
     float cosine, sine;
@@ -225,8 +226,9 @@ static __device__ __forceinline__ fig_short_chunk fig_short_turn_k(const fig_att
                                               factor, dtype);
 }
 
-/* Applies RoPE to k and leaves v unchanged. If the cache has codes, converts both. If a head takes
- * at most half of the lanes, one load brings k and v; otherwise the first load brings only k. */
+/* Applies norm and RoPE to k and leaves v unchanged. If the cache has codes, converts both. If a
+ * head takes at most half of the lanes, one load brings k and v; otherwise the first load brings
+ * only k. */
 template <class form>
 static __device__ __forceinline__ void
 fig_short_turn_newest(const fig_attention_params &p, const fig_short_row &row, const float *angles,
@@ -234,11 +236,11 @@ fig_short_turn_newest(const fig_attention_params &p, const fig_short_row &row, c
     const int32_t at = fig_short_newest_at<form>(0);
     uint4 *x = &newest->chunks[0];
     const fig_short_chunk own = {{x->x, x->y, x->z, x->w}};
-    fig_short_chunk turned;
-    if (__builtin_expect(p.turn.k_norm == NULL, 1)) {
-        turned = fig_short_turn_k<form, 0>(p, own, at, angles);
-    } else {
+    fig_short_chunk turned = own;
+    if (__builtin_expect(p.turn.k_norm != NULL, 0)) {
         turned = fig_short_turn_k<form, 1>(p, own, at, angles);
+    } else if (!fig_turn_is_plain(p)) {
+        turned = fig_short_turn_k<form, 0>(p, own, at, angles);
     }
     if (at < form::OF_HEAD) *x = make_uint4(turned.of[0], turned.of[1], turned.of[2], turned.of[3]);
     if constexpr (fig_short_newest<form>::IS_HALVED) {

@@ -263,6 +263,9 @@ static const fig_split_row decode_attention_split = {
         .split = &decode_attention_split, .then = FIG_OP_ATTENTION,                                \
         .beside = FIG_OP_PROMPT_ATTENTION, .appends = FIG_SLOT(FIG_DECODE_ATTENTION_K),            \
         .rest = READS(decode_attention_rest, decode_attention_ranges)
+#define DECODE_ATTENTION_STILL                                                                     \
+    .refuses = fig_decode_attention_still_refuses, .shape = fig_decode_attention_still_shape,      \
+    .entry = fig_decode_attention_still_entry
 #define DECODE_ATTENTION_GENERAL .shape = fig_decode_attention_shape
 
 /* ---- merge_states */

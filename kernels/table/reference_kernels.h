@@ -39,6 +39,9 @@ const char *fig_attention_family_copy_refuses(const void *params, const fig_trai
 void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape);
 uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits);
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_decode_attention_still_refuses(const void *params, const fig_traits *traits);
+void fig_decode_attention_still_shape(const void *params, fig_launch_shape *shape);
+void fig_decode_attention_still_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_scored_family_bulk_refuses(const void *params, const fig_traits *traits);
 void fig_scored_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_scored_family_copy_refuses(const void *params, const fig_traits *traits);

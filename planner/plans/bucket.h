@@ -15,6 +15,9 @@ typedef struct fig_bucket_shape {
     fig_bucket caps;
     int32_t variant; /* the bucket's number among those with equal caps, from 0 */
     int32_t queries; /* most query tokens of a step; 0: as many as the rows may have */
+    /* 1: caps.kv is the capacity of a cache, and most rows are far shorter; only the device knows
+     * how long they are */
+    int32_t is_loose;
     fig_variant variants[FIG_CLASS_LIMIT]; /* [class_count] the variant, fitted to each class */
     int32_t token_bytes[FIG_CLASS_LIMIT];  /* K and V of one token in one head group */
     int32_t places[FIG_CLASS_LIMIT];       /* workers that share the bandwidth; 0: not modelled */

@@ -1,6 +1,6 @@
 /* test_run_shape.c: tests that the layout of a run's scratch follows from the size of scratch
- * alone, has no overlaps, and never exceeds that size; and that less scratch only means fewer
- * workers. */
+ * alone, has no overlaps, and never exceeds that size; that less scratch only means fewer
+ * workers; and which runs read each row by a cluster. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graphs/run_shape.h"
+#include "kernels/table/families.h"
 #include "planner/split/bounds.h"
 #include "tests/support/random.h"
 
@@ -131,6 +132,151 @@ static void a_fixed_split_keeps_its_partials(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* ---- Rows of which only the device knows the lengths */
+
+/* Makes graphs of one attention with heads of 128. If it reads lengths, only the device knows
+ * them. */
+static fig_graphs *make_attention(int32_t kv_heads, fig_dtype kv_dtype, int32_t reads,
+                                  int32_t deterministic) {
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .kv_dtype = kv_dtype,
+                           .q_heads = 4 * kv_heads,
+                           .kv_heads = kv_heads,
+                           .head_dim = 128,
+                           .page_size = PAGE,
+                           .batch_limit = BATCH,
+                           .kv_limit = 4 * LIMIT};
+    static const fig_bucket any = {1, 1};
+    const int64_t pool[4] = {FIG_DIM_PAGES, PAGE, kv_heads, 128};
+    fig_program *program;
+    fig_graphs *graphs;
+    fig_attention_op op = {.size = sizeof op};
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    fig_tensor_info info = {.size = sizeof info, .role = FIG_ROLE_BOUND, .dtype = FIG_BF16};
+    info.name = "q";
+    info.rank = 3;
+    memcpy(info.dims, (int64_t[4]){FIG_DIM_BATCH, spec.q_heads, 128}, sizeof info.dims);
+    op.q = fig_program_tensor(program, &info);
+    info.name = "out";
+    op.out = fig_program_tensor(program, &info);
+    info.name = "k";
+    info.rank = 4;
+    info.dtype = kv_dtype;
+    memcpy(info.dims, pool, sizeof pool);
+    op.cache.k = fig_program_tensor(program, &info);
+    info.name = "v";
+    op.cache.v = fig_program_tensor(program, &info);
+    info = (fig_tensor_info){.size = sizeof info,
+                             .role = FIG_ROLE_BOUND,
+                             .name = "table",
+                             .dtype = FIG_I32,
+                             .rank = 2,
+                             .dims = {BATCH, 4 * LIMIT / PAGE}};
+    op.cache.page_table = fig_program_tensor(program, &info);
+    info = (fig_tensor_info){.size = sizeof info,
+                             .role = FIG_ROLE_BOUND,
+                             .name = "lengths",
+                             .dtype = FIG_I32,
+                             .rank = 1,
+                             .dims = {FIG_DIM_BATCH}};
+    if (reads)
+        fig_program_read_lengths(program, fig_program_tensor(program, &info), (fig_tensor){0});
+    fig_attention(program, &op);
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(
+        fig_graphs_lower(&graphs, program,
+                         FIG_OPTIONS(fig_lower_options, .buckets = &any, .bucket_count = 1,
+                                     .deterministic = deterministic)),
+        FIG_OK);
+    fig_program_destroy(program);
+    return graphs;
+}
+
+/* Returns the workers of a run on an H200, or 0 if its rows are not short. */
+static int32_t short_workers(const fig_graphs *graphs, int32_t rows, int32_t capacity) {
+    const fig_run_size size = {rows, capacity, FIG_RUN_SHAPE_BEST, 0};
+    fig_traits traits = {.size = sizeof traits};
+    fig_scratch needed = {.size = sizeof needed};
+    fig_run_shape shape;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
+    assert_int_equal(fig_run_shape_make(graphs, &traits, &size, &shape), FIG_OK);
+    assert_int_equal(fig_graphs_scratch(graphs, &traits, rows, capacity, &needed), FIG_OK);
+    assert_true(needed.best_bytes == shape.bytes);
+    return shape.bucket.is_short[0] ? shape.bucket.plan.splits[0].workers : 0;
+}
+
+static void a_row_may_fill_its_capacity_in_two_rounds_of_a_cluster(void **state) {
+    (void)state;
+    static const fig_dtype dtypes[] = {FIG_BF16, FIG_E4M3};
+    for (int i = 0; i < 2; i++) {
+        fig_graphs *graphs = make_attention(8, dtypes[i], 1, 0);
+        assert_int_equal(short_workers(graphs, 1, 2048), 64);
+        assert_int_equal(short_workers(graphs, 1, 4096), 64);
+        assert_int_equal(short_workers(graphs, 1, 4097), 0);
+        assert_int_equal(short_workers(graphs, 2, 4096), 0);
+        fig_graphs_destroy(graphs);
+        graphs = make_attention(4, dtypes[i], 1, 0);
+        assert_int_equal(short_workers(graphs, 2, 4096), 64);
+        assert_int_equal(short_workers(graphs, 1, 8192), 64); /* one cluster of 16 blocks each */
+        assert_int_equal(short_workers(graphs, 1, 8193), 0);
+        fig_graphs_destroy(graphs);
+    }
+}
+
+static void rows_of_known_or_fixed_splits_take_one_round(void **state) {
+    (void)state;
+    fig_graphs *graphs = make_attention(8, FIG_BF16, 0, 0);
+    assert_int_equal(short_workers(graphs, 1, 2048), 64);
+    assert_int_equal(short_workers(graphs, 1, 2049), 0);
+    fig_graphs_destroy(graphs);
+    graphs = make_attention(8, FIG_BF16, 1, 1);
+    assert_int_equal(short_workers(graphs, 1, 4096), 0);
+    fig_graphs_destroy(graphs);
+}
+
+/* In vLLM, the pages hold K and V of a head side by side, and q, k and v are parts of one tensor.
+ * There is no RoPE, so the node keeps q and k. */
+static void vllms_step_of_one_row_is_one_launch_of_clusters(void **state) {
+    (void)state;
+    fig_graphs *graphs = make_attention(8, FIG_BF16, 1, 0);
+    const fig_run_size size = {1, 4096, FIG_RUN_SHAPE_BEST, 0};
+    const int64_t row = (32 + 2 * 8) * 128, head = 2 * 128;
+    const fig_cache_strides cache = {.page = 8 * PAGE * head, .token = head, .head = PAGE * head};
+    fig_traits traits = {.size = sizeof traits};
+    fig_run_shape shape;
+    fig_family_choice choice;
+    assert_int_equal(fig_traits_named(&traits, "h200"), FIG_OK);
+    assert_int_equal(fig_run_shape_make(graphs, &traits, &size, &shape), FIG_OK);
+    const fig_attention_params params = {
+        .q = (const void *)4096,
+        .k_cache = (const void *)65536,
+        .v_cache = (const void *)(65536 + 256),
+        .q_strides = {row, 128},
+        .k_cache_strides = cache,
+        .v_cache_strides = cache,
+        .split = shape.bucket.plan.splits[0],
+        .q_heads = 32,
+        .kv_heads = 8,
+        .head_dim = 128,
+        .heads_per_worker = shape.bucket.variants[0].heads,
+        .page_size = PAGE,
+        .dtype = FIG_BF16,
+        .kv_dtype = FIG_BF16,
+        .turn = {.k = (const void *)12288,
+                 .v = (const void *)14336,
+                 .k_strides = {row, 128},
+                 .v_strides = {row, 128},
+                 .rope = {.rotary_dim = 128}}};
+    fig_families_choose(FIG_OP_ATTENTION, &params, &traits, &choice);
+    assert_int_equal(choice.family, FIG_FAMILY_ATTENTION_SHORT_TURN);
+    assert_string_equal(choice.entry, "fig_kernel_attention_short_turn_bf16_128_8_8");
+    assert_int_equal(choice.shape.grid[0], 64);
+    fig_graphs_destroy(graphs);
+}
+
+/* ---- Temps */
+
 /* Each temporary tensor ([rows][3] of f16, 5 words of f32, ...) begins after the end of all earlier
  * ones, for any number of rows. */
 static void temps_lie_apart_for_any_rows(void **state) {
@@ -177,6 +323,9 @@ int main(void) {
         cmocka_unit_test(any_scratch_from_the_least_on_is_enough),
         cmocka_unit_test(as_many_workers_as_fit_are_kept),
         cmocka_unit_test(a_fixed_split_keeps_its_partials),
+        cmocka_unit_test(a_row_may_fill_its_capacity_in_two_rounds_of_a_cluster),
+        cmocka_unit_test(rows_of_known_or_fixed_splits_take_one_round),
+        cmocka_unit_test(vllms_step_of_one_row_is_one_launch_of_clusters),
         cmocka_unit_test(temps_lie_apart_for_any_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,16 +213,21 @@ def nodes_of(call):
 
 def without_rope_a_layer_is_one_launch():
     """Uses the page layout of servers, and rows of one new token and of several. The single launch
-    must give the same results as an append and an attention."""
-    for kv_dtype, rows, tokens in ((None, 8, 1), (None, 8, 2), ("fp8", 8, 1), (None, 1, 1),
-                                   ("fp8", 64, 2)):
+    must give the same results as an append and an attention. A single row is read by clusters: in
+    one round, or in two if it has more than half of the 4096 tokens that its pages hold."""
+    for kv_dtype, rows, tokens, length in (
+        (None, 8, 1, 0), (None, 8, 2, 0), ("fp8", 8, 1, 0), (None, 1, 1, 7), ("fp8", 64, 2, 0),
+        (None, 1, 1, 2016), (None, 1, 1, 2049), (None, 1, 1, 3100), (None, 1, 1, 4096),
+        ("fp8", 1, 1, 2016), ("fp8", 1, 1, 2049), ("fp8", 1, 1, 4096),
+    ):
+        each = 256 if length > 7 else 64
         dtype = torch.uint8 if kv_dtype else torch.bfloat16
-        made = torch.randn(rows * 64, 16, 8, 256, device="cuda")
+        made = torch.randn(rows * each, 16, 8, 256, device="cuda")
         pages = made.to(torch.float8_e4m3fn).view(torch.uint8) if kv_dtype else made.to(dtype)
-        table = torch.randperm(rows * 64, device="cuda").to(torch.int32).view(rows, 64)
+        table = torch.randperm(rows * each, device="cuda").to(torch.int32).view(rows, each)
         scale = torch.full((), 0.5, device="cuda") if kv_dtype else None
         lengths = torch.randint(tokens, 1025, (rows,), device="cuda", dtype=torch.int32)
-        lengths[-1] = 0 if rows > 1 else 7
+        lengths[-1] = length
         qkv = torch.randn(rows, tokens, 48, 128, device="cuda").bfloat16()
         if tokens == 1:
             qkv = qkv[:, 0]
@@ -240,7 +245,7 @@ def without_rope_a_layer_is_one_launch():
         ft.append_kv(k, v, caches[1], lengths, plan=plan, **said)
         parts = ft.attention(q, caches[1], lengths, plan=plan, **said)
         torch.cuda.synchronize()
-        assert torch.equal(out, parts), (kv_dtype, rows, tokens)
+        assert torch.equal(out, parts), (kv_dtype, rows, tokens, length)
         assert torch.equal(caches[0].k, caches[1].k) and torch.equal(caches[0].v, caches[1].v)
         assert torch.equal(qkv, before)
         assert nodes_of(lambda: whole(caches[0])) == 1, (kv_dtype, rows, tokens)

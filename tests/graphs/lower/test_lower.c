@@ -20,7 +20,7 @@ static fig_status shape_for(const fig_program *program, const fig_lower_target *
     memset(shape, 0xff, sizeof *shape);
     shape->caps = *caps;
     shape->variant = variant;
-    shape->queries = 0;
+    shape->queries = shape->is_loose = 0;
     return fig_lower_shape(fig_program_view_of(program), target, 3, shape);
 }
 

@@ -66,10 +66,9 @@ static fig_attention_form draw_form(fig_random *random) {
     form.workers = form.row_limit * form.kv_heads * blocks;
     form.tile_tokens = draw(random, 0, 2) == 0 ? 128 : 64;
     form.length_limit = draw(random, 0, 3) == 0 ? 1100 : 300;
-    if (blocks == FIG_GEOMETRY_SHORT_BLOCK_LIMIT) {
-        form.head_dim = form.tile_tokens = 128;
+    if (blocks == FIG_GEOMETRY_SHORT_BLOCK_LIMIT) form.head_dim = form.tile_tokens = 128;
+    if (blocks >= FIG_GEOMETRY_SHORT_BLOCKS && form.head_dim == 128 && form.tile_tokens == 128)
         form.length_limit *= 4;
-    }
     if (form.window > 0 && draw(random, 0, 1)) form.window = draw(random, 1, form.length_limit);
     for (int32_t r = 0; r < form.rows; r++)
         if (form.lengths[r] > 0) form.lengths[r] = draw(random, 1, form.length_limit);

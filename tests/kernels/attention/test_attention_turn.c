@@ -16,6 +16,7 @@
 #include "kernels/attention/geometry.h"
 #include "kernels/common/numeric.h"
 #include "kernels/table/reference_kernels.h"
+#include "planner/spec/frequencies.h"
 #include "tests/support/kernels/attention_case.h"
 #include "tests/support/place.h"
 #include "tests/support/ranks/turns.h"
@@ -75,10 +76,9 @@ static fig_attention_form draw_short_form(fig_random *random) {
         blocks /= 2;
     form.workers = form.row_limit * form.kv_heads * blocks;
     form.tile_tokens = draw(random, 0, 2) == 0 ? 128 : 64;
-    if (blocks == FIG_GEOMETRY_SHORT_BLOCK_LIMIT) {
-        form.head_dim = form.tile_tokens = 128;
+    if (blocks == FIG_GEOMETRY_SHORT_BLOCK_LIMIT) form.head_dim = form.tile_tokens = 128;
+    if (blocks >= FIG_GEOMETRY_SHORT_BLOCKS && form.head_dim == 128 && form.tile_tokens == 128)
         tokens *= 4;
-    }
     form.length_limit = tokens;
     for (int32_t r = 0; r < form.rows; r++)
         if (form.lengths[r] > 0) form.lengths[r] = draw(random, 1, tokens);
@@ -124,6 +124,17 @@ static void open_norms(turn_case *c) {
     d->norm_epsilon = 1e-6f;
 }
 
+/* Lets the node rotate nothing. k then begins with numbers that a rotation by nothing would change:
+ * it would make the zero positive. */
+static void stop_turning(turn_case *c) {
+    fig_decode_attention_params *d = &c->before;
+    d->rope = (fig_rope_terms){.rotary_dim = d->head_dim};
+    d->angles = (fig_rope_angles){.table = fig_frequencies_still()};
+    if (d->q_norm != NULL) return;
+    fig_reference_array_set(&c->k, 0, -0.0);
+    fig_reference_array_set(&c->k, d->head_dim / 2, -1.0);
+}
+
 /* Prepares the launch in front of attention, with the same rows, cache and plan. */
 static void open_before(turn_case *c) {
     int has_table;
@@ -161,6 +172,7 @@ static void open_before(turn_case *c) {
     c->before.k = c->k.data;
     c->before.v = c->v.data;
     open_norms(c);
+    if (draw(&c->attention.random, 0, 2) == 0) stop_turning(c);
 }
 
 /* Fills in the params as lowering does for a node of decode_attention. */

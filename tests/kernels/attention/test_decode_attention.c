@@ -1,6 +1,6 @@
 /* test_decode_attention.c: tests that decode_attention's first launch leaves the same bits as rope
  * and append_kv, and compares q and k with float64. The launch of attention that follows is not
- * tested here.
+ * tested here. A node that rotates nothing has a family of its own on a GPU.
  *
  * Outputs and caches are filled with poison or numbers first, so that stray and missing writes are
  * found. */
@@ -13,7 +13,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "kernels/attention/decode_attention.h"
+#include "kernels/common/decode_attention.h"
+#include "kernels/table/families.h"
+#include "planner/spec/frequencies.h"
 #include "tests/support/kernels/reference_step.h"
 #include "tests/support/place.h"
 #include "tests/support/ranks/turns.h"
@@ -306,9 +308,147 @@ static void the_first_launch_leaves_the_bits_of_rope_and_append(void **state) {
     }
 }
 
+/* ---- A node that rotates nothing */
+
+/* Puts in numbers that a rotation by nothing would change: it would make the first zero positive,
+ * and a NaN of the partner of an infinity. */
+static void put_specials(step_case *c) {
+    const int32_t half = c->params.head_dim / 2;
+    fig_reference_array *k = &c->kv[0].in;
+    fig_reference_array_set(k, 0, -0.0);
+    fig_reference_array_set(k, half, half > 1 ? -1.0 : (double)-INFINITY);
+    if (half > 1) fig_reference_array_set(k, 1, (double)INFINITY);
+    fig_reference_array_keep(k);
+}
+
+static void a_node_that_rotates_nothing_stores_the_bits_of_k_and_v(void **state) {
+    (void)state;
+    for (int n = 0; n < fig_place_cases(CASES); n++) {
+        step_case c;
+        open_case(&c, n);
+        fig_decode_attention_params *p = &c.params;
+        p->rope = (fig_rope_terms){.rotary_dim = p->head_dim};
+        p->angles = (fig_rope_angles){.table = fig_frequencies_still()};
+        p->cos_sin = NULL;
+        p->q_norm = p->k_norm = NULL;
+        p->norm_epsilon = 0;
+        put_specials(&c);
+        const fig_append_kv_params append = fig_decode_attention_append(p);
+        fig_reference_launch(FIG_OP_DECODE_ATTENTION, p, &c.step.random);
+        expect_bytes(&c, "q", c.q.data, c.q.before, bytes_of(&c.q));
+        expect_bytes(&c, "k", c.kv[0].in.data, c.kv[0].in.before, bytes_of(&c.kv[0].in));
+        void *k_cache = take_bytes(&c.kv[0].cache), *v_cache = take_bytes(&c.kv[1].cache);
+        fig_reference_launch(FIG_OP_APPEND_KV, &append, &c.step.random);
+        expect_bytes(&c, "k_cache", k_cache, c.kv[0].cache.data, bytes_of(&c.kv[0].cache));
+        expect_bytes(&c, "v_cache", v_cache, c.kv[1].cache.data, bytes_of(&c.kv[1].cache));
+        free(k_cache);
+        free(v_cache);
+        close_case(&c);
+    }
+}
+
+static const fig_traits hopper = {sizeof(fig_traits), "h200", 90, 132, 232448};
+
+/* Params as before binding: a node without rotation, 32/8 heads of 128, of up to 160 tokens. */
+static fig_decode_attention_params still_params(void) {
+    return (fig_decode_attention_params){.rope = {.rotary_dim = 128},
+                                         .rows = {.row_limit = 160, .multiple = 1},
+                                         .page_size = 16,
+                                         .q_heads = 32,
+                                         .kv_heads = 8,
+                                         .head_dim = 128,
+                                         .dtype = FIG_BF16,
+                                         .kv_dtype = FIG_BF16,
+                                         .angles = {.table = fig_frequencies_still()}};
+}
+
+static fig_family_choice choice_of(const fig_decode_attention_params *params) {
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_DECODE_ATTENTION, params, &hopper, &choice);
+    return choice;
+}
+
+static void expect_refusal(const fig_decode_attention_params *params, const char *refusal) {
+    const fig_family_choice choice = choice_of(params);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_GENERAL);
+    assert_string_equal(choice.refusals[FIG_FAMILY_DECODE_ATTENTION_STILL], refusal);
+}
+
+static void a_node_that_rotates_nothing_has_a_thread_for_each_vector_of_k_and_v(void **state) {
+    (void)state;
+    fig_decode_attention_params params = still_params();
+    fig_family_choice choice = choice_of(&params);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_STILL);
+    assert_string_equal(choice.entry, "fig_kernel_decode_attention_still");
+    assert_int_equal(choice.shape.grid[0], 160);
+    assert_int_equal(choice.shape.grid[1], 1);
+    assert_int_equal(choice.shape.block[0], 256);
+    params.kv_heads = 9;
+    params.kv_dtype = FIG_E4M3;
+    choice = choice_of(&params);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_STILL);
+    assert_int_equal(choice.shape.grid[1], 2);
+}
+
+static void a_node_that_rotates_or_norms_runs_the_general_kernel(void **state) {
+    (void)state;
+    static const float cos_sin[128];
+    fig_decode_attention_params params = still_params();
+    params.angles.table.frequencies[0] = 1;
+    expect_refusal(&params, "a node that rotates nothing");
+    params = still_params();
+    params.cos_sin = cos_sin;
+    expect_refusal(&params, "a node that rotates nothing");
+    params = still_params();
+    params.norm_epsilon = 1e-6f;
+    expect_refusal(&params, "a node without norms");
+    params = still_params();
+    params.q_norm = cos_sin;
+    expect_refusal(&params, "a node without norms");
+}
+
+static void heads_and_caches_without_vectors_run_the_general_kernel(void **state) {
+    (void)state;
+    static const char of_heads[] = "heads of k and v at multiples of 16 bytes";
+    static const char of_cache[] =
+        "heads of the cache at multiples of 16 bytes, or of 8 if it has 8-bit codes";
+    fig_decode_attention_params params = still_params();
+    params.head_dim = 68;
+    expect_refusal(&params, of_heads);
+    params = still_params();
+    params.k_strides.row = 1028;
+    expect_refusal(&params, of_heads);
+    params = still_params();
+    params.v = (const void *)8;
+    expect_refusal(&params, of_heads);
+    params = still_params();
+    params.v_cache_strides.token = 132;
+    expect_refusal(&params, of_cache);
+    params.v_cache_strides.token = 136;
+    assert_int_equal(choice_of(&params).family, FIG_FAMILY_DECODE_ATTENTION_STILL);
+    params.kv_dtype = FIG_E4M3;
+    assert_int_equal(choice_of(&params).family, FIG_FAMILY_DECODE_ATTENTION_STILL);
+    params.k_cache = (void *)4;
+    expect_refusal(&params, of_cache);
+}
+
+static void other_machines_run_the_general_kernel(void **state) {
+    (void)state;
+    const fig_traits older = {sizeof(fig_traits), "a100", 80, 108, 166912};
+    const fig_decode_attention_params params = still_params();
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_DECODE_ATTENTION, &params, &older, &choice);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_GENERAL);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_launch_leaves_the_bits_of_rope_and_append),
+        cmocka_unit_test(a_node_that_rotates_nothing_stores_the_bits_of_k_and_v),
+        cmocka_unit_test(a_node_that_rotates_nothing_has_a_thread_for_each_vector_of_k_and_v),
+        cmocka_unit_test(a_node_that_rotates_or_norms_runs_the_general_kernel),
+        cmocka_unit_test(heads_and_caches_without_vectors_run_the_general_kernel),
+        cmocka_unit_test(other_machines_run_the_general_kernel),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

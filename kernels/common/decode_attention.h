@@ -9,6 +9,13 @@
 #include "kernels/common/heads.h"
 #include "kernels/common/params.h"
 
+enum { FIG_DECODE_STILL_THREADS = 256 };
+
+FIG_BOTH int32_t fig_decode_attention_is_still(const fig_decode_attention_params *p) {
+    return p->cos_sin == NULL && fig_params_is_still(&p->angles);
+}
+
+/* In a node that rotates nothing, rotary_dim becomes 0. */
 FIG_BOTH fig_rope_params fig_decode_attention_rope(const fig_decode_attention_params *p) {
     fig_rope_params rope = {0};
     rope.q = p->q;
@@ -24,6 +31,7 @@ FIG_BOTH fig_rope_params fig_decode_attention_rope(const fig_decode_attention_pa
     rope.k_strides = rope.k_out_strides = p->k_strides;
     rope.cos_sin_stride = p->cos_sin_stride;
     rope.rope = p->rope;
+    if (fig_decode_attention_is_still(p)) rope.rope.rotary_dim = 0;
     rope.norm_epsilon = p->norm_epsilon;
     rope.positions_offset = p->positions_offset;
     rope.rows = p->rows;
