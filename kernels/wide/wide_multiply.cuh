@@ -205,6 +205,8 @@ static __device__ __forceinline__ fig_wide_way fig_wide_way_of(const fig_prompt_
                                                                int32_t first_slot) {
     fig_wide_way way;
     way.is_shared = fig_wide_same(item.flags & FIG_STRIPS_IS_SHARED);
+    way.ends = fig_wide_same(item.flags & (FIG_STRIPS_IS_SHARED | FIG_STRIPS_LONE));
+    way.is_last = fig_wide_same(item.flags & FIG_STRIPS_IS_LAST);
     way.query = item.query + before;
     way.slot = item.slot;
     way.first_slot = first_slot;
@@ -300,11 +302,11 @@ static __device__ __forceinline__ fig_wide_part fig_wide_part_of(const fig_strip
 /* Ends the previous item if its sums cannot be written beside the next products: computes its last
  * product, merges the pieces of its strip if this piece is the last to finish, and writes the
  * result. Sets the sums to zeros, because otherwise a later product would wait for values that only
- * some warps changed. is_end: the warpgroup has no further item. */
+ * some warps changed. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
-               const fig_wide_place &at, int32_t is_end, fig_wide_work<form> *work) {
+               const fig_wide_place &at, fig_wide_work<form> *work) {
     fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
     fig_wgmma_begin();
     fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
@@ -320,8 +322,8 @@ fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form>
             fig_wide_write<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
                                  at.quad);
         else
-            fig_wide_leave_slots<form>(p, work->way, is_end, work->sums, work->greatest,
-                                       work->weights, at.row, at.quad, at.lane);
+            fig_wide_leave_slots<form>(p, work->way, work->sums, work->greatest, work->weights,
+                                       at.row, at.quad, at.lane);
     }
     __syncwarp();
 #pragma unroll
@@ -422,26 +424,33 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     if (group == 1) fig_ring_pass(FIG_WIDE_TURNS, 256);
     fig_block_wait();
 #pragma unroll 1
-    for (;; phase ^= 1) {
-        fig_wide_wait(&memory.state->q_full[group], phase);
-        int32_t skip;
-        const fig_strips_item item = fig_wide_read_note<form>(memory, group, &skip);
+    for (;;) {
+        /* An item of one warpgroup ends at once: the other one may wait for its last tile. */
+        const int32_t ends = work.is_open && work.way.ends;
+        fig_strips_item item = {};
+        int32_t skip = 0;
+        if (!ends) {
+            fig_wide_wait(&memory.state->q_full[group], phase);
+            item = fig_wide_read_note<form>(memory, group, &skip);
+            phase ^= 1;
+        }
         const int32_t is_pair = !(item.flags & FIG_STRIPS_LONE), is_end = item.flags < 0;
         if (work.is_open && work.tail < form::TILE) {
             fig_wide_wait(&memory.state->v_full[work.last.stage], work.last.round & 1);
             fig_wide_clear<form>(fig_wide_v<form>(memory, work.last.stage), work.tail, at.thread,
                                  group);
         }
-        if (work.is_open && (is_end || skip > 0 || work.way.pieces > 1 || work.way.is_shared))
-            fig_wide_flush<form>(p, memory, at, is_end, &work);
+        if (ends || (work.is_open && (is_end || skip > 0 || work.way.pieces > 1)))
+            fig_wide_flush<form>(p, memory, at, &work);
+        if (ends) continue;
         if (is_end) break;
         fig_wide_pass<form>(&work.next, skip);
         if (skip > 0) far = form::STAGES;
         const int32_t before = is_pair ? group * p.half : 0;
         const fig_wide_part part = fig_wide_part_of<form>(item, p.window, ratio, before, at.row);
         const fig_wide_way old = work.way;
-        work.way = fig_wide_way_of(p, item, memory.state->members[group][phase], before, at.warp,
-                                   at.first_slot);
+        work.way = fig_wide_way_of(p, item, memory.state->members[group][phase ^ 1], before,
+                                   at.warp, at.first_slot);
         if constexpr (form::HOLDS_QUERIES) {
             fig_wide_load_q<form>(work.q, at.q_at, at.warp, at.lane);
             /* These loads end before the copy engine overwrites the queries. Without the fence, a

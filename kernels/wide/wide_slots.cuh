@@ -80,7 +80,8 @@ static __device__ __forceinline__ void
 fig_wide_merge_slots(const fig_prompt_attention_params &p, const fig_wide_slots &slots,
                      int32_t is_last, float (&sums)[form::DIM / 2], int32_t h, float greatest,
                      float weights, int32_t quad) {
-    constexpr int32_t PAIRS = form::DIM / 8, CHUNK = PAIRS < 16 ? PAIRS : 16, AT_ONCE = 3;
+    constexpr int32_t PAIRS = form::DIM / 8, CHUNK = PAIRS < 16 ? PAIRS : 16;
+    constexpr int32_t AT_ONCE = form::DIM > 128 ? 1 : 3; /* more would not fit the registers */
     const int32_t last = is_last ? slots.slots - 1 : 0;
     const int32_t most = (int32_t)__reduce_max_sync(0xffffffffu, (uint32_t)last);
     const float all = fig_wide_greatest(p, slots, last, most, greatest, quad);
@@ -216,11 +217,10 @@ fig_wide_leave_results(const fig_prompt_attention_params &p, const fig_wide_slot
 }
 
 /* Leaves the results of a warp's 16 vectors of a shared strip in their slots, and merges those
- * vectors that are complete. Four threads hold a vector. is_end: the warp has no further work.
- * Changes the warp's sums. */
+ * vectors that are complete. Four threads hold a vector. Changes the warp's sums. */
 template <class form>
 static __device__ __forceinline__ void
-fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &way, int32_t is_end,
+fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &way,
                      float (&sums)[form::DIM / 2], float (&greatest)[2], float (&weights)[2],
                      int32_t row, int32_t quad, int32_t lane) {
     fig_wide_slots slots[2];
@@ -232,7 +232,7 @@ fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &w
         is_own &= slots[h].slot == slots[h].slots - 1;
     }
     is_own = __all_sync(0xffffffffu, is_own);
-    if (is_own) fig_wide_find_last(p, slots, is_vector, is_end, quad, lane, is_last);
+    if (is_own) fig_wide_find_last(p, slots, is_vector, way.is_last, quad, lane, is_last);
     fig_wide_leave_results<form>(p, slots, is_vector, sums, greatest, weights, quad, lane, is_last);
     if (!is_own && __any_sync(0xffffffffu, is_last[0] | is_last[1]))
         fig_wide_load_slots<form>(p, slots, sums, greatest, weights, quad);

@@ -5,7 +5,9 @@
  * workers, which bounds the slots of a step. */
 #include "planner/plans/strip_cutter.h"
 
-enum { PIECE_TILES = 1 }; /* fewest tiles of a piece */
+/* Fewest tiles of a piece, of a full strip and of one that fills a half: what a piece costs beside
+ * its tiles. */
+enum { PAIR_TILES = 4, LONE_TILES = 2 };
 enum { MANY_PIECES = 5 }; /* merges of so many are slow */
 
 static int32_t tiles_of(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
@@ -27,16 +29,16 @@ void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *s
         units += units_of(shape, &segments[i]) * shape->kv_heads;
     for (int32_t i = 0; i < count; i++) {
         fig_strips_segment *prefix = &segments[i];
-        const int64_t strips =
-            fig_strip_cutter_ceil_div(prefix->queries, 2 * fig_strips_half(shape->ratio));
+        const int32_t half = fig_strips_half(shape->ratio);
+        const int64_t strips = fig_strip_cutter_ceil_div(prefix->queries, 2 * half);
+        const int32_t least = prefix->queries > half ? PAIR_TILES : LONE_TILES;
         const int64_t most =
-            fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / PIECE_TILES);
+            fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / least);
         prefix->pieces = 1;
         if (strips == 0 || shape->whole) continue;
-        const int64_t pieces = units_of(shape, prefix) * shape->workers / (units * strips);
-        prefix->pieces = (int32_t)(fig_strip_cutter_small(pieces, most) < 1
-                                       ? 1
-                                       : fig_strip_cutter_small(pieces, most));
+        const int64_t all = units_of(shape, prefix) * fig_strips_busy(shape) / (units * strips);
+        const int64_t pieces = fig_strip_cutter_small(all, most);
+        if (pieces > 1) prefix->pieces = (int32_t)pieces;
     }
 }
 
@@ -78,7 +80,7 @@ static int piece_of(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk, pr
 /* Returns the worker of the walk's piece: the one in whose part of all pieces its middle lies. */
 static int64_t worker_of_piece(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk,
                                const prefix_piece *piece) {
-    return (2 * walk->place + piece->units) * cut->shape->workers / (2 * cut->prefix_units);
+    return (2 * walk->place + piece->units) * fig_strips_busy(cut->shape) / (2 * cut->prefix_units);
 }
 
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
@@ -99,7 +101,7 @@ int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
  * row are done long before its prefixes, the worker of the last piece merges the row, which is slow
  * if there are many pieces. So workers without a piece then get no more of the line than others. */
 void fig_strip_prefixes_share_line(fig_strip_cutter *cut) {
-    const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
+    const int64_t workers = fig_strips_busy(cut->shape), all = cut->units + cut->prefix_units;
     fig_strip_cutter_walk walk = {0};
     prefix_piece piece;
     int64_t last = -1, bare = workers;

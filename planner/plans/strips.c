@@ -158,8 +158,22 @@ static void begin(fig_strip_cutter *cut) {
     cut->next += units == 0 ? cut->bare : left > 0 ? left : 0;
 }
 
+/* Marks the last items of the worker's warpgroups. */
+static void mark_last(fig_strip_cutter *cut) {
+    const int32_t both = 3;
+    int32_t seen = 0;
+    for (int32_t i = cut->item_count; i > cut->ranges[cut->worker] && seen != both; i--) {
+        fig_strips_item *item = &cut->items[i - 1];
+        int32_t groups = both;
+        if (item->flags & FIG_STRIPS_LONE) groups = item->flags & FIG_STRIPS_SECOND ? 2 : 1;
+        if ((seen & groups) == 0) item->flags |= FIG_STRIPS_IS_LAST;
+        seen |= groups;
+    }
+}
+
 /* Ends the stretch of the current worker. */
 void fig_strips_turn(fig_strip_cutter *cut) {
+    mark_last(cut);
     cut->ranges[++cut->worker] = cut->item_count;
     begin(cut);
 }
@@ -264,6 +278,14 @@ static void prepare(fig_strip_cutter *cut) {
     cut->costs[1][1] = fig_strips_shared_cost_of(cut->shape, half);
 }
 
+int64_t fig_strips_units(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                         int32_t count) {
+    fig_strip_cutter cut = {.shape = shape};
+    prepare(&cut);
+    add_costs(&cut, segments, count);
+    return cut.units + cut.prefix_units;
+}
+
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan) {
     fig_strip_cutter cut = {.shape = shape,
@@ -283,11 +305,11 @@ fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips
     cut.items = (fig_strips_item *)(void *)(plan + sizeof *cut.head + ranges);
     prepare(&cut);
     add_costs(&cut, segments, count);
-    cut.active = fig_strip_cutter_small(shape->workers, cut.tiles);
+    cut.active = fig_strip_cutter_small(fig_strips_busy(shape), cut.tiles);
     if (cut.dearest_tile > 0)
         cut.active =
             fig_strip_cutter_small(cut.active, (cut.units - cut.dearest_once) / cut.dearest_tile);
-    if (cut.prefix_units > 0) cut.active = shape->workers;
+    if (cut.prefix_units > 0) cut.active = fig_strips_busy(shape);
     if (cut.active < 1) cut.active = 1;
     if (cut.prefix_units > 0) fig_strip_prefixes_share_line(&cut);
     cut.share = (cut.units - cut.dearest_once) / cut.active;

@@ -55,8 +55,9 @@ typedef struct cell {
     int32_t rows, prefix;
 } cell;
 
-static const cell cells[] = {{16, 2048},  {16, 8192},  {16, 32768}, {64, 2048},  {64, 8192},
-                             {64, 32768}, {256, 2048}, {256, 8192}, {256, 32768}};
+static const cell cells[] = {{4, 2048},   {4, 8192},   {16, 2048},  {16, 8192},
+                             {16, 32768}, {64, 2048},  {64, 8192},  {64, 32768},
+                             {256, 2048}, {256, 8192}, {256, 32768}};
 static const cell small = {4, 512};
 
 /* One of the two ways to run a cell: with groups or without. */

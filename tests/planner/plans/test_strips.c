@@ -171,12 +171,24 @@ static void check_loads(void) {
     }
 }
 
-/* The two warpgroups of a worker take turns at its lone items, the first one first. */
+/* Returns the warpgroups that process an item, as bits. */
+static int32_t groups_of(const fig_strips_item *item) {
+    if (!(item->flags & FIG_STRIPS_LONE)) return 3;
+    return item->flags & FIG_STRIPS_SECOND ? 2 : 1;
+}
+
+/* The two warpgroups of a worker take turns at its lone items, the first one first. The last items
+ * of both are marked. */
 static void check_turns(void) {
     const int32_t *ranges = fig_strips_ranges(plan);
     const fig_strips_item *items = fig_strips_items(plan, ground.shape.workers);
     for (int32_t w = 0; w < ground.shape.workers; w++) {
-        int32_t turn = 0;
+        int32_t turn = 0, later = 0;
+        for (int32_t i = ranges[w + 1] - 1; i >= ranges[w]; i--) {
+            expect("last item", i, (items[i].flags & FIG_STRIPS_IS_LAST) != 0,
+                   (later & groups_of(&items[i])) == 0);
+            later |= groups_of(&items[i]);
+        }
         for (int32_t i = ranges[w]; i < ranges[w + 1]; i++) {
             const int32_t is_lone = (items[i].flags & FIG_STRIPS_LONE) != 0;
             expect("warpgroup of item", i, (items[i].flags & FIG_STRIPS_SECOND) != 0,
