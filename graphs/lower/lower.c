@@ -268,12 +268,6 @@ static int have_room(const fig_program_view *view, const fig_strips_shape *strip
     return bytes <= FIG_PLAN_BYTES_LIMIT - OTHER_SECTIONS;
 }
 
-/* Returns 1 if the launch for chunks runs on warpgroups, whose blocks fill an SM. */
-static int is_alone(const fig_lower_target *target, const fig_split_class *own) {
-    return target->traits.compute_capability == FIG_GEOMETRY_CAPABILITY_OF_BULK &&
-           own->value_bytes == 2 && fig_wide_has(own->head_dim);
-}
-
 /* Fills in how the chunks of each class are cut, and makes room for their strips in the plan. The
  * strips are cut for all SMs whatever the bucket, so that one workspace and one record of what the
  * device holds serve every bucket. */
@@ -290,8 +284,7 @@ static fig_status shape_strips(const fig_program_view *view, const fig_lower_tar
                                .window = own->window,
                                .workers = sms < FIG_WORKER_LIMIT ? sms : FIG_WORKER_LIMIT,
                                .whole = target->deterministic,
-                               .shares = i == sharer,
-                               .alone = is_alone(target, own)};
+                               .shares = i == sharer};
     }
     if (sharer >= 0 && !have_room(view, shape->strips, classes->count))
         shape->strips[sharer].shares = 0;

@@ -206,30 +206,14 @@ static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
     return changed;
 }
 
-/* Cuts the line of a class for the first workers only. Returns FIG_PLAN_BY_UNITS, because the
- * device then looks up where workers start, as it does in a line that is cut by units. */
-static uint32_t settle_apart(const fig_plan_shape *shape, const fig_plan_step *step,
-                             fig_plan_held *held, int32_t i) {
-    fig_split_shape few = shape->splits[i];
-    const int32_t rest = few.workers - held->apart[i];
-    few.workers = held->apart[i];
-    fig_split_starts(&few, shape->once[i], held->prefix[i], step->rows, held->starts[i]);
-    memset(held->starts[i] + few.workers, 0, (size_t)rest * sizeof *held->starts[i]);
-    return FIG_PLAN_BY_UNITS;
-}
-
 /* Cuts the line of every class. */
 static void settle_starts(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     held->by_units = 0;
-    for (int32_t i = 0; i < shape->class_count; i++) {
-        if (held->apart[i] > 0) {
-            held->by_units = settle_apart(shape, step, held, i);
-        } else if (fig_split_starts(&shape->splits[i], shape->once[i], held->prefix[i], step->rows,
-                                    held->starts[i])) {
+    for (int32_t i = 0; i < shape->class_count; i++)
+        if (fig_split_starts(&shape->splits[i], shape->once[i], held->prefix[i], step->rows,
+                             held->starts[i]))
             held->by_units = FIG_PLAN_BY_UNITS;
-        }
-    }
 }
 
 /* Lists the step's chunks in held->chunks; returns 1 if they changed. */
@@ -273,55 +257,6 @@ static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
     return 1;
 }
 
-/* ---- Two launches side by side
- *
- * A block of the launch for chunks fills an SM. If both launches of a class have work for all SMs,
- * one runs after the other. But the split waits for memory, and chunks multiply. So both get SMs of
- * their own if that is quicker: a few for the split, since an SM reads faster while others do not
- * read. All times are in SM x ns. */
-
-enum {
-    SM_BYTES = 60, /* bytes that an SM reads in a ns while few others read */
-    READERS = 55,  /* SMs of a hundred that read as fast as memory can */
-    UNIT_NS = 100, /* a unit of strips, for tiles of UNIT_WORK */
-    UNIT_WORK = 128 * 128,
-    APART_STEP = 4,  /* numbers of workers are multiples, so that they seldom change */
-    APART_WORTH = 95 /* of a hundred: the most that both may take side by side */
-};
-
-/* Returns the number of workers for the split of a class, or 0 if both launches use all SMs. */
-static int32_t side_of(const fig_plan_shape *shape, const fig_plan_step *step,
-                       const fig_plan_held *held, int32_t i) {
-    const fig_split_shape *split = &shape->splits[i];
-    const fig_strips_shape *strips = &held->chunk_shapes[i];
-    const int64_t workers = strips->workers, readers = workers * READERS / 100;
-    if (!strips->alone || strips->whole || split->fixed || split->workers != workers) return 0;
-    const int64_t token = INT64_C(4) * strips->head_dim * (strips->kv_heads / split->groups);
-    const int64_t reads = (int64_t)held->prefix[i][step->rows] * split->groups *
-                          split->tile_tokens * token / SM_BYTES;
-    const int64_t products = fig_strips_units(strips, held->chunks, held->chunk_count) * UNIT_NS *
-                             strips->tile_tokens * strips->head_dim / UNIT_WORK;
-    if (reads == 0 || products == 0) return 0;
-    int64_t own = workers * reads / (reads + products) / APART_STEP * APART_STEP + APART_STEP;
-    if (own > readers) own = readers;
-    const int64_t rest = workers - own;
-    const int64_t both = reads / own > products / rest ? reads / own : products / rest;
-    const int64_t after = reads / readers + products / workers;
-    return rest > 0 && both * 100 < after * APART_WORTH ? (int32_t)own : 0;
-}
-
-/* Decides for each class whether its launches run side by side. Returns 1 if a decision changed. */
-static int settle_sides(const fig_plan_shape *shape, const fig_plan_step *step,
-                        fig_plan_held *held) {
-    int changed = 0;
-    for (int32_t i = 0; i < held->chunk_classes; i++) {
-        const int32_t own = held->group_count > 0 ? 0 : side_of(shape, step, held, i);
-        changed |= own != held->apart[i];
-        held->apart[i] = own;
-    }
-    return changed;
-}
-
 /* Drops the segments of rows that the split serves; returns the number of segments that remain. */
 static int32_t keep_segments(const fig_plan_step *step, fig_plan_held *held) {
     fig_strips_segment *segments = held->work.segments;
@@ -340,10 +275,8 @@ static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step
     const int32_t segments = held->group_count > 0 ? keep_segments(step, held) : 0;
     memset(places, 0, FIG_PLAN_STRIPS_HEAD);
     for (int32_t i = 0; i < held->chunk_classes; i++) {
-        fig_strips_shape shape_now = held->chunk_shapes[i];
-        const fig_strips_shape *of = &shape_now;
+        const fig_strips_shape *of = &held->chunk_shapes[i];
         uint8_t *plan = held->strips + end;
-        shape_now.busy = held->apart[i] > 0 ? shape_now.workers - held->apart[i] : 0;
         const int is_shared = has_groups(step, held, i);
         const fig_strips_segment *own = is_shared ? held->work.segments : held->chunks;
         const int32_t count = is_shared ? segments : held->chunk_count;
@@ -373,16 +306,12 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     if (step->hidden != NULL) sections |= FIG_PLAN_BY_MASKS;
     if (shape->query_limit > 0 && (settle_queries(shape, step, held->queries) | held_none))
         sections |= FIG_PLAN_HAS_QUERIES;
-    const int has_strips = fig_plan_strips_room(shape) > 0;
-    const int splits = settle_splits(shape, step, held) | held_none;
-    const int strips =
-        has_strips && (settle_chunks(step, held) | settle_groups(step, held) | held_none);
-    const int apart = has_strips && (splits | strips) && settle_sides(shape, step, held);
-    if (splits | apart) {
+    if (settle_splits(shape, step, held) | held_none) {
         sections |= FIG_PLAN_HAS_SPLITS;
         settle_starts(shape, step, held);
     }
-    if (strips | apart) {
+    if (fig_plan_strips_room(shape) > 0 &&
+        (settle_chunks(step, held) | settle_groups(step, held) | held_none)) {
         sections |= FIG_PLAN_HAS_STRIPS;
         settle_strips(shape, step, held);
     }

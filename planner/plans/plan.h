@@ -355,8 +355,7 @@ typedef struct fig_plan_held {
     int32_t chunk_least;        /* the fewest query tokens of a chunk */
     fig_strips_segment *chunks; /* [chunk_count]; the memory has room for row_limit */
     int32_t chunk_count;
-    int32_t apart[FIG_CLASS_LIMIT]; /* workers of the split while strips have the others; 0: all */
-    uint8_t *strips;                /* [strips_bytes], aligned to 16 */
+    uint8_t *strips; /* [strips_bytes], aligned to 16 */
     uint32_t strips_bytes;
     int32_t group_count;        /* of the last plan */
     fig_strip_groups_work work; /* its arrays are NULL if no class shares */

@@ -36,7 +36,7 @@ void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *s
             fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / least);
         prefix->pieces = 1;
         if (strips == 0 || shape->whole) continue;
-        const int64_t all = units_of(shape, prefix) * fig_strips_busy(shape) / (units * strips);
+        const int64_t all = units_of(shape, prefix) * shape->workers / (units * strips);
         const int64_t pieces = fig_strip_cutter_small(all, most);
         if (pieces > 1) prefix->pieces = (int32_t)pieces;
     }
@@ -80,7 +80,7 @@ static int piece_of(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk, pr
 /* Returns the worker of the walk's piece: the one in whose part of all pieces its middle lies. */
 static int64_t worker_of_piece(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk,
                                const prefix_piece *piece) {
-    return (2 * walk->place + piece->units) * fig_strips_busy(cut->shape) / (2 * cut->prefix_units);
+    return (2 * walk->place + piece->units) * cut->shape->workers / (2 * cut->prefix_units);
 }
 
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
@@ -101,7 +101,7 @@ int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
  * row are done long before its prefixes, the worker of the last piece merges the row, which is slow
  * if there are many pieces. So workers without a piece then get no more of the line than others. */
 void fig_strip_prefixes_share_line(fig_strip_cutter *cut) {
-    const int64_t workers = fig_strips_busy(cut->shape), all = cut->units + cut->prefix_units;
+    const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
     fig_strip_cutter_walk walk = {0};
     prefix_piece piece;
     int64_t last = -1, bare = workers;

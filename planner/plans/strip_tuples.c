@@ -98,9 +98,8 @@ static int find_tuples(const fig_strip_cutter *cut, tuple_set *set) {
     }
     if (set->segment == NULL || cut->shape->whole) return 0;
     set->strips = fig_size_ceil_div(set->segment->queries, step);
-    const int32_t workers = fig_strips_busy(cut->shape);
-    if (set->strips < 2 || set->strips > workers / 2) return 0;
-    set->tuples = workers / set->strips;
+    if (set->strips < 2 || set->strips > cut->shape->workers / 2) return 0;
+    set->tuples = cut->shape->workers / set->strips;
     const fig_strip_cutter_strip first = fig_strips_strip_at(cut, set->segment, 0, 0);
     const fig_strip_cutter_strip last =
         fig_strips_strip_at(cut, set->segment, 0, (set->strips - 1) * step);

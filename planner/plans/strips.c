@@ -15,7 +15,7 @@
 enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK = 128 * 128 };
 /* The same in shared segments. A full strip leaves 128 results, each in a slot. A lone strip is
  * mostly a row's own tokens. */
-enum { SHARED_PAIR_ONCE = 40, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
+enum { SHARED_PAIR_ONCE = 80, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
 /* A strip of a shared segment stays whole if it has at most WHOLE_VECTORS vectors and costs at most
  * WHOLE_WORTH % of an even share. */
 enum { WHOLE_VECTORS = 16, WHOLE_WORTH = 150 };
@@ -278,14 +278,6 @@ static void prepare(fig_strip_cutter *cut) {
     cut->costs[1][1] = fig_strips_shared_cost_of(cut->shape, half);
 }
 
-int64_t fig_strips_units(const fig_strips_shape *shape, const fig_strips_segment *segments,
-                         int32_t count) {
-    fig_strip_cutter cut = {.shape = shape};
-    prepare(&cut);
-    add_costs(&cut, segments, count);
-    return cut.units + cut.prefix_units;
-}
-
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan) {
     fig_strip_cutter cut = {.shape = shape,
@@ -305,11 +297,11 @@ fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips
     cut.items = (fig_strips_item *)(void *)(plan + sizeof *cut.head + ranges);
     prepare(&cut);
     add_costs(&cut, segments, count);
-    cut.active = fig_strip_cutter_small(fig_strips_busy(shape), cut.tiles);
+    cut.active = fig_strip_cutter_small(shape->workers, cut.tiles);
     if (cut.dearest_tile > 0)
         cut.active =
             fig_strip_cutter_small(cut.active, (cut.units - cut.dearest_once) / cut.dearest_tile);
-    if (cut.prefix_units > 0) cut.active = fig_strips_busy(shape);
+    if (cut.prefix_units > 0) cut.active = shape->workers;
     if (cut.active < 1) cut.active = 1;
     if (cut.prefix_units > 0) fig_strip_prefixes_share_line(&cut);
     cut.share = (cut.units - cut.dearest_once) / cut.active;

@@ -123,10 +123,8 @@ typedef struct fig_strips_shape {
     int32_t tile_tokens; /* kv tokens of a tile */
     int32_t window;      /* tokens that a query of a causal segment sees; 0: all */
     int32_t workers;
-    int32_t busy;   /* workers that may get items; 0: all */
     int32_t whole;  /* 1: no strip is cut, so a row's bits do not depend on other rows */
     int32_t shares; /* 1: steps of an engine may have shared segments */
-    int32_t alone;  /* 1: no other block fits on an SM beside one of this launch */
 } fig_strips_shape;
 
 /* The memory that a step needs. */
@@ -140,10 +138,6 @@ typedef struct fig_strips_limits {
     int64_t least;             /* the fewest query tokens of a segment that has any; 0: 1 */
     int64_t shared;            /* query tokens in shared segments */
 } fig_strips_limits;
-
-FIG_BOTH int32_t fig_strips_busy(const fig_strips_shape *shape) {
-    return shape->busy > 0 ? shape->busy : shape->workers;
-}
 
 /* Returns the query tokens of half a strip. */
 FIG_BOTH int32_t fig_strips_half(int32_t ratio) {
@@ -212,10 +206,6 @@ fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t
  * Needs their queries and kv tokens. O(count) */
 void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
                             int32_t count);
-
-/* Returns the units of all strips of the segments, none of them cut. O(strips) */
-int64_t fig_strips_units(const fig_strips_shape *shape, const fig_strips_segment *segments,
-                         int32_t count);
 
 /* Returns upper bounds for any step within the limits. Each bound on partials and counters is
  * reached by some step. */

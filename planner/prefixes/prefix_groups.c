@@ -8,11 +8,11 @@
  * of a query vector, written and merged: 45 ns, if a full tile takes 1.9 us. */
 enum { FINE = 16, PARTIAL = 6 };
 /* SPLIT_TILE is the cost of a tile of pages that other rows read too, in units of strips.c.
- * STEP_PERCENT is the time that the second launch adds to a step, 19 us, in percent of the `once`
- * of a full strip. Both follow from tools/bench/results/h200_share.csv: there groups save -2, 29,
- * 28, 164, 189 and 192 us for 16 rows of 2048 and of 8192 tokens, 64 and 256 of 2048, 64 of 8192,
- * and 16 of 32768; the costs say -7, 29, 27, 164, 171 and 173. */
-enum { SPLIT_TILE = 7, STEP_PERCENT = 160 };
+ * STEP_PERCENT is the time that the second launch adds to a step, 5 us, in percent of the `once` of
+ * a full strip. Both follow from tools/bench/results/h200_share.csv: there groups save -3, 8, 12,
+ * 30, 42, 174 and 196 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256
+ * of 2048 and 16 of 32768; the costs say -3, 3, 5, 34, 35, 150 and 156. */
+enum { SPLIT_TILE = 7, STEP_PERCENT = 62 };
 
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens) {
     const int32_t half = fig_strips_half(shape->ratio);

@@ -247,95 +247,6 @@ static void strips_that_the_device_holds_do_not_travel(void **state) {
     fig_plan_held_finish(&g.held);
 }
 
-/* ---- Side by side ---------------------------------------------------------------------------- */
-
-/* A chunk of `queries` over `length` tokens beside `singles` rows over `single_length`, on an H200.
- * Returns the workers of the split, 0 if both launches use all SMs. */
-static int32_t side_of(int32_t chunk, int32_t length, int32_t singles, int32_t single_length,
-                       int32_t alone) {
-    static ground g;
-    fig_plan_step step = {
-        .rows = singles + 1, .lengths = lengths, .queries = queries, .horizon = 1};
-    memset(&g, 0, sizeof g);
-    g.shape = (fig_plan_shape){
-        .row_limit = ROWS, .class_count = 1, .row_tokens = 4096, .query_limit = 8192};
-    g.shape.splits[0] = (fig_split_shape){
-        .row_limit = ROWS, .groups = 1, .tile_tokens = 16, .workers = 132, .row_tokens = NARROW};
-    g.strips[0] = (fig_strips_shape){.ratio = 4,
-                                     .kv_heads = 8,
-                                     .head_dim = 128,
-                                     .tile_tokens = 128,
-                                     .workers = 132,
-                                     .alone = alone};
-    fig_plan_lay_out(&g.shape);
-    assert_int_equal(fig_plan_add_strips(&g.shape, g.strips, NARROW + 1), FIG_OK);
-    open_held(&g);
-    lengths[0] = length;
-    queries[0] = chunk;
-    for (int32_t row = 1; row <= singles; row++) {
-        lengths[row] = single_length;
-        queries[row] = 1;
-    }
-    g.held.exec = -1;
-    assert_true(fig_plan_settle(&g.shape, &step, &g.held) & FIG_PLAN_HAS_SPLITS);
-    const int32_t few = g.held.apart[0];
-    /* The other workers of the split have no tiles, and the last ones of the strips no items. */
-    const int32_t *ranges = fig_strips_ranges(g.held.strips + FIG_PLAN_STRIPS_HEAD);
-    for (int32_t w = 0; few > 0 && w < 132; w++) {
-        assert_int_equal(g.held.starts[0][w].count > 0, w < few);
-        assert_int_equal(ranges[w + 1] > ranges[w], w < 132 - few);
-    }
-    assert_int_equal((g.held.by_units & FIG_PLAN_BY_UNITS) != 0, few > 0);
-    fig_plan_held_finish(&g.held);
-    return few;
-}
-
-static void chunks_and_single_tokens_have_sms_of_their_own(void **state) {
-    (void)state;
-    assert_in_range(side_of(2048, 8192, ROWS - 1, 64 * 2048 / (ROWS - 1), 1), 16, 32);
-    assert_in_range(side_of(512, 8192, ROWS - 1, 128 * 1024 / (ROWS - 1), 1), 40, 60);
-    assert_int_equal(side_of(512, 8192, ROWS - 1, 128 * 1024 / (ROWS - 1), 0), 0);
-    assert_int_equal(side_of(2048, 8192, 0, 0, 1), 0);
-    assert_int_equal(side_of(1, 8192, ROWS - 1, 1024, 1), 0);
-    assert_int_equal(side_of(2048, 8192, 1, 16, 1), 0);
-}
-
-/* If the numbers of SMs change, both sections travel; otherwise a row that grows changes neither
- * the strips nor who serves them. */
-static void sides_change_with_the_plan(void **state) {
-    (void)state;
-    static ground g;
-    const uint32_t both = FIG_PLAN_HAS_SPLITS | FIG_PLAN_HAS_STRIPS;
-    fig_plan_step step = {.rows = 2, .lengths = lengths, .queries = queries, .horizon = 1};
-    memset(&g, 0, sizeof g);
-    g.shape =
-        (fig_plan_shape){.row_limit = 2, .class_count = 1, .row_tokens = 512, .query_limit = 1024};
-    g.shape.splits[0] = (fig_split_shape){
-        .row_limit = 2, .groups = 2, .tile_tokens = 16, .workers = 64, .row_tokens = NARROW};
-    g.strips[0] = (fig_strips_shape){
-        .ratio = 4, .kv_heads = 2, .head_dim = 64, .tile_tokens = 128, .workers = 64, .alone = 1};
-    fig_plan_lay_out(&g.shape);
-    assert_int_equal(fig_plan_add_strips(&g.shape, g.strips, NARROW + 1), FIG_OK);
-    open_held(&g);
-    lengths[0] = 50000;
-    lengths[1] = 4096;
-    queries[0] = 1;
-    queries[1] = 512;
-    assert_int_equal(fig_plan_settle(&g.shape, &step, &g.held) & both, both);
-    const int32_t few = g.held.apart[0];
-    assert_in_range(few, 4, 35);
-    lengths[0] += 16;
-    assert_int_equal(fig_plan_settle(&g.shape, &step, &g.held) & both, FIG_PLAN_HAS_SPLITS);
-    assert_int_equal(g.held.apart[0], few);
-    lengths[0] *= 2;
-    assert_int_equal(fig_plan_settle(&g.shape, &step, &g.held) & both, both);
-    assert_true(g.held.apart[0] > few);
-    queries[1] = 1; /* no chunk */
-    assert_int_equal(fig_plan_settle(&g.shape, &step, &g.held) & both, both);
-    assert_int_equal(g.held.apart[0], 0);
-    fig_plan_held_finish(&g.held);
-}
-
 /* ---- Bounds ---------------------------------------------------------------------------------- */
 
 /* The most strips of up to `rows` segments of at least `least` query tokens. */
@@ -428,8 +339,6 @@ int main(void) {
         cmocka_unit_test(strips_that_do_not_fit_are_unsound),
         cmocka_unit_test(a_shape_without_chunks_has_no_place_for_strips),
         cmocka_unit_test(strips_that_the_device_holds_do_not_travel),
-        cmocka_unit_test(chunks_and_single_tokens_have_sms_of_their_own),
-        cmocka_unit_test(sides_change_with_the_plan),
         cmocka_unit_test(the_bound_of_items_is_that_of_the_worst_division),
         cmocka_unit_test(no_step_exceeds_the_bounds_and_some_reach_them),
         cmocka_unit_test(a_plan_that_is_too_large_is_refused),
