@@ -402,7 +402,8 @@ fig_wide_do_tile(const fig_prompt_attention_params &p, const fig_wide_memory<for
     fig_wide_advance<form>(&work->next);
 }
 
-/* Processes the items of the worker, in the order of the notes. */
+/* Processes the items of the worker, in the order of the notes. After tiles of the other warpgroup,
+ * a tile's filling may not have begun, until the warpgroup has gone through all stages. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attention_params &p,
                                                          const fig_wide_memory<form> &memory,
@@ -411,9 +412,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     fig_wide_place at = fig_wide_place_of(p, group);
     fig_wide_work<form> work;
     uint32_t phase = 0;
-    /* Tiles whose filling may not have begun. After as many as there are stages, the warpgroup has
-     * released itself what was in a stage before. */
-    int32_t far = 0;
+    int32_t far = 0; /* the next tiles whose filling may not have begun */
     at.q_at = fig_wide_q<form>(memory, group);
     work.next = work.last = {};
     work.way = {};
