@@ -141,8 +141,13 @@ static __device__ __forceinline__ void fig_wide_await_begin(const fig_wide_memor
                                                             fig_wide_turn turn, int32_t ahead) {
     fig_wide_pass<form>(&turn, ahead);
     const volatile uint32_t *begun = &memory.state->begun[turn.stage];
+#ifdef FIG_WIDE_LOOKS
+    for (int32_t look = 0; look < FIG_WIDE_LOOKS << 16; look++)
+        if (fig_wide_same((int32_t)*begun) > (int32_t)turn.round) return;
+#else
     while (fig_wide_same((int32_t)*begun) <= (int32_t)turn.round)
         ;
+#endif
 }
 
 /* Releases what the warp has read. Lane 0 arrives for the warp. */
