@@ -403,7 +403,11 @@ fig_wide_do_tile(const fig_prompt_attention_params &p, const fig_wide_memory<for
 }
 
 /* Processes the items of the worker, in the order of the notes. After tiles of the other warpgroup,
- * a tile's filling may not have begun, until the warpgroup has gone through all stages. */
+ * a tile's filling may not have begun, until the warpgroup has gone through all stages.
+ *
+ * An item of one warpgroup ends at once: the other one may wait for its last tile. If queries lie
+ * in shared memory, every item does: this warpgroup's next note may wait for the end of the other
+ * one's item, and that for a stage of this item's last tile. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attention_params &p,
                                                          const fig_wide_memory<form> &memory,
@@ -424,8 +428,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     fig_block_wait();
 #pragma unroll 1
     for (;;) {
-        /* An item of one warpgroup ends at once: the other one may wait for its last tile. */
-        const int32_t ends = work.is_open && work.way.ends;
+        const int32_t ends = work.is_open && (!form::HOLDS_QUERIES || work.way.ends);
         fig_strips_item item = {};
         int32_t skip = 0;
         if (!ends) {

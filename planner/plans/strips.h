@@ -78,7 +78,8 @@ typedef struct fig_strips_shared {
 } fig_strips_shared;
 
 /* LONE: the strip fills at most one half, so a single warpgroup processes the item: with SECOND the
- * second warpgroup, otherwise the first. */
+ * second warpgroup, otherwise the first. The lone items of a worker take turns, the first warpgroup
+ * first. The kernel relies on that: otherwise its warpgroups could wait for each other. */
 enum {
     FIG_STRIPS_LONE = 1,
     FIG_STRIPS_SECOND = 2,

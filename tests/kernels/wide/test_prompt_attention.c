@@ -205,6 +205,21 @@ static void try_prefixes(const fig_prompt_form *form) {
     fig_prompt_case_close(&c);
 }
 
+/* Workers get full strips, which keep both warpgroups busy, and between them strips for only one of
+ * them. In a model of the kernel's first version, warpgroups waited for each other at head_dim
+ * 256. */
+static void strips_for_one_warpgroup_lie_between_full_ones(void **state) {
+    static const int32_t dims[] = {64, 96, 128, 256};
+    const int32_t rows = on_host() ? 3 : 40;
+    (void)state;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++) {
+        fig_prompt_form form = fig_prompt_form_of(FIG_BF16, 8, 1, dims[i]);
+        for (int32_t r = 0; r < rows; r++)
+            fig_prompt_form_add(&form, 20, on_host() ? 300 : 1024);
+        try(&form);
+    }
+}
+
 static void rows_share_a_prefix(void **state) {
     static const int32_t rows[] = {2, 3, 16, 17, 33, 64};
     static const int32_t dims[] = {64, 80, 96, 128, 256, 128};
@@ -461,6 +476,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_map_reaches_heads_at_whole_columns),
         cmocka_unit_test(a_deterministic_row_depends_on_itself_alone),
         cmocka_unit_test(strips_of_a_plan_without_rows_are_not_run),
+        cmocka_unit_test(strips_for_one_warpgroup_lie_between_full_ones),
         cmocka_unit_test(rows_share_a_prefix),
         cmocka_unit_test(three_levels_of_prefixes_are_right),
         cmocka_unit_test(chunks_may_share_a_prompt),
