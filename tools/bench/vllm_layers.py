@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """vllm_layers.py: compares figraph in a real vLLM on a GPU with vLLM's own backends.
 
-    tools/bench/vllm_layers.py [--group NAME] [--load SECONDS] [--turn SECONDS] FOLDER
+    tools/bench/vllm_layers.py [--only NAMES] [--load SECONDS] [--turn SECONDS] FOLDER
+    tools/bench/vllm_layers.py --only latents FOLDER  models with latent attention (MLA)
     tools/bench/vllm_layers.py --report FOLDER        only writes the report of an earlier run
 
-Each variant of a group is a process with an engine of its own; servers/vllm_variant.py drives it.
+NAMES are groups and variants, with commas between: bf16, fp8, drafts (speculation), latents, or
+names as in GROUPS, such as figraph,flash. Without --only, all but latents and flash_small run.
+
+Each variant is a process with an engine of its own; servers/vllm_variant.py drives it.
 All engines load at the same time. Then they measure one after the other, so each has the GPU to
 itself. FOLDER gets a JSON file and a log for each variant, vllm_layers.csv with a line for each
 cell, and report.txt. The exit code is 1 if a bar of BARS or a rule is not met. Run where vllm,
@@ -26,34 +30,69 @@ CHILD = os.path.join(HERE, "servers", "vllm_variant.py")
 GROUPS = {
     "bf16": ("triton", "flash", "figraph", "figraph_eager"),
     "fp8": ("triton_fp8", "flash_fp8", "figraph_fp8", "figraph_fp8_eager"),
-    "drafts": ("figraph_small", "figraph_drafts", "figraph_drafts_eager", "flash_drafts"),
+    "drafts": ("figraph_small", "figraph_drafts", "figraph_drafts_eager", "flash_drafts",
+               "flash_small"),
+    "latents": ("mla_figraph", "mla_triton", "mla_flash", "mla_figraph_codes", "mla_check",
+                "mla_codes_check"),
 }
-GROUPS["all"] = sum(GROUPS.values(), ())
+NAMES = sum(GROUPS.values(), ())
+DEFAULT = [name for name in NAMES if name not in ("flash_small", *GROUPS["latents"])]
 # The time of figraph's kernels of attention and append may be at most this multiple of the time of
 # FlashAttention 3's kernels, by rows.
 BARS = {
     ("figraph", "flash"): {1: 0.60, 32: 0.84, 128: 0.90},
     ("figraph_fp8", "flash_fp8"): {1: 0.45, 32: 0.58, 128: 0.60},
 }
-SAME = (("figraph", "figraph_eager"), ("figraph_fp8", "figraph_fp8_eager"))
+# Ratios that have no bar.
+RATIOS = (("figraph_drafts", "flash_drafts"), ("figraph_small", "flash_small"),
+          ("mla_figraph", "mla_triton"), ("mla_figraph", "mla_flash"),
+          ("mla_figraph_codes", "mla_figraph"))
+SAME = (("figraph", "figraph_eager"), ("figraph_fp8", "figraph_fp8_eager"),
+        ("mla_figraph", "mla_check"), ("mla_figraph_codes", "mla_codes_check"))
 # Greedy tokens of figraph may differ from those of FlashAttention 3, but no sooner than the tokens
 # of two of vLLM's own backends differ from each other.
 PARTING = (("figraph", "flash", "triton"), ("figraph_fp8", "flash_fp8", "triton_fp8"))
+# With drafts, batches have other numbers of tokens, so vLLM's own products may round otherwise.
+# Tokens may part where the margin is at most MARGIN, or at most the largest where OWN_DRAFTS part.
+OWN_DRAFTS = ("flash_small", "flash_drafts")
+DRAFT_PARTING = (("flash_small", "figraph_small"), ("flash_small", "figraph_drafts"),
+                 ("figraph_small", "figraph_drafts"))
+MARGIN = 0.125
+# Comparisons without a rule.
+OTHER_PARTING = (("figraph_small", "figraph_drafts_eager"), ("mla_triton", "mla_flash"),
+                 ("mla_triton", "mla_figraph"), ("mla_flash", "mla_figraph"))
 UNITS = 1.0  # the largest difference inside a layer, in units of bf16
+LATENT_UNITS = 2.0  # the same from float32, for latent attention
 CELL = ("rows", "context", "steps", "tokens", "full", "piecewise", "eager", "replays", "forwards",
         "layer_calls", "attention_us", "append_us", "all_us", "busy_us", "step_ms")
 
 
 def read_words():
-    words = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    words = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0], epilog="Example: vllm_layers.py --only "
+        "drafts,latents out; then out/report.txt and out/vllm_layers.csv have the results.")
     words.add_argument("folder")
-    words.add_argument("--group", choices=GROUPS, default="all")
-    words.add_argument("--variants", help="names of variants, with commas between, for --group")
+    words.add_argument("--only", metavar="NAMES", help="groups and variants, with commas between; "
+                       f"groups: {', '.join(GROUPS)}; variants: {', '.join(NAMES)}")
     words.add_argument("--load", type=float, default=170, help="seconds in which engines load")
     words.add_argument("--turn", type=float, default=60, help="seconds that a variant may measure")
     words.add_argument("--report", action="store_true")
     words.add_argument("--script", default=CHILD, help="drives an engine; tests name another")
     return words.parse_args()
+
+
+def names_of(only):
+    """Returns the variants that --only names, each once."""
+    if only is None:
+        return DEFAULT
+    names = []
+    for word in only.split(","):
+        if word not in GROUPS and word not in NAMES:
+            print(f"vllm_layers.py: no group or variant {word!r}; there are "
+                  f"{', '.join((*GROUPS, *NAMES))}", file=sys.stderr)
+            sys.exit(2)
+        names.extend(GROUPS.get(word, (word,)))
+    return list(dict.fromkeys(names))
 
 
 # ---- Processes -----------------------------------------------------------------------------------
@@ -143,7 +182,7 @@ class Report:
 
 def read(folder):
     results = {}
-    for name in GROUPS["all"]:
+    for name in NAMES:
         path = os.path.join(folder, f"{name}.json")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
@@ -202,7 +241,8 @@ def worst_of(lines):
 
 def report_layers(report, results):
     """Differences inside a layer. A unit is that of the largest number of a head's output."""
-    report.say("\nInside a layer, against FlashAttention 3; in units of bf16")
+    report.say("\nInside a layer, against FlashAttention 3; latents against float32; in units of "
+               "bf16")
     for name, result in results.items():
         for kind in sorted({line["kind"] for line in result.get("layers", [])}):
             lines = [line for line in result["layers"] if line["kind"] == kind]
@@ -212,28 +252,67 @@ def report_layers(report, results):
                        f"{rows[-1]}, {sum(line['calls'] for line in lines)} calls")
             report.say("          worst " + ", ".join(f"{key} {value:.5g}" for key, value in
                                                       worst.items()))
-            if kind == "decode":
-                key = "rounded_units" if "rounded_units" in worst else "units"
-                report.hold(worst[key] <= UNITS, f"{name}: {key} {worst[key]:.3g} <= {UNITS}")
-                report.hold(rows == list(range(1, 129)), f"{name}: each number of rows to 128")
+            judge_layers(report, name, kind, rows, worst)
+
+
+def judge_layers(report, name, kind, rows, worst):
+    is_latent = name in GROUPS["latents"]
+    if kind == "decode" or is_latent:
+        key = "rounded_units" if "rounded_units" in worst else "units"
+        limit = LATENT_UNITS if is_latent else UNITS
+        report.hold(worst[key] <= limit, f"{name}, {kind}: {key} {worst[key]:.3g} <= {limit}")
+    if kind == "decode":
+        last = 32 if is_latent else 128
+        report.hold(rows == list(range(1, last + 1)), f"{name}: each number of rows to {last}")
 
 
 def report_tokens(report, results):
+    def found_of(*names):
+        """Returns where the tokens of two variants part, or None if one is missing."""
+        return partings(*(results[x] for x in names)) if all(x in results for x in names) else None
+
     report.say("\nTokens")
     for mine, other in SAME:
-        if mine in results and other in results:
-            found = partings(results[mine], results[other])
+        found = found_of(mine, other)
+        if found is not None:
             report.hold(not any(found), f"{mine} and {other}: {describe(found)}")
     for mine, peer, own in PARTING:
-        if all(name in results for name in (mine, peer, own)):
-            found, theirs = (partings(results[peer], results[x]) for x in (mine, own))
+        found, theirs = found_of(peer, mine), found_of(peer, own)
+        if found is not None and theirs is not None:
             report.say(f"  {peer} and {own}: {describe(theirs)}")
             report.hold(largest(found) <= largest(theirs), f"{peer} and {mine}: {describe(found)}")
-    # With drafts, batches have other numbers of tokens, so vLLM's own products may round otherwise.
-    for name in ("figraph_drafts", "figraph_drafts_eager", "flash_drafts"):
-        if name in results and "figraph_small" in results:
-            found = partings(results["figraph_small"], results[name])
-            report.say(f"  figraph_small, without drafts, and {name}: {describe(found)}")
+    theirs = found_of(*OWN_DRAFTS)
+    if theirs is not None:
+        report.say(f"  {' and '.join(OWN_DRAFTS)}: {describe(theirs)}")
+    for pair in DRAFT_PARTING:
+        found, bound = found_of(*pair), max(MARGIN, largest(theirs or []))
+        if found is not None:
+            report.hold(largest(found) <= bound, f"{' and '.join(pair)}: {describe(found)}; "
+                        f"limit {bound}")
+    for pair in OTHER_PARTING:
+        found = found_of(*pair)
+        if found is not None:
+            report.say(f"  {' and '.join(pair)}: {describe(found)}")
+
+
+def report_drafts(report, results):
+    """Says how many drafts were accepted."""
+    counted = [(name, result) for name, result in results.items() if result.get("drafts")]
+    if counted:
+        report.say("\nDrafts accepted in the tokens above, and tokens of a row in a timed step")
+    for name, result in counted:
+        made = result["drafts"]
+        report.say(f"  {name}: {made['accepted']} of {made['drafts']} accepted, rows by number "
+                   f"accepted {made['rows_by_accepted']}")
+        for cell in result["cells"]:
+            report.say(f"  {name}, {cell['rows']} rows: "
+                       f"{cell['tokens'] / (cell['steps'] * cell['rows']):.2f} tokens")
+
+
+def is_judged(name):
+    """Returns whether all steps that are timed must be in full graphs."""
+    is_new = name in GROUPS["drafts"] or name in GROUPS["latents"]
+    return (is_new or name.startswith("figraph")) and not name.endswith("eager")
 
 
 def report_graphs(report, results):
@@ -247,8 +326,8 @@ def report_graphs(report, results):
             # A row makes at least a token in each step, so there was one replay per step.
             is_full = (cell["tokens"] >= cell["steps"] * cell["rows"] > 0 and cell["full"] > 0
                        and cell["piecewise"] + cell["eager"] + cell["forwards"] == 0
-                       and cell["layer_calls"] == 0)
-            if name.startswith("figraph") and not name.endswith("eager"):
+                       and cell["replays"] == cell["steps"] and cell["layer_calls"] == 0)
+            if is_judged(name):
                 report.hold(is_full, line)
             else:
                 report.say("          " + line)
@@ -279,6 +358,16 @@ def report_times(report, results):
                         f"{theirs[rows]['all_us']:.0f} us")
 
 
+def report_ratios(report, results):
+    for mine, peer in RATIOS:
+        if mine not in results or peer not in results:
+            continue
+        own, theirs = cells_of(results[mine]), cells_of(results[peer])
+        for rows in sorted(set(own) & set(theirs)):
+            few = [own[rows][key] / theirs[rows][key] for key in ("attention_us", "all_us")]
+            report.say(f"  {mine} / {peer}, {rows} rows: {few[0]:.3f}, all kernels {few[1]:.3f}")
+
+
 def report_kernels(report, results):
     report.say("\nKernels of a step: microseconds, launches, name; * counts as attention")
     for name, result in results.items():
@@ -307,8 +396,10 @@ def write(folder, names):
     report_runs(report, results, names or list(results))
     report_layers(report, results)
     report_tokens(report, results)
+    report_drafts(report, results)
     report_graphs(report, results)
     report_times(report, results)
+    report_ratios(report, results)
     write_csv(folder, results)
     text = "\n".join(report.lines)
     print(text, flush=True)
@@ -320,12 +411,9 @@ def write(folder, names):
 
 def main():
     words = read_words()
+    names = names_of(words.only)
     words.folder = os.path.abspath(words.folder)
     os.makedirs(words.folder, exist_ok=True)
-    names = words.variants.split(",") if words.variants else GROUPS[words.group]
-    unknown = [name for name in names if name not in GROUPS["all"]]
-    if unknown:
-        sys.exit(f"vllm_layers.py: no variant {unknown[0]!r}; there are {list(GROUPS['all'])}")
     if words.report:
         names = []
     else:

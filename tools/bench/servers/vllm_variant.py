@@ -4,7 +4,8 @@
 
 Writes FOLDER/NAME.json. vllm_layers.py starts this and passes two file descriptors. When the engine
 is ready, this script writes a byte to READY; it measures after it has read a byte from GO. The
-model has random weights, so it needs no files. Invariant: variants of the same shape ask their
+model has random weights, so it needs no files. vllm_drafts.py has the model for drafts, and
+vllm_latents.py the one with latent attention. Invariant: variants of the same shape ask their
 engines for the same things in the same order until their tokens are read, so that these can be
 compared.
 """
@@ -22,7 +23,9 @@ import traceback
 import zlib
 from typing import NamedTuple
 
-LAYERS, VOCABULARY, SMALL_VOCABULARY = 8, 128256, 128
+import vllm_drafts
+import vllm_latents
+
 LENGTH = 2016  # tokens of the longest prompt
 SAME_ROWS, SAME_TOKENS = 32, 64  # rows and tokens of the comparison
 WARM_TOKENS, WINDOW = 6, 32  # tokens of a row before the measurement begins; measured steps
@@ -31,9 +34,29 @@ GIB = 1 << 30
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)  # rows of captured graphs
 # Kernels that a backend adds to a step. Some of them are torch's or vLLM's own: figraph's check of
 # idle rows is an addcmul, and FlashAttention 3 wants 8-bit queries over an 8-bit cache.
-APPEND = re.compile(r"reshape_and_cache|fig_kernel_append")
+APPEND = re.compile(r"reshape_and_cache|concat_and_cache|fig_kernel_append")
 ATTENTION = re.compile(r"\bfig_|flash|attention|reduce_segments|prepare_varlen|addcmul|fp8_quant",
                        re.IGNORECASE)
+
+
+class Shape(NamedTuple):
+    """A model, and the engine that it needs."""
+
+    vocabulary: int
+    layers: int
+    row_limit: int  # of a batch
+    swept: int  # rows that decode while layers are checked
+    cache_gib: float  # of a cache in bf16
+    page: int  # tokens
+    attention: re.Pattern = ATTENTION
+
+
+LLAMA = Shape(128256, 8, row_limit=128, swept=128, cache_gib=9.6, page=16)
+SMALL = Shape(vllm_drafts.VOCABULARY, vllm_drafts.LAYERS, row_limit=32, swept=32, cache_gib=1.6,
+              page=16)
+LATENTS = Shape(vllm_latents.VOCABULARY, vllm_latents.LAYERS, row_limit=128, swept=32,
+                cache_gib=1.5, page=64, attention=re.compile(
+                    f"{ATTENTION.pattern}|{vllm_latents.KERNELS}", re.IGNORECASE))
 
 
 class Variant(NamedTuple):
@@ -43,15 +66,13 @@ class Variant(NamedTuple):
     cache: str = "auto"
     graphs: str = "FULL_DECODE_ONLY"
     rows: tuple = (1, 32, 128)  # of the cells that are measured
-    vocabulary: int = VOCABULARY
+    shape: Shape = LLAMA
     drafts: int = 0
-    is_checked: bool = False  # whether each layer's output is compared with FlashAttention 3's
+    is_checked: bool = False  # whether each layer's output is compared with another computation
 
 
 EAGER = {"graphs": "NONE", "rows": (), "is_checked": True}
-# In a small vocabulary each token occurs in the prompt, so there are drafts for each row in each
-# step. vLLM 0.26 takes a FULL graph for such steps only.
-SMALL = {"rows": (1, 8, 32), "vocabulary": SMALL_VOCABULARY}
+FEW = {"rows": (1, 32), "shape": SMALL}
 VARIANTS = {
     "triton": Variant("TRITON_ATTN"),
     "flash": Variant("FLASH_ATTN"),
@@ -61,32 +82,39 @@ VARIANTS = {
     "flash_fp8": Variant("FLASH_ATTN", "fp8"),
     "figraph_fp8": Variant("CUSTOM", "fp8"),
     "figraph_fp8_eager": Variant("CUSTOM", "fp8", **EAGER),
-    "figraph_small": Variant("CUSTOM", **SMALL),
-    "figraph_drafts": Variant("CUSTOM", drafts=DRAFTS, **SMALL),
-    "figraph_drafts_eager": Variant("CUSTOM", drafts=DRAFTS, **{**SMALL, **EAGER}),
-    "flash_drafts": Variant("FLASH_ATTN", drafts=DRAFTS, **SMALL),
+    "figraph_small": Variant("CUSTOM", **FEW),
+    "figraph_drafts": Variant("CUSTOM", drafts=DRAFTS, **FEW),
+    "figraph_drafts_eager": Variant("CUSTOM", drafts=DRAFTS, **{**FEW, **EAGER}),
+    "flash_drafts": Variant("FLASH_ATTN", drafts=DRAFTS, **FEW),
+    "flash_small": Variant("FLASH_ATTN", **FEW),
+    "mla_figraph": Variant("CUSTOM", shape=LATENTS),
+    "mla_triton": Variant("TRITON_MLA", shape=LATENTS),
+    "mla_flash": Variant("FLASH_ATTN_MLA", shape=LATENTS),
+    "mla_figraph_codes": Variant("CUSTOM", "fp8_ds_mla", shape=LATENTS),
+    "mla_check": Variant("CUSTOM", shape=LATENTS, **EAGER),
+    "mla_codes_check": Variant("CUSTOM", "fp8_ds_mla", shape=LATENTS, **EAGER),
 }
-
-
-def is_small(variant):
-    return variant.vocabulary == SMALL_VOCABULARY
 
 
 # ---- The engine ----------------------------------------------------------------------------------
 
 
-def write_model(folder, variant):
-    """Writes the configuration of a model of llama-3.1-8b's shape."""
-    config = dict(
+def llama_config(shape):
+    """Returns the config.json of a model of llama-3.1-8b's shape."""
+    return dict(
         architectures=["LlamaForCausalLM"], model_type="llama", torch_dtype="bfloat16",
-        hidden_size=4096, intermediate_size=14336, num_hidden_layers=LAYERS,
+        hidden_size=4096, intermediate_size=14336, num_hidden_layers=shape.layers,
         num_attention_heads=32, num_key_value_heads=8, head_dim=128, hidden_act="silu",
-        vocab_size=variant.vocabulary, max_position_embeddings=131072, rms_norm_eps=1e-5,
+        vocab_size=shape.vocabulary, max_position_embeddings=131072, rms_norm_eps=1e-5,
         rope_theta=5e5, rope_scaling=dict(
             rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
             original_max_position_embeddings=8192),
         attention_bias=False, mlp_bias=False, tie_word_embeddings=False, bos_token_id=0,
         eos_token_id=1)
+
+
+def write_model(folder, shape):
+    config = vllm_latents.config() if shape is LATENTS else llama_config(shape)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
@@ -103,17 +131,16 @@ def set_environment(room):
 
 def options_of(variant, folder):
     """Returns the arguments of an engine."""
-    rows = 32 if is_small(variant) else 128
-    width = 1 + variant.drafts
+    shape, width = variant.shape, 1 + variant.drafts
     compilation = {"mode": 0, "cudagraph_mode": variant.graphs}
     if variant.graphs != "NONE":
-        compilation["cudagraph_capture_sizes"] = [n * width for n in SIZES if n <= rows]
-    size = (2.9 if is_small(variant) else 9.6) * GIB / (1 if variant.cache == "auto" else 2)
+        compilation["cudagraph_capture_sizes"] = [n * width for n in SIZES if n <= shape.row_limit]
+    size = shape.cache_gib * GIB / (2 if variant.cache == "fp8" else 1)
     made = dict(
-        model=write_model(folder, variant), load_format="dummy", skip_tokenizer_init=True,
-        dtype="bfloat16", seed=1, max_model_len=4096, max_num_seqs=rows,
+        model=write_model(folder, shape), load_format="dummy", skip_tokenizer_init=True,
+        dtype="bfloat16", seed=1, max_model_len=4096, max_num_seqs=shape.row_limit,
         max_num_batched_tokens=8192, gpu_memory_utilization=0.05,
-        kv_cache_memory_bytes=int(size), kv_cache_dtype=variant.cache, block_size=16,
+        kv_cache_memory_bytes=int(size), kv_cache_dtype=variant.cache, block_size=shape.page,
         enable_prefix_caching=True, disable_cascade_attn=True,
         attention_config={"backend": variant.backend}, compilation_config=compilation,
         kernel_config={"enable_flashinfer_autotune": False, "enable_cutedsl_warmup": False})
@@ -124,8 +151,8 @@ def options_of(variant, folder):
 
 
 def fill(model):
-    """Gives the model weights by which a head looks at a few tokens, and returns their number.
-    vLLM's dummy weights are so small that attention hardly changes a logit."""
+    """Gives the model weights by which a head looks at a few tokens. vLLM's dummy weights are so
+    small that attention hardly changes a logit."""
     import torch
 
     for name, weight in model.named_parameters():
@@ -139,13 +166,26 @@ def fill(model):
             deviation = 0.03
         chance = torch.Generator(weight.device).manual_seed(zlib.crc32(name.encode()))
         weight.data.normal_(0.0, deviation, generator=chance)
-    return sum(weight.numel() for weight in model.parameters())
+
+
+def prepare(llm, variant, result):
+    """Fills the model, unless the loader has, and counts its parameters."""
+    def change(model):
+        if variant.shape is not LATENTS:
+            fill(model)
+        if variant.shape is SMALL:
+            vllm_drafts.favour_successors(model)
+        return sum(weight.numel() for weight in model.parameters())
+
+    result["parameters"] = llm.apply_model(change)[0]
 
 
 def prompts(variant, count):
     """Returns prompts of about LENGTH tokens; longer lists begin with the shorter ones."""
+    if variant.shape is SMALL:
+        return vllm_drafts.prompts(count, LENGTH)
     chance = random.Random(5)
-    return [{"prompt_token_ids": [chance.randrange(variant.vocabulary)
+    return [{"prompt_token_ids": [chance.randrange(variant.shape.vocabulary)
                                   for _ in range(LENGTH - chance.randrange(96))]}
             for _ in range(count)]
 
@@ -257,7 +297,7 @@ def merged_us(spans):
     return total
 
 
-def kernels_of(window):
+def kernels_of(window, shape):
     """Returns the kernels of a step as [name, us, launches, is attention], and the busy us."""
     import torch
     from torch.profiler import ProfilerActivity, profile
@@ -272,25 +312,25 @@ def kernels_of(window):
         spans.append((span.start, span.end))
         us, count = table.get(event.name, (0.0, 0))
         table[event.name] = us + span.end - span.start, count + 1
-    rows = [[name[:200], round(us / steps, 3), round(count / steps, 3), kind_of(name)]
+    rows = [[name[:200], round(us / steps, 3), round(count / steps, 3), kind_of(name, shape)]
             for name, (us, count) in table.items()]
     return sorted(rows, key=lambda row: -row[1]), merged_us(spans) / steps
 
 
-def kind_of(name):
+def kind_of(name, shape):
     """Returns "append", "attention" or "" for a kernel."""
     if APPEND.search(name):
         return "append"
-    return "attention" if ATTENTION.search(name) else ""
+    return "attention" if shape.attention.search(name) else ""
 
 
-def cell_of(llm, counter, requests):
+def cell_of(llm, variant, counter, rows):
     """Measures steps with a number of rows."""
-    rows = len(requests)
+    requests = prompts(variant, rows)
     llm.generate(requests, sampling(1), use_tqdm=False)  # so that all prompts are in the cache
     window = Window(llm, counter, requests)
     seen, seconds, tokens = window.steps()
-    kernels, busy = kernels_of(window)
+    kernels, busy = kernels_of(window, variant.shape)
     window.close()
 
     def total(*kinds):
@@ -324,15 +364,33 @@ def margin_of(step):
 
 
 def sweep(llm, variant):
-    """Decodes 128 rows that end one after the other, so each number of rows occurs."""
-    count = 32 if is_small(variant) else 128
+    """Decodes rows that end one after the other, so each number of rows occurs."""
+    count = variant.shape.swept
     requests = prompts(variant, count)
     llm.generate(requests, sampling(1), use_tqdm=False)
     llm.generate(requests, [sampling(3 + i) for i in range(count)], use_tqdm=False)
 
 
-def measure(llm, variant, counter, check, result, mark):
+def checker_of(variant):
+    """Returns what compares the output of layers."""
+    if not variant.is_checked:
+        return None
+    if variant.shape is LATENTS:
+        import latent_check
+
+        return latent_check.LatentCheck()
+    import layer_check
+
+    return layer_check.LayerCheck()
+
+
+def measure(llm, variant, counters, check, result, mark):
+    counter, drafts = counters
+    if drafts is not None:
+        drafts.take()
     tokens_of(llm, variant, result)
+    if drafts is not None:
+        result["drafts"] = drafts.take()
     mark("tokens")
     if check is not None:
         check.begin()
@@ -340,7 +398,9 @@ def measure(llm, variant, counter, check, result, mark):
         result["layers"] = check.lines()
         mark("layers")
     for rows in variant.rows:
-        result["cells"].append(cell_of(llm, counter, prompts(variant, rows)))
+        result["cells"].append(cell_of(llm, variant, counter, rows))
+        if drafts is not None:  # those of the warm and the profiled steps are among them
+            result["cells"][-1]["drafts"] = drafts.take()
         mark(f"{rows} rows")
 
 
@@ -371,15 +431,16 @@ def main(name, folder, ready, go):
     from vllm import LLM
 
     mark("imported")
+    if variant.shape is LATENTS:
+        vllm_latents.fill_when_loaded()
     llm = LLM(**options_of(variant, os.path.join(room, "model")))
     result["versions"] = versions()
-    result["parameters"] = llm.apply_model(fill)[0]
-    counter, check = Counter(), None
+    prepare(llm, variant, result)
+    counter, drafts = Counter(), vllm_drafts.DraftCounter() if variant.drafts else None
     counter.listen(llm)
-    if variant.is_checked:
-        import layer_check
-
-        check = layer_check.LayerCheck()
+    if drafts is not None:
+        drafts.listen()
+    check = checker_of(variant)
     llm.generate(prompts(variant, 2), sampling(8), use_tqdm=False)  # compiles what is left
     torch.cuda.synchronize()
     mark("ready")
@@ -387,7 +448,7 @@ def main(name, folder, ready, go):
     os.read(int(go), 1)
     mark("turn")
     try:
-        measure(llm, variant, counter, check, result, mark)
+        measure(llm, variant, (counter, drafts), check, result, mark)
     except Exception as error:
         traceback.print_exc()
         result["errors"].append(repr(error)[:1000])
