@@ -32,7 +32,7 @@ static void ground_make(ground *g, const fig_program *program) {
     const fig_program_view *view = fig_program_view_of(program);
     g->shape.caps = (fig_bucket){4, 100};
     g->shape.variant = 0;
-    g->shape.queries = 0;
+    g->shape.queries = g->shape.is_loose = 0;
     assert_int_equal(fig_lower_shape(view, &target, 3, &g->shape), FIG_OK);
     assert_int_equal(fig_workspace_init(&g->workspace, view, &g->shape, 1), FIG_OK);
     assert_int_equal(fig_lower_common_init(&g->common, view, &g->workspace), FIG_OK);

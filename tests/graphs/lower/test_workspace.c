@@ -41,7 +41,7 @@ static void shape_buckets(const fig_program_view *view, fig_bucket_shape buckets
     for (uint32_t i = 0; i < BUCKET_COUNT; i++) {
         buckets[i].caps = caps[i];
         buckets[i].variant = i == 2;
-        buckets[i].queries = 0;
+        buckets[i].queries = buckets[i].is_loose = 0;
         assert_int_equal(fig_lower_shape(view, &target, i, &buckets[i]), FIG_OK);
     }
 }
