@@ -21,6 +21,7 @@ typedef struct fig_strip_cutter_strip {
  * so that strips which read the same tiles do so at the same time. */
 typedef struct fig_strip_cutter_walk {
     int32_t segment, head, piece, query;
+    int32_t tiles; /* of the segment; 0: not known yet */
     int64_t place; /* units of the pieces before it */
 } fig_strip_cutter_walk;
 

@@ -52,49 +52,69 @@ static void walk_on(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk) {
     walk->piece = 0;
     if (++walk->head < cut->shape->kv_heads) return;
     walk->head = 0;
+    walk->tiles = 0;
     walk->segment++;
 }
 
 /* A piece of a prefix. */
 typedef struct prefix_piece {
-    fig_strip_cutter_strip s;
-    int32_t from, end; /* tiles of the strip */
+    int32_t from, end; /* tiles of its strip */
     int64_t units;
 } prefix_piece;
 
-/* Finds the walk's piece. Returns 0 after the last one. */
+/* Finds the walk's piece. Returns 0 after the last one. All strips of a prefix have the same
+ * tiles. */
 static int piece_of(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk, prefix_piece *piece) {
     const fig_strips_segment *segment = &cut->segments[walk->segment];
     for (;; segment = &cut->segments[++walk->segment]) {
         if (walk->segment == cut->count) return 0;
         if (segment->pieces > 0 && segment->queries > 0) break;
     }
-    piece->s = fig_strips_strip_at(cut, segment, walk->head, walk->query);
-    const int64_t tiles = piece->s.item.tiles;
-    piece->from = (int32_t)(tiles * walk->piece / segment->pieces);
-    piece->end = (int32_t)(tiles * (walk->piece + 1) / segment->pieces);
-    piece->units = piece->s.cost.once + piece->s.cost.tile * (piece->end - piece->from);
+    if (walk->tiles == 0) walk->tiles = tiles_of(cut->shape, segment);
+    const fig_strips_cost *cost = &cut->costs[1][segment->queries - walk->query <= cut->half];
+    piece->from = walk->tiles * walk->piece / segment->pieces;
+    piece->end = walk->tiles * (walk->piece + 1) / segment->pieces;
+    piece->units = cost->once + cost->tile * (piece->end - piece->from);
     return 1;
 }
 
-/* Returns the worker of the walk's piece: the one in whose part of all pieces its middle lies. */
-static int64_t worker_of_piece(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk,
-                               const prefix_piece *piece) {
-    return (2 * walk->place + piece->units) * cut->shape->workers / (2 * cut->prefix_units);
+/* Returns 1 if the walk's piece belongs to a worker behind this one: its middle lies behind the
+ * worker's part of all pieces. */
+static int is_behind(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk,
+                     const prefix_piece *piece, int64_t worker) {
+    return (2 * walk->place + piece->units) * cut->shape->workers >=
+           2 * cut->prefix_units * (worker + 1);
 }
 
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
     fig_strip_cutter_walk *walk = &cut->walk;
     const int64_t before = walk->place;
     prefix_piece piece;
-    while (piece_of(cut, walk, &piece) && worker_of_piece(cut, walk, &piece) == cut->worker) {
-        piece.s.item.flags |= FIG_STRIPS_IS_PREFIX;
-        piece.s.item.slot = walk->piece;
-        fig_strips_put(cut, &piece.s, piece.from, piece.end);
+    while (piece_of(cut, walk, &piece) && !is_behind(cut, walk, &piece, cut->worker)) {
+        fig_strip_cutter_strip s =
+            fig_strips_strip_at(cut, &cut->segments[walk->segment], walk->head, walk->query);
+        s.item.flags |= FIG_STRIPS_IS_PREFIX;
+        s.item.slot = walk->piece;
+        fig_strips_put(cut, &s, piece.from, piece.end);
         walk->place += piece.units;
         walk_on(cut, walk);
     }
     return walk->place - before;
+}
+
+/* Returns the number of workers without a piece of a prefix. */
+static int64_t count_bare(const fig_strip_cutter *cut) {
+    fig_strip_cutter_walk walk = {0};
+    prefix_piece piece;
+    int64_t bare = cut->shape->workers, worker = -1;
+    for (; piece_of(cut, &walk, &piece); walk_on(cut, &walk)) {
+        const int64_t last = worker;
+        while (is_behind(cut, &walk, &piece, worker))
+            worker++;
+        bare -= worker > last;
+        walk.place += piece.units;
+    }
+    return bare;
 }
 
 /* Shares out the line among workers of which some have pieces of prefixes. If the own tokens of a
@@ -102,19 +122,13 @@ int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
  * if there are many pieces. So workers without a piece then get no more of the line than others. */
 void fig_strip_prefixes_share_line(fig_strip_cutter *cut) {
     const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
-    fig_strip_cutter_walk walk = {0};
-    prefix_piece piece;
-    int64_t last = -1, bare = workers;
     int32_t most = 0;
-    for (; piece_of(cut, &walk, &piece); walk_on(cut, &walk)) {
-        const int64_t worker = worker_of_piece(cut, &walk, &piece);
-        bare -= worker > last;
-        last = worker;
-        walk.place += piece.units;
-        if (cut->segments[walk.segment].pieces > most) most = cut->segments[walk.segment].pieces;
-    }
+    for (int32_t i = 0; i < cut->count; i++)
+        if (cut->segments[i].queries > 0 && cut->segments[i].pieces > most)
+            most = cut->segments[i].pieces;
     cut->bare = cut->even = fig_strip_cutter_ceil_div(all, workers);
     if (most < MANY_PIECES) return;
+    const int64_t bare = count_bare(cut);
     cut->bare = fig_strip_cutter_small(cut->even, fig_strip_cutter_ceil_div(cut->units, workers));
     cut->even = fig_strip_cutter_ceil_div(all - bare * cut->bare, workers - bare);
 }
