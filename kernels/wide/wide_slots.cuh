@@ -2,9 +2,9 @@
  *
  * Several strips have results of such a vector: the pieces of the prefixes that its row shares, and
  * the strip of the row's own tokens. Each result lies in a slot, and a counter of the vector tells
- * how many have been left. Whoever leaves the last one merges all slots. A row's own result is the
- * last slot, and mostly the last to be left, since workers process prefixes first. Its warp then
- * merges it from registers, and leaves nothing.
+ * how many slots are full. The warp that fills the last slot merges all of them. A row's own result
+ * has the last slot. Its warp mostly ends after all others, since workers process prefixes first.
+ * Then this warp merges the others with the result in its registers, and fills no slot.
  *
  * Invariant: the bits of a merged vector do not depend on which warp merges. */
 #ifndef FIG_KERNELS_WIDE_SLOTS_CUH

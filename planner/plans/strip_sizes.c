@@ -1,15 +1,7 @@
 /* strip_sizes.c: bounds the memory that plans of strips and their partial results need.
  *
  * Invariant: no bound depends on where the line is cut, so it holds for any lengths. */
-#include "planner/plans/strips.h"
-
-static int64_t small(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
+#include "planner/plans/strip_cutter.h"
 
 static int64_t vectors_of(const fig_strips_shape *shape, int64_t queries) {
     return queries * shape->ratio * shape->kv_heads;
@@ -22,8 +14,8 @@ static fig_strips_sizes sizes_of(const fig_strips_shape *shape, int64_t strips, 
     const int64_t cuts = shape->whole ? 0 : shape->workers - 1;
     const int64_t after = cuts * fig_strips_vectors(shape->ratio);
     fig_strips_sizes sizes = {.items = strips + cuts};
-    sizes.partial_vectors = after + small(after, vectors_of(shape, queries));
-    sizes.counters = (cuts + small(cuts, strips)) * FIG_STRIPS_ARRIVALS;
+    sizes.partial_vectors = after + fig_strip_cutter_small(after, vectors_of(shape, queries));
+    sizes.counters = (cuts + fig_strip_cutter_small(cuts, strips)) * FIG_STRIPS_ARRIVALS;
     sizes.plan_bytes = (int64_t)sizeof(fig_strips_head) +
                        (int64_t)fig_size_align((uint64_t)(shape->workers + 1) * 4, 16) +
                        sizes.items * (int64_t)sizeof(fig_strips_item);
@@ -34,9 +26,9 @@ static fig_strips_sizes sizes_of(const fig_strips_shape *shape, int64_t strips, 
  * It gets one more with its next `second` queries, and then one with every `step`. */
 static int64_t strips_of(const fig_strips_limits *limits, int64_t busy, int64_t step,
                          int64_t least) {
-    const int64_t first = ceil_div(least, step), second = first * step + 1 - least;
+    const int64_t first = fig_strip_cutter_ceil_div(least, step), second = first * step + 1 - least;
     const int64_t spare = limits->queries - busy * least;
-    const int64_t seconds = small(busy, spare / second);
+    const int64_t seconds = fig_strip_cutter_small(busy, spare / second);
     return busy * first + seconds + (spare - seconds * second) / step;
 }
 
@@ -50,10 +42,12 @@ fig_strips_sizes fig_strip_sizes_bound(const fig_strips_shape *shape,
                                        const fig_strips_limits *limits) {
     const int64_t step = 2 * fig_strips_half(shape->ratio);
     const int64_t least = limits->least > 0 ? limits->least : 1;
-    const int64_t most = small(limits->segments, limits->queries / least);
-    const int64_t with_second = small(most, limits->queries / (ceil_div(least, step) * step + 1));
+    const int64_t most = fig_strip_cutter_small(limits->segments, limits->queries / least);
+    const int64_t with_second = fig_strip_cutter_small(
+        most, limits->queries / (fig_strip_cutter_ceil_div(least, step) * step + 1));
     int64_t strips = strips_of(limits, most, step, least);
-    for (int64_t busy = with_second; busy <= small(with_second + 1, most); busy++) {
+    for (int64_t busy = with_second; busy <= fig_strip_cutter_small(with_second + 1, most);
+         busy++) {
         const int64_t own = strips_of(limits, busy, step, least);
         if (own > strips) strips = own;
     }
@@ -66,7 +60,7 @@ fig_strips_sizes fig_strip_sizes_bound(const fig_strips_shape *shape,
     sizes.items += more;
     sizes.partial_vectors +=
         vectors_of(shape, members) +
-        small(more * fig_strips_vectors(shape->ratio), vectors_of(shape, pieces));
+        fig_strip_cutter_small(more * fig_strips_vectors(shape->ratio), vectors_of(shape, pieces));
     sizes.plan_bytes +=
         members * (int64_t)sizeof(fig_strips_member) + more * (int64_t)sizeof(fig_strips_item);
     sizes.counters = fig_strips_slot_counters(shape->workers) + vectors_of(shape, limits->shared);
@@ -79,7 +73,7 @@ fig_strips_sizes fig_strip_sizes_of(const fig_strips_shape *shape,
     int64_t strips = 0, queries = 0;
     for (int32_t i = 0; i < count; i++) {
         const int64_t pieces = segments[i].pieces > 1 ? segments[i].pieces : 1;
-        strips += ceil_div(segments[i].queries, step) * pieces;
+        strips += fig_strip_cutter_ceil_div(segments[i].queries, step) * pieces;
         queries += segments[i].queries;
     }
     return sizes_of(shape, strips * shape->kv_heads, queries);

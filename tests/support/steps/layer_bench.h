@@ -1,0 +1,46 @@
+/* layer_bench.h: builds engine steps of several layers, each of which appends to a cache of its own
+ * and computes attention, for benches that run on a GPU.
+ *
+ * All layers have the same q, k, v and out, in bf16. Invariant: tensors hold the same random
+ * numbers in every run. */
+#ifndef FIG_TESTS_LAYER_BENCH_H
+#define FIG_TESTS_LAYER_BENCH_H
+
+#include <stdint.h>
+
+#include "include/figraph.h"
+
+enum {
+    FIG_LAYER_BENCH_ROUNDS = 7,
+    FIG_LAYER_BENCH_PAGE = 16,
+    FIG_LAYER_BENCH_Q_HEADS = 32,
+    FIG_LAYER_BENCH_KV_HEADS = 8,
+    FIG_LAYER_BENCH_HEAD_DIM = 128,
+    FIG_LAYER_BENCH_HANG_S = 60,
+    FIG_LAYER_BENCH_WAIT_US = 60000000
+};
+/* bytes of K, or of V, of a token */
+#define FIG_LAYER_BENCH_TOKEN_BYTES (FIG_LAYER_BENCH_KV_HEADS * FIG_LAYER_BENCH_HEAD_DIM * 2)
+
+typedef struct fig_layer_bench {
+    int32_t rows, kv_limit, row_tokens, tokens; /* tokens: query tokens of a step */
+    int32_t layers, pages;                      /* pages: of each layer's cache */
+} fig_layer_bench;
+
+/* Runs steps until they are launched. */
+typedef void (*fig_layer_bench_steps)(void *of, int32_t count);
+
+void *fig_layer_bench_allocate(size_t bytes);
+/* Returns all pages of a layer in random order; the caller frees them. */
+int32_t *fig_layer_bench_order(const fig_layer_bench *bench);
+fig_graphs *fig_layer_bench_lower(const fig_layer_bench *bench);
+/* Binds all tensors to memory of the engine, and fills them. */
+void fig_layer_bench_bind(const fig_layer_bench *bench, fig_engine *engine);
+/* Returns the bytes of out. */
+uint64_t fig_layer_bench_out_bytes(const fig_layer_bench *bench);
+/* Returns the microseconds of a layer: the median of series of `count` steps, divided by steps and
+ * layers. SIGALRM ends the program if a step hangs. */
+double fig_layer_bench_time(const fig_layer_bench *bench, fig_engine *engine, int32_t count,
+                            fig_layer_bench_steps steps, void *of);
+
+#endif
