@@ -15,13 +15,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-static __device__ __forceinline__ void fig_wide_expect(const uint64_t *barrier, uint32_t bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(barrier)),
-        "r"(bytes)
-        : "memory");
-}
-
 /* Returns 1 if the launch may read the plan, and older tokens, before the wait. */
 static __device__ __forceinline__ int32_t fig_wide_is_early(const fig_prompt_attention_params &p) {
     return (p.flags & FIG_ATTENTION_EARLY) != 0;
@@ -51,21 +44,6 @@ static __device__ __forceinline__ int32_t fig_wide_is_idle(const fig_prompt_atte
     if (p.strips_offset == 0 || !fig_wide_is_early(p) || blockIdx.x + 1 == gridDim.x) return 0;
     const fig_wide_stretch stretch = fig_wide_stretch_of(p);
     return stretch.item >= stretch.end;
-}
-
-/* Names a box by its coordinates in a cache's map. */
-struct fig_wide_box_place {
-    int32_t token, column, block, page;
-};
-
-static __device__ __forceinline__ void fig_wide_box_send(uint32_t to, const fig_tensor_map *map,
-                                                         const fig_wide_box_place &box,
-                                                         const uint64_t *barrier) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
-                 "l"(map), "r"(0), "r"(box.token), "r"(box.column), "r"(box.block), "r"(box.page),
-                 "r"(fig_fragment_shared(barrier))
-                 : "memory");
 }
 
 /* Returns word i of an item in lane i of the warp. Items and page tables are loaded as data that
@@ -174,10 +152,7 @@ fig_wide_send_side(const fig_prompt_attention_params &p, const fig_wide_boxes &b
 static __device__ __forceinline__ void fig_wide_begin(const uint64_t *empty,
                                                       const fig_wide_turn &turn, int32_t is_lone) {
     fig_wide_wait(empty, ~turn.round & 1);
-    if (is_lone && threadIdx.x % FIG_BLOCK_WARP == 0)
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(empty)),
-                     "r"((uint32_t)FIG_WIDE_GROUP_WARPS)
-                     : "memory");
+    if (is_lone && threadIdx.x % FIG_BLOCK_WARP == 0) fig_wide_arrive(empty, FIG_WIDE_GROUP_WARPS);
 }
 
 /* Fills the ring with the tiles of the worker's items. */
@@ -246,12 +221,8 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
     fig_wide_expect(barrier, (uint32_t)(p.half * ratio * form::COLUMNS * form::COLUMN));
 #pragma unroll 1
     for (int32_t column = 0; column < form::COLUMNS; column++)
-        asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-            " [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to + (uint32_t)column * form::Q_COLUMN),
-            "l"(&p.q_map), "r"(0), "r"(head * ratio), "r"(query), "r"(column),
-            "r"(fig_fragment_shared(barrier))
-            : "memory");
+        fig_wide_column_send(to + (uint32_t)column * form::Q_COLUMN, &p.q_map, head * ratio, query,
+                             column, barrier);
 }
 
 /* Copies the queries of one warpgroup from the tokens of members, and lays them out as the copy
@@ -286,14 +257,11 @@ fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t hea
             uint32_t place = (uint32_t)((first + vector) * form::COLUMN + piece % OF_COLUMN * 16);
             place ^= (place >> 7 & (uint32_t)(OF_COLUMN - 1)) << 4;
             place += (uint32_t)(piece / OF_COLUMN) * form::Q_COLUMN;
-            if (vector < vectors)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + place),
-                             "l"(from + (uint64_t)piece * 16)
-                             : "memory");
+            if (vector < vectors) fig_wide_copy(to + place, from + (uint64_t)piece * 16);
         }
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* products read by that proxy */
+    fig_wide_await_copies();
+    fig_wide_order_engines();
     __syncwarp();
     if (lane == 0) fig_ring_arrive(fig_fragment_shared(barrier));
 }
@@ -319,8 +287,7 @@ static __device__ __forceinline__ void fig_wide_bring_members(const fig_prompt_a
                                                               int32_t queries) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     if ((flags & FIG_STRIPS_IS_SHARED) == 0 || lane >= queries) return;
-    asm volatile("{ .reg .b32 word; ld.global.b32 word, [%0]; }" ::"l"(
-        fig_strips_members(fig_params_strips(&p)) + query + lane));
+    fig_wide_bring(fig_strips_members(fig_params_strips(&p)) + query + lane);
 }
 
 /* Sends the notes and the queries of the worker's items, then the note that ends the work. A
