@@ -21,6 +21,8 @@
  * as 0. */
 #define ATTRIBUTE_BYTES(type, least) .attribute_bytes = sizeof(type), .attribute_least = least
 #define FIELDS(array) .fields = array, .field_count = COUNT(array)
+#define READS(operands, ranges)                                                                    \
+    { operands, ranges, COUNT(operands), COUNT(ranges) }
 
 /* clang-format off */
 /* Expands to the fig_field_type of a field, found from the field's C type. */

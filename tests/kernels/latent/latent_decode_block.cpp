@@ -59,8 +59,8 @@ static float norm_factor(double sum, int32_t count, float epsilon) {
 #define fig_norm_factor norm_factor
 #include "kernels/common/heads.cuh"
 
-static double frequency_of(const fig_rope_params *p, const fig_rope_angles *angles, int32_t pair) {
-    return p->cos_sin != NULL || pair >= 32 ? 0 : angles->table.frequencies[pair];
+static double frequency_of(const fig_rope_params *p, const fig_rope_table *table, int32_t pair) {
+    return p->cos_sin != NULL || pair >= 32 ? 0 : table->frequencies[pair];
 }
 #define fig_heads_frequency frequency_of
 #include "kernels/latent/latent_decode.cu"
