@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const fig_latent_decode_part part = fig_latent_decode_part_of(p.q_heads, blockIdx.x);
     const fig_heads_piece piece = fig_heads_piece_of(
         (int32_t)threadIdx.x % FIG_BLOCK_WARP, 1, FIG_LATENT_ROPE_DIM / 2, rope.rope.interleaved);
-    const double frequency = fig_heads_frequency(&rope, &p.angles.table, (int32_t)threadIdx.x);
+    const double frequency = fig_heads_frequency(&rope, &p.angles, (int32_t)threadIdx.x);
     fig_store_token token = fig_store_token_of(&where, part.token);
     fig_block_enter(p.early_reads & FIG_EARLY_READS_ON);
     fig_store_locate(&where, &token);

@@ -35,6 +35,7 @@
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
              fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
              fig_rope_angles: FIG_TYPE_ANGLES,                                                     \
+             fig_rope_table: FIG_TYPE_ANGLES,                                                      \
              fig_tensor_map: FIG_TYPE_TENSOR_MAP,                                                  \
              default: FIG_TYPE_ADDRESS)
 #define FIELD(field, kind, operand, item, divisor)                                                 \
