@@ -343,6 +343,15 @@ static void parts_of_q_that_overlap_are_refused_by_name(void **state) {
         if (!is_named("q_rope") || !is_named(others[i]))
             fail_msg("%s: %s", others[i], fig_message());
     }
+    expect(fig_engine_bind(r.engine, FIG_OPTIONS(fig_binding, .name = "q_rope", .address = r.q_rope,
+                                                 .bytes = (size_t)ROWS * HEADS * ROPE * 2)));
+    step(&r, &length, 1);
+    expect(fig_engine_bind(r.engine, FIG_OPTIONS(fig_binding, .name = "latent", .address = r.q_rope,
+                                                 .bytes = (size_t)ROWS * Q * 2)));
+    const fig_status status =
+        fig_engine_step(r.engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &length));
+    assert_int_equal(status, FIG_INVALID);
+    assert_true(is_named("q_rope") && is_named("latent"));
     close_rig(&r);
 }
 

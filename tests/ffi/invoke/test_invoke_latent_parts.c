@@ -99,11 +99,24 @@ static void put(tvm_call *c, void *data, uint8_t code, uint8_t bits, const int64
 #define PUT(c, data, code, bits, ...) put(c, data, code, bits, (int64_t[4]){__VA_ARGS__})
 #define HALF(c, data, ...) PUT(c, data, FIG_DL_BFLOAT, 16, __VA_ARGS__)
 
-static void put_part(tvm_call *c, part *p, int64_t tokens) {
+/* Puts an array with a vector for each token: [tokens][heads][width], or [rows][tokens][heads]
+ * [width] if the rows of a call have a dim of tokens. heads 0, width 0: there is no such dim. */
+static void put_tokens(tvm_call *c, const fig_latent_way *of, void *data, int64_t heads,
+                       int64_t width) {
+    int64_t dims[4] = {of->kind == FIG_LATENT_PACKED ? TOKENS : ROWS};
+    int32_t rank = 1;
+    if (of->kind == FIG_LATENT_EQUAL) dims[rank++] = MOST;
+    if (heads > 0) dims[rank++] = heads;
+    if (width > 0) dims[rank++] = width;
+    put(c, data, width > 0 ? FIG_DL_BFLOAT : FIG_DL_FLOAT, width > 0 ? 16 : 32, dims);
+}
+
+static void put_part(tvm_call *c, const fig_latent_way *of, part *p) {
     const int32_t at = c->count;
-    const int64_t strides[] = {p->row, p->head, 1};
-    HALF(c, p->values, tokens, HEADS, p->width);
-    memcpy(c->strides[at], strides, sizeof strides);
+    const int64_t strides[] = {MOST * p->row, p->row, p->head, 1};
+    const int32_t first = of->kind == FIG_LATENT_EQUAL ? 0 : 1;
+    put_tokens(c, of, p->values, HEADS, p->width);
+    memcpy(c->strides[at], strides + first, sizeof strides - (size_t)first * sizeof *strides);
     c->tensors[at].strides = c->strides[at];
 }
 
@@ -133,16 +146,15 @@ static void put_logits(tvm_call *c, const fig_latent_way *of) {
 }
 
 static int64_t tokens_of(const fig_latent_way *of) {
-    return of->kind == FIG_LATENT_PACKED ? TOKENS : ROWS;
+    return of->kind == FIG_LATENT_SINGLE ? ROWS : TOKENS;
 }
 
 /* Describes a call, with q in one array if rope is NULL. *c is zero before. */
 static void build(tvm_call *c, fig_latent_world *w, const fig_latent_way *of, part *latent,
                   part *rope) {
-    const int64_t tokens = tokens_of(of);
-    if (rope == NULL) HALF(c, w->q, tokens, HEADS, KEY);
-    if (rope != NULL) put_part(c, latent, tokens);
-    if (of->decode) HALF(c, w->latent, tokens, KEY);
+    if (rope == NULL) put_tokens(c, of, w->q, HEADS, KEY);
+    if (rope != NULL) put_part(c, of, latent);
+    if (of->decode) put_tokens(c, of, w->latent, 0, KEY);
     if (of->codes) PUT(c, w->cache, FIG_DL_UINT, 8, PAGES, PAGE, TRUTH_LATENT_CODES);
     if (!of->codes) HALF(c, w->cache, PAGES, PAGE, KEY);
     PUT(c, w->lengths, FIG_DL_INT, 32, ROWS);
@@ -150,9 +162,9 @@ static void build(tvm_call *c, fig_latent_world *w, const fig_latent_way *of, pa
     put_absent(c);
     PUT(c, w->sinks, FIG_DL_FLOAT, 32, HEADS);
     if (of->decode) HALF(c, w->norm, DIM);
-    HALF(c, w->out, tokens, HEADS, DIM);
+    put_tokens(c, of, w->out, HEADS, DIM);
     PUT(c, w->scratch, FIG_DL_UINT, 8, sizeof w->scratch);
-    PUT(c, w->lse, FIG_DL_FLOAT, 32, tokens, HEADS);
+    put_tokens(c, of, w->lse, HEADS, 0);
     put_logits(c, of);
     if (of->kind == FIG_LATENT_PACKED) {
         PUT(c, w->starts, FIG_DL_INT, 32, ROWS + 1);
@@ -160,7 +172,7 @@ static void build(tvm_call *c, fig_latent_world *w, const fig_latent_way *of, pa
     } else {
         put_absent(c), put_absent(c);
     }
-    if (rope != NULL) put_part(c, rope, tokens);
+    if (rope != NULL) put_part(c, of, rope);
 }
 
 static fig_status call_by_name(const tvm_call *c, const fig_latent_way *of) {
@@ -178,12 +190,12 @@ static void run(const tvm_call *c, const fig_latent_way *of) {
 static void two_arrays_with_any_strides_leave_the_bits_of_one(void **state) {
     (void)state;
     fig_random random = fig_random_seed(seed);
-    for (int n = 0; n < 32; n++) {
+    for (int n = 0; n < 12 * FIG_LATENT_KINDS; n++) {
         const fig_latent_way of = {.platform = "cpu",
-                                   .kind = n & 1 ? FIG_LATENT_PACKED : FIG_LATENT_SINGLE,
-                                   .codes = n >> 1 & 1,
-                                   .decode = n >> 2 & 1,
-                                   .norm = n >> 2 & 1};
+                                   .kind = (fig_latent_rows)(n % FIG_LATENT_KINDS),
+                                   .codes = n / FIG_LATENT_KINDS & 1,
+                                   .decode = n / FIG_LATENT_KINDS >> 1 & 1,
+                                   .norm = n / FIG_LATENT_KINDS >> 1 & 1};
         fig_latent_world *one = fig_latent_call_make(&of), *two = fig_latent_call_make(&of);
         part *latent = make_part(&random, DIM, tokens_of(&of));
         part *rope = make_part(&random, ROPE, tokens_of(&of));
@@ -292,20 +304,37 @@ static void mistakes_in_q_rope_are_reported_by_its_name(void **state) {
     }
 }
 
-/* The call writes q_rope, so it may not lie in q or out. */
+/* The tokens of all rows must lie equally far apart, as those of q must. */
+static void rows_of_q_rope_must_follow_each_other(void **state) {
+    (void)state;
+    const fig_latent_way of = {.platform = "cpu", .kind = FIG_LATENT_EQUAL};
+    fig_random random = fig_random_seed(seed);
+    fig_latent_world *w = fig_latent_call_make(&of);
+    part *latent = make_part(&random, DIM, TOKENS), *rope = make_part(&random, ROPE, TOKENS);
+    tvm_call c = {.count = 0};
+    build(&c, w, &of, latent, rope);
+    c.strides[c.count - 1][0]++;
+    assert_int_equal(call_by_name(&c, &of), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "q_rope has strides"));
+    free(w), free(latent), free(rope);
+}
+
+/* The call writes q_rope, so no other array may lie there. */
 static void a_decode_whose_q_rope_overlaps_is_refused(void **state) {
     (void)state;
+    static const char *const others[] = {"tensor q", "tensor out", "tensor latent"};
     const fig_latent_way of = {.platform = "cpu", .decode = 1, .norm = 1};
     fig_random random = fig_random_seed(seed);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         fig_latent_world *w = fig_latent_call_make(&of);
         part *latent = make_part(&random, DIM, ROWS), *rope = make_part(&random, ROPE, ROWS);
         tvm_call c = {.count = 0};
         build(&c, w, &of, latent, rope);
-        c.tensors[c.count - 1].data = i ? w->out : latent->values;
+        if (i < 2) c.tensors[c.count - 1].data = i ? w->out : latent->values;
+        if (i == 2) c.tensors[1].data = rope->values;
         assert_int_equal(call_by_name(&c, &of), FIG_INVALID);
         assert_non_null(strstr(fig_ffi_message(), "q_rope"));
-        assert_non_null(strstr(fig_ffi_message(), i ? "out" : "tensor q"));
+        assert_non_null(strstr(fig_ffi_message(), others[i]));
         assert_non_null(strstr(fig_ffi_message(), "overlaps"));
         free(w), free(latent), free(rope);
     }
@@ -316,6 +345,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(two_arrays_with_any_strides_leave_the_bits_of_one),
         cmocka_unit_test(xla_s_target_takes_two_arrays),
         cmocka_unit_test(mistakes_in_q_rope_are_reported_by_its_name),
+        cmocka_unit_test(rows_of_q_rope_must_follow_each_other),
         cmocka_unit_test(a_decode_whose_q_rope_overlaps_is_refused),
     };
     seed = fig_reference_seed(argc, argv);
