@@ -344,6 +344,7 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
     const int32_t SHARES = FIG_LATENT_RING_READERS / FIG_LATENT_WIDE_VECTORS;
     const int32_t LOADS = FIG_LATENT_KEY_DIM / 8 / SHARES; /* of 8 values */
     static_assert(FIG_LATENT_RING_READERS / FIG_LATENT_WIDE_VECTORS == 4, "half of 8 pieces");
+    static_assert(FIG_LATENT_DIM % (SHARES * 8) == 0, "a load is of the latent or of the rest");
     const int32_t vector = (int32_t)threadIdx.x / SHARES, share = (int32_t)threadIdx.x % SHARES;
     uint4 loaded[LOADS];
 #pragma unroll
@@ -353,9 +354,13 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
         const fig_pieces_vector from = fig_partials_vector(place, vector);
         const uint16_t *q = (const uint16_t *)p.q + from.row * p.q_strides.row +
                             from.q_head * p.q_strides.head + share * 8;
+        const fig_latent_q_rope place_of_rope = fig_latent_q_rope_of(&p, from.row, from.q_head);
+        const uint16_t *rope = (const uint16_t *)place_of_rope.array + place_of_rope.at + share * 8;
 #pragma unroll
-        for (int32_t i = 0; i < LOADS; i++)
-            loaded[i] = *(const uint4 *)(q + i * SHARES * 8);
+        for (int32_t i = 0; i < LOADS; i++) {
+            const int32_t at = i * SHARES * 8, behind = at - FIG_LATENT_DIM;
+            loaded[i] = *(const uint4 *)(behind < 0 ? q + at : rope + behind);
+        }
     }
     /* A chunk takes two loads of each thread. They lie 64 bytes apart, and are swizzled too. */
     const uint32_t to =

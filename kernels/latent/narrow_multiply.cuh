@@ -383,25 +383,36 @@ template <int32_t VECTORS> struct fig_narrow_multiply_packs {
     static constexpr int32_t SHARES = FIG_LATENT_RING_READERS / VECTORS;
     static constexpr int32_t LOADS = (COUNT + SHARES - 1) / SHARES;
     static_assert(SHARES % 8 == 0, "a thread's packs lie at the same place of a chunk");
+    static_assert(FIG_LATENT_DIM / 8 % SHARES == 0, "a load is of the latent or of the rest");
 };
 
-/* Returns the address of the thread's first pack of q, or NULL if its vector does not exist. */
+/* The thread's first pack of the latent part of q, and of the rest of q. */
+typedef struct fig_narrow_multiply_vector {
+    const uint16_t *latent, *rope; /* NULL: the thread's vector does not exist */
+} fig_narrow_multiply_vector;
+
+/* Returns the addresses of the thread's first packs of q. */
 template <int32_t VECTORS>
-static __device__ __forceinline__ const uint16_t *
+static __device__ __forceinline__ fig_narrow_multiply_vector
 fig_narrow_multiply_q(const fig_latent_attention_params &p, const fig_partials_place &place) {
     const int32_t SHARES = fig_narrow_multiply_packs<VECTORS>::SHARES;
     const int32_t vector = (int32_t)threadIdx.x / SHARES, share = (int32_t)threadIdx.x % SHARES;
-    if (vector >= place.count) return NULL;
+    fig_narrow_multiply_vector q = {NULL, NULL};
+    if (vector >= place.count) return q;
     const fig_pieces_vector from = fig_partials_vector(place, vector);
-    return (const uint16_t *)p.q + from.row * p.q_strides.row + from.q_head * p.q_strides.head +
-           share * 8;
+    const fig_latent_q_rope rope = fig_latent_q_rope_of(&p, from.row, from.q_head);
+    q.latent = (const uint16_t *)p.q + from.row * p.q_strides.row + from.q_head * p.q_strides.head +
+               share * 8;
+    q.rope = (const uint16_t *)rope.array + rope.at + share * 8;
+    return q;
 }
 
 /* Copies q of the piece's vectors, swizzled; vectors that do not exist are zeros. All loads of a
  * thread are in flight at once. Both warpgroups call this function. */
 template <int32_t VECTORS>
 static __device__ __forceinline__ void
-fig_narrow_multiply_load_q(const uint16_t *q, const fig_narrow_ring<VECTORS> &ring) {
+fig_narrow_multiply_load_q(const fig_narrow_multiply_vector &q,
+                           const fig_narrow_ring<VECTORS> &ring) {
     typedef fig_narrow_ring_form<VECTORS> form;
     typedef fig_narrow_multiply_packs<VECTORS> packs;
     const int32_t SHARES = packs::SHARES;
@@ -409,9 +420,10 @@ fig_narrow_multiply_load_q(const uint16_t *q, const fig_narrow_ring<VECTORS> &ri
     uint4 loaded[packs::LOADS];
 #pragma unroll
     for (int32_t i = 0; i < packs::LOADS; i++) {
+        const int32_t at = i * SHARES * 8, behind = at - FIG_LATENT_DIM;
         loaded[i] = make_uint4(0, 0, 0, 0);
-        if (q != NULL && share + i * SHARES < packs::COUNT)
-            loaded[i] = *(const uint4 *)(q + i * SHARES * 8);
+        if (q.latent != NULL && share + i * SHARES < packs::COUNT)
+            loaded[i] = *(const uint4 *)(behind < 0 ? q.latent + at : q.rope + behind);
     }
     const uint32_t to = ring.base + (uint32_t)(form::Q_AT + share / 8 * form::Q_CHUNK_BYTES +
                                                vector * 128 + ((share ^ vector) & 7) * 16);
@@ -475,9 +487,9 @@ static __device__ __forceinline__ void fig_narrow_multiply(const fig_latent_atte
     for (int32_t number = 0;; number++) {
         const fig_latent_ring_note note = fig_latent_ring_read(ring.state, number);
         const fig_partials_place place = fig_latent_leave_place(of, note.row, note.group);
-        const uint16_t *q = fig_narrow_multiply_q<VECTORS>(p, place);
+        const fig_narrow_multiply_vector q = fig_narrow_multiply_q<VECTORS>(p, place);
         if (number == 0) { /* The wait is before the reads of q and all writes. */
-            if (q != NULL && note.tiles > 0) fig_block_prefetch(q);
+            if (q.latent != NULL && note.tiles > 0) fig_block_prefetch(q.latent);
             fig_block_wait();
         }
         if (note.tiles == 0) break;
