@@ -160,10 +160,7 @@ fig_narrow_multiply_clear(const fig_narrow_ring<VECTORS> &ring,
         for (int32_t i = (int32_t)threadIdx.x % FIG_LATENT_RING_GROUP;
              i < FIG_LATENT_WIDE_TILE * pieces; i += FIG_LATENT_RING_GROUP) {
             const int32_t token = i / pieces;
-            if (token < low || token >= high)
-                asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(v + (uint32_t)i * 16),
-                             "r"(0)
-                             : "memory");
+            if (token < low || token >= high) fig_latent_machine_clear(v + (uint32_t)i * 16);
         }
     }
 }
@@ -267,17 +264,15 @@ fig_narrow_multiply_weigh(const fig_narrow_ring<VECTORS> &ring,
         float weights[4];
 #pragma unroll
         for (int32_t e = 0; e < 4; e++)
-            weights[e] = fig_partials_power(work->seen[i][e] - work->greatest[i][e % 2]);
+            weights[e] = fig_machine_exp2(work->seen[i][e] - work->greatest[i][e % 2]);
         work->fresh[i][0] = weights[0] + weights[2];
         work->fresh[i][1] = weights[1] + weights[3];
         const int32_t vector = (work->at.half * form::HALF + i) * 8 + work->at.lane % 8;
         const int32_t tokens = 2 * work->at.warp + work->at.lane / 8 % 2; /* eight of them */
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(
-                         ring.base + (uint32_t)(form::WEIGHTS_AT + vector * 128 +
-                                                (tokens ^ (vector & 7)) * 16)),
-                     "r"(fig_latent_words_pair<DTYPE>(weights[0], weights[1])),
-                     "r"(fig_latent_words_pair<DTYPE>(weights[2], weights[3]))
-                     : "memory");
+        fig_latent_machine_store_turned(
+            ring.base + (uint32_t)(form::WEIGHTS_AT + vector * 128 + (tokens ^ (vector & 7)) * 16),
+            fig_latent_machine_pair<DTYPE>(weights[0], weights[1]),
+            fig_latent_machine_pair<DTYPE>(weights[2], weights[3]));
     }
     if (is_last) fig_narrow_multiply_tell_weights(*work, ring.state);
 }
@@ -328,13 +323,13 @@ fig_narrow_multiply_raise(const fig_narrow_ring<VECTORS> &ring,
             work->greatest[i][n] =
                 fmaxf(fmaxf(before, fmaxf(state->most[0][vector], state->most[1][vector])),
                       fmaxf(state->most[2][vector], state->most[3][vector]));
-            const float shrink = fig_partials_power(before - work->greatest[i][n]);
+            const float shrink = fig_machine_exp2(before - work->greatest[i][n]);
             work->weights[i][n] *= shrink;
             if (work->at.warp == 0 && lane < 4) state->shrink[vector] = shrink;
         }
     if (work->at.warp == 0) fig_narrow_multiply_tell(*work, state->greatest);
     fig_narrow_multiply_weigh<DTYPE>(ring, work, is_last);
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     fig_narrow_multiply_meet();
 #pragma unroll
     for (int32_t i = 0; i < VECTORS / 2; i++) {
@@ -364,7 +359,7 @@ fig_narrow_multiply_weights(const fig_narrow_ring<VECTORS> &ring,
         fig_narrow_multiply_tell(*work, ring.state->greatest);
     fig_narrow_multiply_weigh<DTYPE>(ring, work, is_last);
     fig_narrow_multiply_clear(ring, *work);
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     fig_narrow_multiply_meet();
     if (*(const volatile int32_t *)&ring.state->passes[work->turn])
         fig_narrow_multiply_raise<DTYPE>(ring, work, is_last);
@@ -430,11 +425,9 @@ fig_narrow_multiply_load_q(const fig_narrow_multiply_vector &q,
 #pragma unroll
     for (int32_t i = 0; i < packs::LOADS; i++)
         if (share + i * SHARES < packs::COUNT)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                             to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES)),
-                         "r"(loaded[i].x), "r"(loaded[i].y), "r"(loaded[i].z), "r"(loaded[i].w)
-                         : "memory");
-    fig_latent_ring_publish();
+            fig_latent_machine_store(to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES),
+                                     loaded[i]);
+    fig_latent_machine_publish();
     fig_narrow_multiply_meet();
 }
 
