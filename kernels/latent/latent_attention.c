@@ -131,13 +131,54 @@ uint32_t fig_latent_attention_narrow_shared(const void *params, const fig_traits
     return FIG_LATENT_NARROW_BYTES;
 }
 
-void fig_latent_attention_narrow_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    const fig_latent_attention_params *p = params;
+/* Puts the dtype and the most vectors of a group. */
+static void put_narrow(const fig_latent_attention_params *p, fig_entry_name *entry) {
     const int is_few = p->q_heads * p->split.row_tokens <= FIG_LATENT_NARROW_FEW * p->split.groups;
+    fig_entry_put(entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
+    fig_entry_put(entry, is_few ? "_16" : "_32");
+}
+
+void fig_latent_attention_narrow_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     fig_entry_name entry = {name, name};
     fig_entry_put(&entry, "fig_kernel_latent_attention_narrow_");
-    fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
-    fig_entry_put(&entry, is_few ? "_16" : "_32");
+    put_narrow(params, &entry);
+}
+
+static int is_codes_aligned(const fig_latent_attention_params *p) {
+    const uint64_t strides = (uint64_t)p->k_cache_strides.page | (uint64_t)p->k_cache_strides.token;
+    return ((uint64_t)(uintptr_t)p->k_cache | strides) % 16 == 0;
+}
+
+const char *fig_latent_attention_codes_refuses(const void *params, const fig_traits *traits) {
+    const fig_latent_attention_params *p = params;
+    if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
+        traits->shared_bytes < FIG_LATENT_NARROW_BYTES)
+        return "compute capability 9.0";
+    if (p->dtype != FIG_BF16) return "bf16";
+    if (p->kv_dtype != FIG_E4M3) return "a cache of codes";
+    if (p->flags & FIG_ATTENTION_DENSE) return "a page table";
+    if (p->split.fixed || p->split.tile_tokens != FIG_LATENT_WIDE_TILE)
+        return "a split that is not fixed, with tiles of 64 tokens";
+    if (p->split.workers > traits->sm_count) return "at most one worker per SM";
+    if (p->q_heads * p->split.row_tokens > FIG_LATENT_NARROW_VECTORS * p->split.groups)
+        return "at most 32 vectors of a group";
+    if (!is_aligned(p->q, p->q_strides.row, p->q_strides.head) ||
+        !is_aligned(p->q_rope, p->q_rope_strides.row, p->q_rope_strides.head) ||
+        !is_aligned(p->out, p->out_strides.row, p->out_strides.head) || !is_codes_aligned(p))
+        return "vectors and tokens that begin at multiples of 16 bytes";
+    return NULL;
+}
+
+void fig_latent_attention_codes_shape(const void *params, fig_launch_shape *shape) {
+    const fig_latent_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
+                                .block = {FIG_LATENT_NARROW_CODES_WARPS * 32, 1, 1}};
+}
+
+void fig_latent_attention_codes_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_latent_attention_codes_");
+    put_narrow(params, &entry);
 }
 
 /* The dimensions of the map are {values of a token, tokens of a page, pages}. */

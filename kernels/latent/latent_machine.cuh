@@ -27,6 +27,13 @@ static __device__ __forceinline__ float2 fig_latent_machine_floats(uint32_t pair
     return __half22float2(*(const __half2 *)&pair);
 }
 
+/* Returns two codes of e4m3 as f16, which holds them exactly. */
+static __device__ __forceinline__ uint32_t fig_latent_machine_codes(uint32_t codes) {
+    uint32_t pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)codes));
+    return pair;
+}
+
 /* Transposes a matrix of 8 x 8 values of 16 bits. The lane's pair holds values 2 (lane % 4) and
  * 2 (lane % 4) + 1 of row lane / 4. All lanes of the warp take part. */
 static __device__ __forceinline__ uint32_t fig_latent_machine_across(uint32_t pair) {
@@ -108,6 +115,32 @@ fig_latent_machine_send(uint32_t to, const fig_tensor_map *map, int32_t column, 
                  : "memory");
 }
 
+/* Copies memory of the device to shared memory: whole 16 bytes, from and to multiples of 16. */
+static __device__ __forceinline__ void fig_latent_machine_copy(uint32_t to, const void *from,
+                                                               uint32_t bytes,
+                                                               const uint64_t *barrier,
+                                                               uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(fig_fragment_shared(barrier)), "l"(policy)
+                 : "memory");
+}
+
+static __device__ __forceinline__ uint4 fig_latent_machine_load(uint32_t from) {
+    uint4 words;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "r"(from)
+                 : "memory");
+    return words;
+}
+
+static __device__ __forceinline__ float fig_latent_machine_load_scale(uint32_t from) {
+    float scale;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(scale) : "r"(from) : "memory");
+    return scale;
+}
+
 /* Brings the map of the cache close. Otherwise the first box would wait for it. */
 static __device__ __forceinline__ void fig_latent_machine_bring_map(const fig_tensor_map *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -116,6 +149,18 @@ static __device__ __forceinline__ void fig_latent_machine_bring_map(const fig_te
 /* Brings memory of the device into L2. */
 static __device__ __forceinline__ void fig_latent_machine_bring(const void *from, uint32_t bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+/* ---- Registers */
+
+/* In a block of 16 warps: leaves a warp that loads or converts 80 registers per thread, and gives
+ * one that multiplies 168. Together they use no more than the 128 that each starts with. */
+static __device__ __forceinline__ void fig_latent_machine_need_few_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
+}
+
+static __device__ __forceinline__ void fig_latent_machine_need_many_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
 }
 
 #endif

@@ -1,7 +1,9 @@
 /* narrow_ring.cuh: lays out the shared memory of a block of the warpgroup kernel over latents for
  * groups of few vectors.
  *
- * One warp loads tiles and describes pieces; two warpgroups multiply. Chunk n of the worker's
+ * One warp loads tiles and describes pieces; two warpgroups multiply. If the cache holds codes
+ * (FIG_NARROW_RING_CODES), the warp loads them to stages of their own, and other warps convert them
+ * into the ring. Chunk n of the worker's
  * stretch, counted over its tiles, is in place n % CHUNKS of the ring. Of a tile's nine chunks,
  * warpgroup 0 reads chunks 0 to 3 and the last one, and warpgroup 1 chunks 4 to 7. Every place has
  * barriers of its own, so the ring holds 2.4 to 2.8 tiles, where a ring of whole tiles would hold
@@ -16,18 +18,30 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+/* Bytes of the stages for codes, and the arrivals that fill a place of the ring. */
+#ifdef FIG_NARROW_RING_CODES
+enum {
+    FIG_NARROW_RING_STAGES_BYTES = FIG_LATENT_NARROW_CODES_BYTES,
+    FIG_NARROW_RING_FILLERS = FIG_LATENT_NARROW_CONVERTERS
+};
+#else
+enum { FIG_NARROW_RING_STAGES_BYTES = 0, FIG_NARROW_RING_FILLERS = 1 };
+#endif
+
 /* VECTORS: 16 or 32, the vectors that the products have room for. A unit is eight of them. Each
  * warpgroup computes the weights of half of the units. */
 template <int32_t VECTORS> struct fig_narrow_ring_form {
     static constexpr int32_t UNITS = VECTORS / 8, HALF = UNITS / 2;
-    static constexpr int32_t CHUNKS = FIG_LATENT_NARROW_CHUNKS(VECTORS);
+    static constexpr int32_t CHUNKS =
+        FIG_LATENT_NARROW_CHUNKS(VECTORS, FIG_NARROW_RING_STAGES_BYTES);
     static constexpr int32_t TILES = CHUNKS / FIG_LATENT_WIDE_CHUNKS; /* whole tiles */
     static constexpr int32_t Q_CHUNK_BYTES = VECTORS * 128;
     static constexpr int32_t Q_AT = CHUNKS * FIG_LATENT_WIDE_CHUNK_BYTES;
     static constexpr int32_t WEIGHTS_AT = Q_AT + FIG_LATENT_WIDE_CHUNKS * Q_CHUNK_BYTES;
     static constexpr int32_t LOGITS_AT = WEIGHTS_AT + VECTORS * 128;
     static constexpr int32_t STATE_AT = LOGITS_AT + VECTORS * FIG_LATENT_WIDE_TILE * 4;
-    static_assert(STATE_AT + FIG_LATENT_NARROW_STATE_BYTES <= FIG_LATENT_NARROW_BYTES, "a block's");
+    static constexpr int32_t STAGES_AT = STATE_AT + FIG_LATENT_NARROW_STATE_BYTES;
+    static_assert(STAGES_AT + FIG_NARROW_RING_STAGES_BYTES <= FIG_LATENT_NARROW_BYTES, "a block's");
 };
 
 template <int32_t VECTORS> struct fig_narrow_ring_state {
@@ -35,6 +49,11 @@ template <int32_t VECTORS> struct fig_narrow_ring_state {
     uint64_t empty[fig_narrow_ring_form<VECTORS>::CHUNKS];
     uint64_t noted[FIG_LATENT_RING_NOTES];
     uint64_t early; /* a tile that is sent before the wait */
+#ifdef FIG_NARROW_RING_CODES
+    /* of the stages; ends: 1 if there is no further tile */
+    uint64_t loaded[FIG_LATENT_NARROW_CODES_STAGES], converted[FIG_LATENT_NARROW_CODES_STAGES];
+    int32_t ends[FIG_LATENT_NARROW_CODES_STAGES];
+#endif
     alignas(16) fig_latent_ring_note notes[FIG_LATENT_RING_NOTES];
     fig_latent_ring_merge merges[FIG_LATENT_RING_MERGES];
     float greatest[VECTORS];                    /* references of the weights */
@@ -92,11 +111,17 @@ static __device__ __forceinline__ void fig_narrow_ring_init(fig_narrow_ring_stat
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     static_assert(fig_narrow_ring_form<VECTORS>::CHUNKS <= (int32_t)FIG_BLOCK_WARP, "a lane each");
     if (lane < fig_narrow_ring_form<VECTORS>::CHUNKS) {
-        fig_ring_barrier_init(&state->full[lane], 1);
+        fig_ring_barrier_init(&state->full[lane], FIG_NARROW_RING_FILLERS);
         fig_ring_barrier_init(&state->empty[lane], FIG_LATENT_RING_WARPS);
     }
     if (lane < FIG_LATENT_RING_NOTES) fig_ring_barrier_init(&state->noted[lane], 1);
     if (lane == 0) fig_ring_barrier_init(&state->early, 1);
+#ifdef FIG_NARROW_RING_CODES
+    if (lane < FIG_LATENT_NARROW_CODES_STAGES) {
+        fig_ring_barrier_init(&state->loaded[lane], 1);
+        fig_ring_barrier_init(&state->converted[lane], FIG_LATENT_NARROW_CONVERTERS);
+    }
+#endif
     if (lane < 2) state->passes[lane] = 0;
     fig_latent_machine_show_barriers();
 }

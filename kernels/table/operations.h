@@ -65,6 +65,7 @@
               CHECKED(latent_check),                                                               \
         FAMILY(LATENT_ATTENTION, NARROW, narrow, latent_narrow, HOPPER)                            \
         FAMILY(LATENT_ATTENTION, WIDE, wide, latent_wide, HOPPER)                                  \
+        FAMILY(LATENT_ATTENTION, CODES, codes, latent_codes, HOPPER)                               \
         FAMILY(LATENT_ATTENTION, PLAIN, plain, latent_attention, ALL))                             \
     OPERATION(16, LATENT_DECODE, latent_decode, latent_decode, CHECKED(latent_check_decode),       \
         FAMILY(LATENT_DECODE, GENERAL, general, latent_decode, ALL))                               \

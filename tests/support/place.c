@@ -79,6 +79,10 @@ double fig_place_weight_error(fig_dtype dtype, fig_dtype kv_dtype) {
     return dtype == FIG_BF16 ? 0x1p-8 : dtype == FIG_F16 ? 0x1p-11 : 0;
 }
 
+double fig_place_code_error(fig_dtype dtype, fig_dtype kv_dtype) {
+    return kv_dtype == FIG_E4M3 && dtype == FIG_BF16 ? fig_place_weight_error(dtype, dtype) : 0;
+}
+
 /* Static, since it must outlive the engines that were opened with it. */
 static const fig_test_options plain_kernels = {.size = sizeof plain_kernels, .plain_kernels = 1};
 

@@ -35,6 +35,10 @@ void fig_place_release_host(void);
 /* Returns the greatest relative error of a weight of attention that warpgroups multiply by V: they
  * round weights to the dtype of q if the cache has that dtype and 16 bits. 0 on other devices. */
 double fig_place_weight_error(fig_dtype dtype, fig_dtype kv_dtype);
+/* Returns the greatest relative error of a value of a latent cache of codes, if warpgroups serve
+ * it: they round the value to the dtype of q. The errors of K also move logits and weights. 0 on
+ * other devices and for other caches. */
+double fig_place_code_error(fig_dtype dtype, fig_dtype kv_dtype);
 /* Returns the machine to lower for: NULL for the host, or a machine like the GPU. */
 const fig_traits *fig_place_traits(void);
 

@@ -454,6 +454,61 @@ static void groups_of_at_most_32_vectors_have_a_kernel_of_their_own(void **state
     }
 }
 
+static void expect_codes_refusal(const fig_latent_attention_params *params, const char *refusal) {
+    const fig_family_choice choice = choose(params, 90);
+    assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_PLAIN);
+    assert_string_equal(choice.refusals[FIG_FAMILY_LATENT_ATTENTION_CODES], refusal);
+}
+
+static fig_latent_attention_params codes_params(void) {
+    fig_latent_attention_params params = wide_params();
+    params.q_heads = 16;
+    params.kv_dtype = FIG_E4M3;
+    params.page_size = 3;
+    params.k_cache_strides = (fig_token_strides){.page = 3 * 656, .token = 656};
+    return params;
+}
+
+static void warpgroups_serve_codes_of_few_vectors_with_pages_of_any_size(void **state) {
+    (void)state;
+    static const char places[] = "vectors and tokens that begin at multiples of 16 bytes";
+    fig_latent_attention_params params = codes_params();
+    fig_family_choice choice = choose(&params, 90);
+    assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_CODES);
+    assert_string_equal(choice.entry, "fig_kernel_latent_attention_codes_bf16_16");
+    assert_int_equal(choice.shape.block[0], 512);
+    assert_int_equal(choice.shape.shared_bytes, FIG_LATENT_NARROW_BYTES);
+    params.q_heads = 32;
+    assert_string_equal(choose(&params, 90).entry, "fig_kernel_latent_attention_codes_bf16_32");
+    assert_int_equal(choose(&params, 80).family, FIG_FAMILY_LATENT_ATTENTION_PLAIN);
+    params.q_heads = 40;
+    expect_codes_refusal(&params, "at most 32 vectors of a group");
+    params = codes_params();
+    params.flags = FIG_ATTENTION_DENSE;
+    expect_codes_refusal(&params, "a page table");
+    params = codes_params();
+    params.split.fixed = 1;
+    expect_codes_refusal(&params, "a split that is not fixed, with tiles of 64 tokens");
+    params = codes_params();
+    params.split.workers = 133;
+    expect_codes_refusal(&params, "at most one worker per SM");
+    params = codes_params();
+    params.k_cache_strides.token += 8;
+    expect_codes_refusal(&params, places);
+    params = codes_params();
+    params.k_cache_strides.page += 8;
+    expect_codes_refusal(&params, places);
+    params = codes_params();
+    params.q_rope = (const void *)(uintptr_t)8200;
+    expect_codes_refusal(&params, places);
+    params = codes_params();
+    params.dtype = FIG_F16;
+    expect_codes_refusal(&params, "bf16");
+    params = codes_params();
+    params.kv_dtype = FIG_E5M2;
+    expect_codes_refusal(&params, "a cache of codes");
+}
+
 /* A device with less shared memory than that of compute capability 9.0 leaves the ring less room
  * than the kernel counts on. */
 static void few_vectors_need_all_of_a_block_s_shared_memory(void **state) {
@@ -511,6 +566,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(q_in_two_tensors_gives_the_bits_of_one),
         cmocka_unit_test(groups_hold_at_most_64_vectors),
         cmocka_unit_test(warpgroups_serve_caches_of_q_s_dtype_on_hopper),
+        cmocka_unit_test(warpgroups_serve_codes_of_few_vectors_with_pages_of_any_size),
         cmocka_unit_test(warpgroups_leave_other_kinds_of_rows_to_plain_cores),
         cmocka_unit_test(warpgroups_need_whole_tiles_and_aligned_vectors),
         cmocka_unit_test(groups_of_at_most_32_vectors_have_a_kernel_of_their_own),

@@ -2,7 +2,8 @@
 # test_latent_block.sh: tests that blocks of the latent kernels, emulated thread by thread, give the
 # results of the reference kernels, and that no thread waits at a barrier forever.
 #
-# Compiles the kernels' sources for the CPU, which needs a C++ compiler.
+# Compiles the kernels' sources for the CPU, which needs a C++ compiler. nvcc does not assume that
+# objects of different types lie apart.
 set -eu
 compiler=${CXX:-c++}
 library=${BUILD:-build}/libfigraph.a
@@ -12,10 +13,23 @@ if ! command -v "$compiler" > /dev/null; then
     echo "skipped: there is no C++ compiler, $compiler"
     exit 0
 fi
-for name in latent latent_leave latent_decode; do
-    "$compiler" -std=c++17 -O1 -w -I. -Iinclude "tests/kernels/latent/${name}_block.cpp" \
-        "$library" -lzstd -ljansson -lhwloc -lm -lpthread -o "$scratch/$name"
-done
+compile() { # NAME SOURCE [OPTION]
+    name=$1 source=$2
+    shift 2
+    "$compiler" -std=c++17 -O2 -fno-strict-aliasing -w "$@" -I. -Iinclude \
+        "tests/kernels/latent/$source" "$library" -lzstd -ljansson -lhwloc -lm -lpthread \
+        -o "$scratch/$name" 2> "$scratch/log" || {
+        cat "$scratch/log"
+        exit 1
+    }
+}
+compile latent latent_block.cpp
+compile leave latent_leave_block.cpp
+compile decode latent_decode_block.cpp
+compile narrow narrow_block.cpp -DCODES=0
+compile codes narrow_block.cpp -DCODES=1
 "$scratch/latent" 6
-"$scratch/latent_leave" 40
-"$scratch/latent_decode" 40
+"$scratch/leave" 40
+"$scratch/decode" 40
+"$scratch/narrow" 1 40
+"$scratch/codes" 1 40

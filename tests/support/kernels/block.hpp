@@ -153,7 +153,7 @@ static int block_runs(void (*kernel)(const void *params), const void *params, ui
                       int is_backwards) {
     int left = THREAD_LIMIT, idle = 0;
     block_prepare(kernel, params, block);
-    while (left > 0 && idle < 1 << 14) {
+    while (left > 0 && idle < 1 << 18) {
         const int before = left;
         for (uint32_t i = 0; i < THREAD_LIMIT; i++) {
             threadIdx.x = is_backwards ? THREAD_LIMIT - 1 - i : i;

@@ -46,7 +46,7 @@ extern "C" {
 #define __align__(bytes)
 #define __log2f log2f
 
-static const index3 gridDim = {1u << 30, 1, 1}; /* no block is the last */
+static index3 gridDim = {1u << 30, 1, 1}; /* for now, no block is the last */
 enum { SHARED_BYTES = 227 * 1024, BARRIER_LIMIT = SHARED_BYTES / 8, NAMED_LIMIT = 16 };
 alignas(1024) uint8_t shared[SHARED_BYTES]; /* the dynamic shared memory */
 
@@ -200,7 +200,8 @@ fig_tensor_map_recipe maps[MAP_LIMIT]; /* the first byte of a fig_tensor_map tel
 
 /* A box on its way. */
 struct parcel {
-    const fig_tensor_map_recipe *map;
+    const fig_tensor_map_recipe *map; /* NULL: bytes from `from` */
+    const void *from;
     int32_t place[FIG_TENSOR_MAP_RANK_LIMIT];
     uint32_t to, bytes;
     barrier *of;
@@ -215,7 +216,8 @@ uint32_t swizzled(uint32_t address, uint32_t width) {
 /* Copies a box of elements of two bytes. Those outside the tensor are 0. */
 void deliver(const parcel &of) {
     const fig_tensor_map_recipe *map = of.map;
-    for (uint32_t n = 0; n < of.bytes / 2; n++) {
+    if (map == NULL) memcpy(&shared[of.to], of.from, of.bytes);
+    for (uint32_t n = 0; map != NULL && n < of.bytes / 2; n++) {
         uint64_t from = map->address;
         uint32_t rest = n, is_inside = 1;
         for (uint32_t i = 0; i < map->rank; i++) {
@@ -245,6 +247,21 @@ void send(uint32_t to, const fig_tensor_map *map, const int32_t *place, const ui
         return;
     }
     memset(&shared[to], 0xff, of.bytes);
+    parcels.push_back(of);
+}
+
+/* Sends bytes as they are. */
+void post(uint32_t to, const void *from, uint32_t bytes, const uint64_t *barrier) {
+    parcel of = {};
+    of.from = from;
+    of.bytes = bytes;
+    of.to = to;
+    of.of = barrier_at(fig_fragment_shared(barrier));
+    if (to % 16 != 0 || bytes % 16 != 0 || (uint64_t)from % 16 != 0 || to + bytes > SHARED_BYTES) {
+        fault = "a copy that is not of whole 16 bytes in shared memory";
+        return;
+    }
+    memset(&shared[to], 0xff, bytes);
     parcels.push_back(of);
 }
 
@@ -362,6 +379,7 @@ struct product {
     uint32_t a[4];
     uint64_t a_at, b_at; /* matrices in shared memory; a_at 0: registers hold a */
     int32_t is_across, is_sum, is_bf16;
+    int32_t is_turned; /* a lies in shared memory with a row for each of its 16 columns */
 };
 
 struct product_queue {
@@ -391,6 +409,12 @@ inline const uint16_t *chunk_of(uint64_t matrix, uint32_t row, uint32_t chunk, u
     return (const uint16_t *)&shared[swizzled(at, width) % SHARED_BYTES];
 }
 
+/* Returns value i of row `row` of an a that lies in shared memory. */
+inline uint16_t a_in_memory(const product &of, uint32_t row, uint32_t i) {
+    return of.is_turned ? chunk_of(of.a_at, i, row / 8, 0)[row % 8]
+                        : chunk_of(of.a_at, row, i / 8, 0)[i % 8];
+}
+
 /* Loads the thread's two rows of a: 16 values each. */
 void load_a(const product &of, int32_t index, float (&a)[2][16]) {
     const uint32_t lane = threadIdx.x % WARP, quad = threadIdx.x / 4 * 4;
@@ -398,9 +422,9 @@ void load_a(const product &of, int32_t index, float (&a)[2][16]) {
     for (uint32_t h = 0; h < 2; h++)
         for (uint32_t i = 0; i < 16; i++) {
             const uint32_t word = queues[quad + i % 8 / 2].of[index].a[h + i / 8 * 2];
-            a[h][i] = of.a_at != 0
-                          ? half_of(chunk_of(of.a_at, row + 8 * h, i / 8, 0)[i % 8], of.is_bf16)
-                          : half_of((uint16_t)(word >> i % 2 * 16), of.is_bf16);
+            const uint16_t bits =
+                of.a_at != 0 ? a_in_memory(of, row + 8 * h, i) : (uint16_t)(word >> i % 2 * 16);
+            a[h][i] = half_of(bits, of.is_bf16);
         }
 }
 
@@ -444,11 +468,11 @@ void compute_until(product_queue *queue, int32_t end) {
 
 template <int32_t N>
 void issue(float (&d)[N], const uint32_t *a, uint64_t a_at, uint64_t b_at, int32_t is_across,
-           int32_t is_sum, int32_t is_bf16) {
+           int32_t is_sum, int32_t is_bf16, int32_t is_turned = 0) {
     product_queue *queue = &queues[threadIdx.x];
     if (queue->count - queue->done >= PRODUCT_LIMIT) fault = "more products than this file holds";
     product *of = &queue->of[queue->count++ % PRODUCT_LIMIT];
-    *of = {d, N, {}, a_at, b_at, is_across, is_sum, is_bf16};
+    *of = {d, N, {}, a_at, b_at, is_across, is_sum, is_bf16, is_turned};
     if (a != NULL) memcpy(of->a, a, sizeof of->a);
 }
 

@@ -75,7 +75,7 @@ fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
                             .outside = draw(random, 0, 3) == 0 ? 3 : 0,
                             .is_aligned = 1,
                             .counted = draw(random, 0, 2) == 0};
-    form.kv_dtype = form.dtype;
+    form.kv_dtype = draw(random, 0, 2) == 0 ? FIG_E4M3 : form.dtype;
     if (draw(random, 0, 2) == 0) form.window = draw(random, 1, 200);
     form.rows = draw(random, 1, form.row_limit);
     draw_lengths(&form, random);
@@ -190,7 +190,9 @@ static void open_cache(fig_latent_case *c) {
     p->page_size = f->page_size == 0 ? f->length_limit : f->page_size;
     if (f->page_size > 0) pages = draw_table(c, (f->length_limit - 1) / f->page_size + 1);
     p->k_pages = pages;
-    p->k_cache_strides.token = stride_of(c, fig_latent_width(p->kv_dtype));
+    const int64_t unit = f->is_aligned && p->kv_dtype == FIG_E4M3 ? 16 : c->unit;
+    p->k_cache_strides.token =
+        fig_reference_stride(&c->random, unit, fig_latent_width(p->kv_dtype));
     p->k_cache_strides.page = stride_of(c, p->page_size * p->k_cache_strides.token);
     c->cache = fig_reference_array_make(p->kv_dtype, p->k_pages * p->k_cache_strides.page);
     p->k_cache = c->cache.data;
@@ -408,7 +410,8 @@ static void check_vector(const fig_latent_case *c, int32_t row, int32_t query, i
     for (int32_t i = 0; i < FIG_LATENT_DIM; i++) {
         const double got = truth_load(p->out, dtype, fig_latent_case_out(c, row, query, head) + i);
         const double m = want.magnitude[i], error = fabs(got - want.out[i]);
-        const double rounded = fig_place_weight_error(dtype, (fig_dtype)f->kv_dtype);
+        const double rounded = fig_place_weight_error(dtype, (fig_dtype)f->kv_dtype) +
+                               3 * fig_place_code_error(dtype, (fig_dtype)f->kv_dtype);
         double tolerance = dtype == FIG_F32 ? 2e-5 * m : truth_ulp(dtype, m) + rounded * m;
         if (f->lengths[row] == 0) tolerance = 0;
         fig_worst_note("latent_attention", dtype, error, tolerance);
@@ -416,7 +419,8 @@ static void check_vector(const fig_latent_case *c, int32_t row, int32_t query, i
     }
     if (p->lse == NULL) return;
     const double lse = (double)p->lse[lse_at(c, row, query, head)];
-    const double tolerance = isfinite(want.lse) ? 2e-5 * (1 + fabs(want.lse)) : 0;
+    const double of_codes = fig_place_code_error(dtype, (fig_dtype)f->kv_dtype);
+    const double tolerance = isfinite(want.lse) ? (2e-5 + of_codes) * (1 + fabs(want.lse)) : 0;
     if (lse == want.lse || fabs(lse - want.lse) <= tolerance) return;
     fail_at(c, "lse", row, query, head, 0, lse, want.lse);
 }

@@ -1,0 +1,208 @@
+/* narrow_codes.cuh: loads tiles of a latent cache of codes, and converts them into the ring of
+ * narrow_ring.cuh.
+ *
+ * One warp walks along the worker's stretch, writes notes, and copies tokens as they are to one of
+ * two stages. Four warps turn the codes into values of bf16, scaled and rounded, and write them to
+ * the chunks of the ring, as boxes of a 16-bit cache would arrive. A warp has 16 tokens of every
+ * chunk; eight lanes with neighbouring tokens read and write different banks.
+ *
+ * Invariant: tokens that the step appends are read after the wait for the previous launch. Tokens
+ * that no query of the piece sees keep what the stage held before. */
+#ifndef FIG_KERNELS_NARROW_CODES_CUH
+#define FIG_KERNELS_NARROW_CODES_CUH
+
+#include "kernels/latent/latent_feed.cuh"
+#include "kernels/latent/narrow_ring.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+enum {
+    FIG_NARROW_CODES_TOKENS = FIG_LATENT_WIDE_TILE / FIG_LATENT_NARROW_CONVERTERS,
+    FIG_NARROW_CODES_ROUNDS = FIG_NARROW_CODES_TOKENS / 8, /* a round: eight tokens of a warp */
+    FIG_NARROW_CODES_PACK = 16 /* bytes that a lane loads or stores at once */
+};
+
+template <int32_t VECTORS>
+static __device__ __forceinline__ uint32_t
+fig_narrow_codes_stage(const fig_narrow_ring<VECTORS> &ring, int32_t tile) {
+    return ring.base + (uint32_t)(fig_narrow_ring_form<VECTORS>::STAGES_AT +
+                                  tile % FIG_LATENT_NARROW_CODES_STAGES *
+                                      (FIG_LATENT_WIDE_TILE * (int32_t)FIG_LATENT_CODES_BYTES));
+}
+
+/* Returns the phase that a barrier of the tile's stage ends when the tile has passed it. */
+static __device__ __forceinline__ uint32_t fig_narrow_codes_phase(int32_t tile) {
+    return (uint32_t)(tile / FIG_LATENT_NARROW_CODES_STAGES & 1);
+}
+
+/* ---- Loading */
+
+/* Copies tokens [first, end) of the tile that begins at `token`, in runs of at most `run` tokens
+ * that follow each other in the cache. */
+static __device__ __forceinline__ void
+fig_narrow_codes_copy(const fig_latent_attention_params &p, const fig_feed_piece &piece,
+                      uint32_t stage, int32_t token, int32_t first, int32_t end, int32_t run,
+                      const uint64_t *barrier, uint64_t policy) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+#pragma unroll 1
+    for (int32_t at = token + lane * run; at < end; at += FIG_BLOCK_WARP * run) {
+        const int32_t begin = max(at, first), count = fig_size_min(at + run, end) - begin;
+        if (count <= 0) continue;
+        fig_feed_place place = fig_feed_place_of(piece, begin);
+        if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
+        const uint8_t *from = (const uint8_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                              place.token * p.k_cache_strides.token;
+        fig_latent_machine_copy(stage + (uint32_t)((begin - token) * FIG_LATENT_CODES_BYTES), from,
+                                (uint32_t)(count * FIG_LATENT_CODES_BYTES), barrier, policy);
+    }
+}
+
+/* Loads a tile to the next stage. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void
+fig_narrow_codes_tile(const fig_latent_attention_params &p, const fig_narrow_ring<VECTORS> &ring,
+                      const fig_feed_piece &piece, int32_t token, fig_latent_feed_way *way) {
+    const int32_t stage = way->tile % FIG_LATENT_NARROW_CODES_STAGES;
+    const int32_t first = max(token, piece.tokens.first);
+    const int32_t end = fig_size_min(token + FIG_LATENT_WIDE_TILE, piece.tokens.end);
+    const uint64_t *loaded = &ring.state->loaded[stage];
+    fig_latent_ring_wait(&ring.state->converted[stage], fig_narrow_codes_phase(way->tile) ^ 1);
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) {
+        ring.state->ends[stage] = 0;
+        fig_latent_machine_expect(loaded, (uint32_t)(max(end - first, 0) * FIG_LATENT_CODES_BYTES));
+    }
+    __syncwarp();
+    fig_narrow_codes_copy(p, piece, fig_narrow_codes_stage(ring, way->tile), token, first, end,
+                          way->box, loaded, way->policy);
+    __syncwarp();
+    way->tile++;
+}
+
+/* Tells the converting warps that there is no further tile. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void fig_narrow_codes_end(const fig_narrow_ring<VECTORS> &ring,
+                                                            const fig_latent_feed_way &way) {
+    const int32_t stage = way.tile % FIG_LATENT_NARROW_CODES_STAGES;
+    fig_latent_ring_wait(&ring.state->converted[stage], fig_narrow_codes_phase(way.tile) ^ 1);
+    if (threadIdx.x % FIG_BLOCK_WARP == 0) {
+        ring.state->ends[stage] = 1;
+        fig_ring_arrive(fig_fragment_shared(&ring.state->loaded[stage]));
+    }
+    __syncwarp();
+}
+
+/* Loads all tiles of the worker. One warp calls this function. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void fig_narrow_codes_feed(const fig_latent_attention_params &p,
+                                                             const fig_narrow_ring<VECTORS> &ring) {
+    const fig_attention_params of = fig_latent_feed_walk(p);
+    const int32_t is_dense = p.k_cache_strides.token == FIG_LATENT_CODES_BYTES;
+    fig_latent_feed_way way = {};
+    way.box = is_dense ? fig_latent_wide_box(p.page_size) : 1;
+    way.policy = fig_latent_feed_policy(p.split.groups);
+    if (!fig_latent_feed_is_early(p)) fig_feed_wait(&way.has_waited);
+    const fig_feed_plan plan = fig_feed_read_plan(of);
+    fig_split_start start = plan.start, last = start;
+#pragma unroll 1
+    while (start.count > 0) {
+        const fig_feed_piece piece = fig_feed_piece_of(of, plan, start);
+        const int32_t fresh = piece.length - p.split.row_tokens;
+        int32_t token = piece.start.tile * FIG_LATENT_WIDE_TILE;
+        last = start;
+        if (p.split.window > 0) token += fig_feed_origin(of, piece.length - plan.advanced);
+        fig_latent_feed_say(ring, fig_latent_feed_note(of, piece, token), &way);
+#pragma unroll 1
+        for (int32_t i = 0; i < piece.tiles; i++, token += FIG_LATENT_WIDE_TILE) {
+            if (token + FIG_LATENT_WIDE_TILE > fresh) fig_feed_wait(&way.has_waited);
+            fig_narrow_codes_tile(p, ring, piece, token, &way);
+        }
+        fig_feed_pass(of, plan, piece, &start);
+    }
+    fig_narrow_codes_end(ring, way);
+    fig_latent_feed_merges(of, p.flags, ring, plan, last);
+    fig_feed_wait(&way.has_waited);
+    const fig_latent_ring_note end = {0};
+    fig_latent_feed_say(ring, end, &way);
+}
+
+/* ---- Converting */
+
+/* Returns 8 codes as values of bf16. */
+static __device__ __forceinline__ uint4 fig_narrow_codes_values(uint32_t low, uint32_t high,
+                                                                float scale) {
+    const uint32_t codes[] = {low, low >> 16, high, high >> 16};
+    uint32_t pairs[4];
+#pragma unroll
+    for (int32_t i = 0; i < 4; i++) {
+        const float2 two = fig_latent_machine_floats(fig_latent_machine_codes(codes[i]));
+        pairs[i] = fig_latent_machine_pair<FIG_BF16>(two.x * scale, two.y * scale);
+    }
+    return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+/* Stores pack `pack` of a token's row of a chunk, swizzled. */
+static __device__ __forceinline__ void fig_narrow_codes_store(uint32_t chunk, int32_t token,
+                                                              int32_t pack, uint4 words) {
+    fig_latent_machine_store(
+        chunk + (uint32_t)(token * 128 + ((pack ^ token) & 7) * FIG_NARROW_CODES_PACK), words);
+}
+
+/* Converts the warp's tokens of one chunk. */
+static __device__ __forceinline__ void fig_narrow_codes_chunk(uint32_t stage, uint32_t to,
+                                                              int32_t chunk, int32_t first) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, pack = lane / 8;
+#pragma unroll
+    for (int32_t round = 0; round < FIG_NARROW_CODES_ROUNDS; round++) {
+        const int32_t token = first + round * 8 + lane % 8;
+        const uint32_t from = stage + (uint32_t)(token * FIG_LATENT_CODES_BYTES);
+        if (chunk == FIG_LATENT_RING_LAST) {
+#pragma unroll
+            for (int32_t half = 0; half < 2; half++) {
+                const uint32_t at =
+                    (uint32_t)(FIG_LATENT_ROPE_AT + (pack + 4 * half) * FIG_NARROW_CODES_PACK);
+                fig_narrow_codes_store(to, token, pack + 4 * half,
+                                       fig_latent_machine_load(from + at));
+            }
+        } else {
+            const int32_t of_scale = FIG_LATENT_SCALE_DIM / FIG_LATENT_WIDE_COLUMN;
+            const float scale = fig_latent_machine_load_scale(
+                from + (uint32_t)(FIG_LATENT_SCALES_AT + chunk / of_scale * 4));
+            const uint4 codes = fig_latent_machine_load(
+                from + (uint32_t)(chunk * FIG_LATENT_WIDE_COLUMN + pack * FIG_NARROW_CODES_PACK));
+            fig_narrow_codes_store(to, token, 2 * pack,
+                                   fig_narrow_codes_values(codes.x, codes.y, scale));
+            fig_narrow_codes_store(to, token, 2 * pack + 1,
+                                   fig_narrow_codes_values(codes.z, codes.w, scale));
+        }
+    }
+}
+
+/* Converts all tiles of the worker. Each converting warp calls this function; number: which. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void
+fig_narrow_codes_convert(const fig_narrow_ring<VECTORS> &ring, int32_t number) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    fig_narrow_ring_place next = {0, 0};
+#pragma unroll 1
+    for (int32_t tile = 0;; tile++) {
+        const int32_t stage = tile % FIG_LATENT_NARROW_CODES_STAGES;
+        fig_latent_ring_wait(&ring.state->loaded[stage], fig_narrow_codes_phase(tile));
+        if (*(const volatile int32_t *)&ring.state->ends[stage]) return;
+#pragma unroll 1
+        for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS; chunk++) {
+            fig_latent_ring_wait(&ring.state->empty[next.number], next.phase ^ 1);
+            fig_narrow_codes_chunk(fig_narrow_codes_stage(ring, tile),
+                                   fig_narrow_ring_chunk(ring, next.number), chunk,
+                                   number * FIG_NARROW_CODES_TOKENS);
+            fig_latent_machine_publish();
+            __syncwarp();
+            if (lane == 0) fig_ring_arrive(fig_fragment_shared(&ring.state->full[next.number]));
+            next = fig_narrow_ring_behind<VECTORS>(next, 1);
+        }
+        /* All lanes have read the stage, which the copy engine then overwrites. */
+        if (lane == 0) fig_ring_arrive(fig_fragment_shared(&ring.state->converted[stage]));
+    }
+}
+
+#endif
+#endif

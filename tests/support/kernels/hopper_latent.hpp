@@ -1,0 +1,228 @@
+/* hopper_latent.hpp: what hopper.hpp is, for the kernels over latents of few vectors.
+ *
+ * A program includes hopper.hpp and this file before the kernel's .cu file. It takes the place of
+ * machine.cuh, latent_machine.cuh, narrow_products.cuh, and of what kv_ring.cuh declares. Blocks
+ * run one after the other, so a launch must have FIG_ATTENTION_APART: no block then waits for
+ * another. Invariant: that of hopper.hpp. */
+#ifndef FIG_TESTS_SUPPORT_HOPPER_LATENT_HPP
+#define FIG_TESTS_SUPPORT_HOPPER_LATENT_HPP
+
+#include "tests/support/kernels/hopper.hpp"
+
+namespace {
+struct uint2 {
+    uint32_t x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+uint2 make_uint2(uint32_t x, uint32_t y) {
+    return {x, y};
+}
+float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+uint32_t __float_as_uint(float x) {
+    uint32_t word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+float __uint_as_float(uint32_t word) {
+    return __int_as_float((int32_t)word);
+}
+struct __nv_bfloat16 {
+    uint16_t bits;
+};
+struct __half {
+    uint16_t bits;
+};
+__nv_bfloat16 __float2bfloat16_rn(float x) {
+    return {fig_numeric_bf16(x)};
+}
+__half __float2half_rn(float x) {
+    return {fig_numeric_f16(x)};
+}
+int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+int __popc(uint32_t x) {
+    return __builtin_popcount(x);
+}
+void __threadfence() {
+}
+void __trap() {
+    fault = "a wait in vain";
+}
+uint32_t atomicInc(uint32_t *counter, uint32_t last) {
+    const uint32_t before = *counter;
+    *counter = before >= last ? 0 : before + 1;
+    return before;
+}
+} // namespace
+
+#define _CUDA_PIPELINE_PRIMITIVES_H_
+static void __pipeline_memcpy_async(void *, const void *, size_t, size_t = 0) {
+}
+static void __pipeline_commit() {
+}
+static void __pipeline_wait_prior(size_t) {
+}
+
+/* ---- What kv_ring.cuh declares --------------------------------------------------------------- */
+
+enum {
+    FIG_RING_TOKENS = 16,
+    FIG_RING_FIRST = 1,
+    FIG_RING_LAST = 2,
+    FIG_RING_EDGE = 4,
+    FIG_RING_MERGE = 8
+};
+struct fig_ring_note {
+    int32_t flags, row, group, token, first, end, length, partial;
+};
+
+static void fig_block_prefetch(const void *) {
+}
+
+/* ---- Machine instructions -------------------------------------------------------------------- */
+
+#define FIG_KERNELS_MACHINE_CUH
+static uint64_t fig_machine_policy_once() {
+    return 0;
+}
+static uint64_t fig_machine_policy_usual() {
+    return 0;
+}
+static float fig_machine_exp2(float x) {
+    return std::exp2(x);
+}
+static float fig_machine_log2(float x) {
+    return std::log2(x);
+}
+template <class words> static void fig_machine_store(float *to, words from) {
+    memcpy(to, &from, sizeof from);
+}
+template <class words> static void fig_machine_load(words *to, const float *from) {
+    memcpy(to, from, sizeof *to);
+}
+
+#define FIG_KERNELS_LATENT_MACHINE_CUH
+template <int32_t DTYPE> static uint32_t fig_latent_machine_pair(float low, float high) {
+    return fig_wide_pack<DTYPE>(low, high);
+}
+
+static float2 fig_latent_machine_floats(uint32_t pair) {
+    return {fig_numeric_of_f16((uint16_t)pair), fig_numeric_of_f16((uint16_t)(pair >> 16))};
+}
+
+static uint32_t fig_latent_machine_codes(uint32_t codes) {
+    return fig_numeric_f16(fig_numeric_of_e4m3((uint8_t)codes)) |
+           (uint32_t)fig_numeric_f16(fig_numeric_of_e4m3((uint8_t)(codes >> 8))) << 16;
+}
+
+static uint32_t fig_latent_machine_across(uint32_t pair) {
+    const uint64_t *words = meet_warp(pair) + threadIdx.x / WARP * WARP;
+    const uint32_t lane = threadIdx.x % WARP, column = lane / 4, row = lane % 4 * 2;
+    const uint32_t shift = column % 2 * 16;
+    return (uint32_t)((words[row * 4 + column / 2] >> shift & 0xffff) |
+                      (words[(row + 1) * 4 + column / 2] >> shift & 0xffff) << 16);
+}
+
+static void fig_latent_machine_end_if(int32_t is_vain) {
+    if (is_vain) fault = "a wait in vain";
+}
+
+static void fig_latent_machine_show_barriers() {
+}
+
+static void fig_latent_machine_expect(const uint64_t *barrier, uint32_t bytes) {
+    fig_wide_expect(barrier, bytes);
+}
+
+static void fig_latent_machine_publish() {
+}
+
+static void fig_latent_machine_store(uint32_t to, uint4 words) {
+    memcpy(&shared[to], &words, sizeof words);
+}
+
+static uint4 fig_latent_machine_load(uint32_t from) {
+    uint4 words;
+    memcpy(&words, &shared[from], sizeof words);
+    return words;
+}
+
+static float fig_latent_machine_load_scale(uint32_t from) {
+    float scale;
+    memcpy(&scale, &shared[from], sizeof scale);
+    return scale;
+}
+
+static void fig_latent_machine_clear(uint32_t to) {
+    memset(&shared[to], 0, 16);
+}
+
+/* Row r of matrix i of 16-bit values goes to the address of lane 8 i + r. The lane's pair holds
+ * values 2 (lane % 4) and 2 (lane % 4) + 1 of row lane / 4 of the matrix before it is transposed. */
+static void fig_latent_machine_store_turned(uint32_t to, uint32_t first, uint32_t second) {
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x - lane, pairs[] = {first, second};
+    uint32_t rows[16];
+    const uint64_t *words = meet_warp(to);
+    for (uint32_t i = 0; i < 16; i++)
+        rows[i] = (uint32_t)words[warp + i];
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t e = 0; e < 2; e++) {
+            const uint16_t value = (uint16_t)(pairs[i] >> 16 * e);
+            memcpy(&shared[rows[8 * i + lane % 4 * 2 + e] + lane / 4 * 2], &value, 2);
+        }
+    meet_warp(0);
+}
+
+static void fig_latent_machine_send(uint32_t to, const fig_tensor_map *map, int32_t column,
+                                    int32_t token, int32_t page, const uint64_t *barrier,
+                                    uint64_t) {
+    const int32_t place[] = {column, token, page};
+    send(to, map, place, barrier);
+}
+
+static void fig_latent_machine_copy(uint32_t to, const void *from, uint32_t bytes,
+                                    const uint64_t *barrier, uint64_t) {
+    post(to, from, bytes, barrier);
+}
+
+static void fig_latent_machine_bring_map(const fig_tensor_map *) {
+}
+static void fig_latent_machine_bring(const void *, uint32_t) {
+}
+static void fig_latent_machine_need_few_registers() {
+}
+static void fig_latent_machine_need_many_registers() {
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+#define FIG_KERNELS_NARROW_PRODUCTS_CUH
+static void fig_narrow_products_wait() {
+    float none[1];
+    fig_wgmma_wait<0>(none);
+}
+
+template <int N> static void fig_narrow_products_pin(float (&)[N]) {
+}
+
+template <class tag, int N>
+static void fig_narrow_products_set(tag of, float (&d)[N], uint64_t a, uint64_t b) {
+    issue(d, NULL, a, b, 0, 0, is_bf16(of));
+}
+
+template <class tag, int N>
+static void fig_narrow_products_along(tag of, float (&d)[N], uint64_t a, uint64_t b) {
+    issue(d, NULL, a, b, 0, 1, is_bf16(of));
+}
+
+template <class tag, int N>
+static void fig_narrow_products_turned(tag of, float (&d)[N], uint64_t a, uint64_t b) {
+    issue(d, NULL, a, b, 0, 1, is_bf16(of), 1);
+}
+
+#endif
