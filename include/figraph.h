@@ -1407,7 +1407,9 @@ typedef struct fig_append {
  *                   tensors cannot be bound again (FIG_ORDER).
  *     early start   A kernel that the caller launches with the programmatic attribute, behind a
  *                   segment, begins while the segment's kernels still run. It must wait
- *                   (griddepcontrol.wait) before it touches the step's data.
+ *                   (griddepcontrol.wait) before it touches the step's data. A segment may read
+ *                   weights of norms before a kernel of the caller in front of it has ended, so no
+ *                   kernel of the graph may write them.
  *
  * FIG_INVALID: there is no such segment or bucket. FIG_ORDER: no "fetch" of that bucket comes
  * before the segment; or the stream is not capturing, and no step of the bucket is staged for
