@@ -1128,7 +1128,8 @@ typedef struct fig_engine_options {
      * FIG_STREAM_OWN: the engine opens a stream of its own. */
     void *const *stream;
     /* 1: every plan carries a checksum. If a launch finds a plan whose checksum does not match, it
-     * runs no rows, and the next wait returns FIG_DRIVER. */
+     * runs no rows, nor does any step that was staged before the engine knew of it, and the next
+     * wait returns FIG_DRIVER. */
     int32_t check_plans;
     /* The NUMA node that holds the plan ring. n above 0: node n - 1. 0: the GPU's node. -1: any
      * node. */
