@@ -57,7 +57,6 @@ fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
 
 static fig_status find_address(fig_engine *engine, const char *name, void **address) {
     uint32_t tensor;
-    *address = NULL;
     FIG_TRY(fig_binding_find(&engine->bindings, name, &tensor));
     *address = engine->bindings.tensors[tensor - 1].place.address;
     fig_table_mirrors_give(&engine->tables.mirrors, tensor);
@@ -65,8 +64,9 @@ static fig_status find_address(fig_engine *engine, const char *name, void **addr
 }
 
 fig_status fig_engine_address(fig_engine *engine, const char *name, void **address) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, find_address(engine, name, address));
+    *address = NULL;
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, find_address(engine, name, address));
 }
 
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
