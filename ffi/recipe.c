@@ -106,13 +106,16 @@ static fig_tensor_info info_of(const fig_recipe *r, fig_slot slot) {
     const int64_t out_width = r->width != 0 ? r->width : r->q_heads;
     const int64_t in_width = r->kind == FIG_RECIPE_GATED ? 2 * r->width : r->width;
     const int64_t out_dim = fig_recipe_is_latent(r) ? FIG_LATENT_DIM : r->head_dim;
+    const int64_t q_dim = fig_recipe_has(r, FIG_SLOT_Q_ROPE) ? FIG_LATENT_DIM : r->head_dim;
     if (slot >= FIG_SLOT_SCORE_ARRAY && slot <= FIG_SLOT_SCORE_ARRAY_LAST)
         return score_info_of(r, slot);
     switch (slot) {
     case FIG_SLOT_IN: return (fig_tensor_info){.name = "input", .dims = {-1, in_width}};
     case FIG_SLOT_RESIDUAL: return (fig_tensor_info){.name = "residual", .dims = {-1, r->width}};
     case FIG_SLOT_WEIGHT: return (fig_tensor_info){.name = "weight", .dims = {r->width}};
-    case FIG_SLOT_Q: return (fig_tensor_info){.name = "q", .dims = {-1, r->q_heads, r->head_dim}};
+    case FIG_SLOT_Q: return (fig_tensor_info){.name = "q", .dims = {-1, r->q_heads, q_dim}};
+    case FIG_SLOT_Q_ROPE:
+        return (fig_tensor_info){.name = "q_rope", .dims = {-1, r->q_heads, FIG_LATENT_ROPE_DIM}};
     case FIG_SLOT_K: return (fig_tensor_info){.name = "k", .dims = {-1, r->kv_heads, r->head_dim}};
     case FIG_SLOT_V: return (fig_tensor_info){.name = "v", .dims = {-1, r->kv_heads, r->head_dim}};
     case FIG_SLOT_LATENT: return (fig_tensor_info){.name = "latent", .dims = {-1, r->head_dim}};
@@ -267,23 +270,23 @@ static void record_norm(fig_program *program, const fig_recipe *recipe, const sl
 
 static void record_latent(fig_program *program, const fig_recipe *recipe, const slots *t) {
     fig_latent_attention(
-        program,
-        FIG_OPTIONS(fig_latent_attention_op, .q = t->of[FIG_SLOT_Q], .out = t->of[FIG_SLOT_OUT],
-                    .lse = t->of[FIG_SLOT_LSE], .sinks = t->of[FIG_SLOT_SINKS],
-                    .cache = t->of[FIG_SLOT_LATENT_CACHE], .page_table = t->of[FIG_SLOT_PAGE_TABLE],
-                    .window = recipe->window, .sm_scale = recipe->sm_scale));
+        program, FIG_OPTIONS(fig_latent_attention_op, .q = t->of[FIG_SLOT_Q],
+                             .out = t->of[FIG_SLOT_OUT], .lse = t->of[FIG_SLOT_LSE],
+                             .sinks = t->of[FIG_SLOT_SINKS], .cache = t->of[FIG_SLOT_LATENT_CACHE],
+                             .page_table = t->of[FIG_SLOT_PAGE_TABLE], .window = recipe->window,
+                             .sm_scale = recipe->sm_scale, .q_rope = t->of[FIG_SLOT_Q_ROPE]));
 }
 
 static void record_latent_decode(fig_program *program, const fig_recipe *recipe, const slots *t) {
     fig_latent_decode(
-        program,
-        FIG_OPTIONS(fig_latent_decode_op, .q = t->of[FIG_SLOT_Q], .latent = t->of[FIG_SLOT_LATENT],
-                    .out = t->of[FIG_SLOT_OUT], .lse = t->of[FIG_SLOT_LSE],
-                    .positions = t->of[FIG_SLOT_POSITIONS], .cos_sin = t->of[FIG_SLOT_COS_SIN],
-                    .norm = t->of[FIG_SLOT_NORM], .sinks = t->of[FIG_SLOT_SINKS],
-                    .cache = t->of[FIG_SLOT_LATENT_CACHE], .page_table = t->of[FIG_SLOT_PAGE_TABLE],
-                    .rope = &recipe->rope, .window = recipe->window,
-                    .norm_epsilon = recipe->epsilon, .sm_scale = recipe->sm_scale));
+        program, FIG_OPTIONS(fig_latent_decode_op, .q = t->of[FIG_SLOT_Q],
+                             .latent = t->of[FIG_SLOT_LATENT], .out = t->of[FIG_SLOT_OUT],
+                             .lse = t->of[FIG_SLOT_LSE], .positions = t->of[FIG_SLOT_POSITIONS],
+                             .cos_sin = t->of[FIG_SLOT_COS_SIN], .norm = t->of[FIG_SLOT_NORM],
+                             .sinks = t->of[FIG_SLOT_SINKS], .cache = t->of[FIG_SLOT_LATENT_CACHE],
+                             .page_table = t->of[FIG_SLOT_PAGE_TABLE], .rope = &recipe->rope,
+                             .window = recipe->window, .norm_epsilon = recipe->epsilon,
+                             .sm_scale = recipe->sm_scale, .q_rope = t->of[FIG_SLOT_Q_ROPE]));
 }
 
 static void record(fig_program *program, const fig_recipe *recipe, const fig_score *score) {

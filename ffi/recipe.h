@@ -33,6 +33,7 @@ typedef enum fig_slot {
     FIG_SLOT_V,
     FIG_SLOT_LATENT, /* the new tokens of a latent cache */
     FIG_SLOT_NORM,   /* the weight of their norm */
+    FIG_SLOT_Q_ROPE, /* the last 64 values of each head of q; if a recipe has it, q has 512 */
     FIG_SLOT_K_CACHE,
     FIG_SLOT_V_CACHE,
     FIG_SLOT_LATENT_CACHE,

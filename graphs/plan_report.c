@@ -78,23 +78,23 @@ static void report_strips(const fig_bucket_shape *shape, const uint8_t *plan, co
     report->chunks = held->chunk_count;
     report->strip_workers = of->workers;
     report->strip_tile_tokens = of->tile_tokens;
-    report->strip_pieces = head->items;
     report->strip_partials = head->partial_vectors;
     report->strip_partial_limit = (int32_t)fig_strip_sizes_bound(of, &limits).partial_vectors;
     report->strip_tiles_least = INT32_MAX;
     for (int32_t worker = 0; worker < of->workers; worker++) {
-        int32_t tiles = 0;
+        int32_t tiles = 0, pieces = 0;
         for (int32_t i = ranges[worker]; i < ranges[worker + 1]; i++) {
-            tiles += items[i].tiles;
-            report->strips += items[i].partial <= items[i].first_partial;
+            tiles += items[i].tiles * items[i].heads;
+            pieces += items[i].heads;
+            if (items[i].partial <= items[i].first_partial) report->strips += items[i].heads;
         }
+        report->strip_pieces += pieces;
         report->strip_tiles += tiles;
         if (tiles > report->strip_tiles_most) report->strip_tiles_most = tiles;
         if (tiles < report->strip_tiles_least) report->strip_tiles_least = tiles;
         if (worker >= report->strip_worker_capacity) continue;
         if (report->strip_worker_tiles != NULL) report->strip_worker_tiles[worker] = tiles;
-        if (report->strip_worker_pieces != NULL)
-            report->strip_worker_pieces[worker] = ranges[worker + 1] - ranges[worker];
+        if (report->strip_worker_pieces != NULL) report->strip_worker_pieces[worker] = pieces;
     }
 }
 

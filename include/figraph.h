@@ -417,6 +417,9 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  * also FIG_ROLE_STATE, so that the caller can reuse the pages behind the window. The activation is
  * the segment act.N; the operations of the other three lines form the segment attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
+/* Does the same for a spec whose latent_dim is 512, but with q of each layer in two tensors: q.N
+ * has the first 512 values of each head, and q_rope.N the last 64. */
+FIG_API void fig_program_decode_step_parts(fig_program *program);
 
 /* Makes steps read their lengths from device memory, for callers whose host does not know the
  * lengths. The device then also splits the work among workers. `lengths` is i32 [rows]. `positions`
@@ -671,7 +674,8 @@ FIG_API void fig_decode_attention(fig_program *program, const fig_decode_attenti
  * for the other 64 values as bf16. */
 typedef struct fig_latent_attention_op {
     uint32_t size; /* sizeof(fig_latent_attention_op) */
-    /* [rows][q_heads][576] q_heads is a multiple of 8, at most 128. */
+    /* [rows][q_heads][576], or [rows][q_heads][512] if there is a q_rope. q_heads is a multiple of
+     * 8, at most 128. */
     fig_tensor q;
     /* [rows][q_heads][512] */
     fig_tensor out;
@@ -687,6 +691,9 @@ typedef struct fig_latent_attention_op {
     int32_t window;
     /* 0: the spec's. */
     float sm_scale;
+    /* [rows][q_heads][64], in q's dtype. The last 64 values of each q head, in a tensor of their
+     * own. Absent: q has them. */
+    fig_tensor q_rope;
 } fig_latent_attention_op;
 /* Computes attention of q over a latent cache; the rules of fig_attention_op hold. A row of length
  * 0 gets zeros, and -inf in lse. The node does not append to the cache. */
@@ -696,7 +703,7 @@ FIG_API void fig_latent_attention(fig_program *program, const fig_latent_attenti
  * fig_latent_attention_op. */
 typedef struct fig_latent_decode_op {
     uint32_t size; /* sizeof(fig_latent_decode_op) */
-    /* [rows][q_heads][576] */
+    /* [rows][q_heads][576], or [rows][q_heads][512] if there is a q_rope. */
     fig_tensor q;
     /* [rows][576] The new token's latent and its values for RoPE, before norm and RoPE. */
     fig_tensor latent;
@@ -726,6 +733,8 @@ typedef struct fig_latent_decode_op {
     float norm_epsilon;
     /* 0: the spec's. */
     float sm_scale;
+    /* As in fig_latent_attention_op, before RoPE. */
+    fig_tensor q_rope;
 } fig_latent_decode_op;
 /* Applies RoPE to the last 64 values of each q head, normalises the latent of each new token,
  * applies RoPE to the token's last 64 values, appends the token, and computes attention. Values are

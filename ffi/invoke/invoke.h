@@ -90,9 +90,10 @@ typedef struct fig_invoke_decode {
 
 /* A call over a latent cache, which has one vector of 512 + 64 numbers for a token. q is
  * [rows][q_heads][576], or [rows][tokens][q_heads][576] with the last tokens of each sequence; out
- * has the dims of q, but 512 values a head. */
+ * has the dims of q, but 512 values a head. If q_rope is given, it has the last 64 values of each
+ * head, and q has 512. */
 typedef struct fig_invoke_latent {
-    fig_array q, out, lse;
+    fig_array q, q_rope, out, lse;
     /* [pages][page_size][576] with a page_table, otherwise [rows][tokens][576], of q's dtype; or
      * [..][..][656] bytes of codes, as figraph.h describes them */
     fig_array cache;
@@ -103,7 +104,7 @@ typedef struct fig_invoke_latent {
     fig_invoke_queries queries;
     /* Only latent_decode has these fields, and it also requires lengths. latent: the new tokens,
      * [rows][576] or [rows][tokens][576]. norm: [512]; absent: there is no norm. The call may
-     * overwrite the last 64 values of each head of q. */
+     * overwrite the last 64 values of each head of q, or q_rope. */
     fig_array latent, norm, positions, cos_sin;
     fig_rope_spec rope;
     double norm_epsilon; /* 0: the default */

@@ -10,13 +10,27 @@
 #include "kernels/latent/latent.h"
 #include "planner/status.h"
 
+/* Checks q_rope, if it is given. q has been checked, and is as the caller gave it. */
+static fig_status check_rope(fig_invoke_latent *l) {
+    const int32_t rank = l->q.rank;
+    if (!fig_array_is_present(&l->q_rope)) return FIG_OK;
+    FIG_TRY(fig_array_check_rank(&l->q_rope, rank));
+    FIG_TRY(fig_array_check_dtype(&l->q_rope, l->q.dtype));
+    for (int32_t i = 0; i < rank - 1; i++)
+        FIG_TRY(fig_array_check_dim(&l->q_rope, i, l->q.dims[i]));
+    FIG_TRY(fig_array_check_dim(&l->q_rope, rank - 1, FIG_LATENT_ROPE_DIM));
+    FIG_TRY(fig_array_check_rows(&l->q_rope));
+    return rank == 4 ? fig_array_join(&l->q_rope) : FIG_OK;
+}
+
 /* Checks q and out, and takes their heads and query tokens. */
 static fig_status take_heads(fig_invoke *invoke, fig_invoke_latent *l) {
     fig_recipe *recipe = &invoke->recipe;
     const int32_t rank = l->q.rank;
     if (rank != 4) FIG_TRY(fig_array_check_rank(&l->q, 3));
     FIG_TRY(fig_array_check_activation(&l->q));
-    FIG_TRY(fig_array_check_dim(&l->q, rank - 1, FIG_LATENT_KEY_DIM));
+    FIG_TRY(fig_array_check_dim(
+        &l->q, rank - 1, fig_array_is_present(&l->q_rope) ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM));
     const int64_t q_heads = l->q.dims[rank - 2];
     if (q_heads < 1 || q_heads > FIG_LATENT_HEAD_LIMIT || q_heads % FIG_LATENT_HEAD_UNIT != 0)
         return fig_fail(FIG_INVALID,
@@ -30,6 +44,7 @@ static fig_status take_heads(fig_invoke *invoke, fig_invoke_latent *l) {
     FIG_TRY(fig_array_check_rows(&l->q));
     FIG_TRY(fig_array_check_rows(&l->out));
     FIG_TRY(fig_invoke_attention_check_lse(&l->lse, &l->q));
+    FIG_TRY(check_rope(l));
     recipe->dtype = l->q.dtype;
     recipe->q_heads = (int32_t)q_heads;
     recipe->kv_heads = 1;
@@ -51,6 +66,7 @@ fig_status fig_invoke_latent_describe(fig_invoke *invoke, fig_invoke_latent *l) 
     recipe->sm_scale = (float)l->sm_scale;
     recipe->deterministic = l->deterministic != 0;
     fig_invoke_add(invoke, FIG_SLOT_Q, &l->q);
+    fig_invoke_add(invoke, FIG_SLOT_Q_ROPE, &l->q_rope);
     FIG_TRY(fig_invoke_cache_take_latent(invoke, &cache));
     FIG_TRY(fig_invoke_attention_take_per_head(invoke, FIG_SLOT_SINKS, &l->sinks));
     fig_invoke_add(invoke, FIG_SLOT_OUT, &l->out);

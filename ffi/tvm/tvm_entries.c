@@ -467,6 +467,7 @@ static fig_status latent_attention(fig_tvm_call *call) {
     read_latent_outs(call, &l, &by);
     read_latent_logits(call, &l);
     read_queries(call, &l.queries);
+    fig_tvm_call_option(call, "q_rope", &l.q_rope);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_latent_describe(&invoke, &l));
     return run_with(call, &invoke, &by);
@@ -487,6 +488,7 @@ static fig_status latent_decode(fig_tvm_call *call) {
     fig_tvm_call_option(call, "positions", &l.positions);
     fig_tvm_call_option(call, "cos_sin_cache", &l.cos_sin);
     read_queries(call, &l.queries);
+    fig_tvm_call_option(call, "q_rope", &l.q_rope);
     FIG_TRY(call->status);
     FIG_TRY(fig_invoke_latent_describe_decode(&invoke, &l));
     return run_with(call, &invoke, &by);
@@ -505,7 +507,9 @@ static fig_status latent_decode(fig_tvm_call *call) {
 #define LOGITS ", kv_layout_code, window_left, " SCALES
 #define LATENTS "cache, lengths, page_table, plan, sinks, "
 #define LATENT_OUTS "out, scratch, maybe_lse"
+#define LATENT_END ", window_left, sm_scale[, deterministic, query_start_loc, row_tokens, q_rope]"
 #define ROW_TOKENS "[, row_tokens]"
+#define ROWS "page_table, lengths, query_start_loc, "
 #define SCORE_ARRAYS                                                                               \
     "score_array0, score_array1, score_array2, score_array3, score_array4, score_array5, "         \
     "score_array6, score_array7"
@@ -525,10 +529,8 @@ static fig_status latent_decode(fig_tvm_call *call) {
     X(batch_decode, "q, k, v, page_table, lengths, " OUTS SCALES, batch(&call))                    \
     X(batch_decode_jax, "out, tmp, lse, q, k, v, page_table, lengths, " LAYOUT SCALES,             \
       batch_jax(&call))                                                                            \
-    X(batch_attention, "q, k, v, page_table, lengths, query_start_loc, " OUTS SCALES ROW_TOKENS,   \
-      rows(&call))                                                                                 \
-    X(batch_attention_jax,                                                                         \
-      "out, tmp, lse, q, k, v, page_table, lengths, query_start_loc, " LAYOUT SCALES ROW_TOKENS,   \
+    X(batch_attention, "q, k, v, " ROWS OUTS SCALES ROW_TOKENS, rows(&call))                       \
+    X(batch_attention_jax, "out, tmp, lse, q, k, v, " ROWS LAYOUT SCALES ROW_TOKENS,               \
       rows_jax(&call))                                                                             \
     X(rms_norm, "input, maybe_residual, weight, out, epsilon, weight_offset", normalise(&call))    \
     X(rope, "q, k, positions, q_out, k_out" ALL_ANGLES "[, cos_sin_cache]", turn(&call))           \
@@ -550,13 +552,10 @@ static fig_status latent_decode(fig_tvm_call *call) {
       "[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens, "                  \
       "score, " SCORE_ARRAYS "]",                                                                  \
       decode(&call))                                                                               \
-    X(latent_attention,                                                                            \
-      "q, " LATENTS LATENT_OUTS                                                                    \
-      ", window_left, sm_scale[, deterministic, query_start_loc, row_tokens]",                     \
-      latent_attention(&call))                                                                     \
+    X(latent_attention, "q, " LATENTS LATENT_OUTS LATENT_END, latent_attention(&call))             \
     X(latent_decode,                                                                               \
       "q, latent, " LATENTS "norm, " LATENT_OUTS ALL_ANGLES ", norm_epsilon, window_left, "        \
-      "sm_scale[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens]",          \
+      "sm_scale[, deterministic, positions, cos_sin_cache, query_start_loc, row_tokens, q_rope]",  \
       latent_decode(&call))
 
 /* Takes the call by value, because reading its arguments changes it. */

@@ -286,6 +286,7 @@ static fig_status latent_attention(fig_xla_call *call) {
     fig_xla_call_argument(call, "q", &l.q);
     read_latent(call, &l, &b);
     read_queries(call, &l.queries);
+    fig_xla_call_option(call, "q_rope", &l.q_rope);
     fig_xla_call_result(call, "out", &l.out);
     read_scratch(call, &b);
     fig_xla_call_optional_result(call, "lse", &l.lse);

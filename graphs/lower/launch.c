@@ -166,6 +166,7 @@ static const fig_rope_angles *angles_of_terms(fig_launch_memo *memo, const fig_r
     return &memo->angles[at];
 }
 
+static_assert(offsetof(fig_rope_angles, table) == 0, "a field may hold the table alone");
 /* Fills in the RoPE angles. A node that applies no RoPE, such as plain attention, has no angles. */
 static void put_angles(filling *f, const fig_field *field) {
     const fig_program_view *view = f->source->view;
@@ -174,9 +175,9 @@ static void put_angles(filling *f, const fig_field *field) {
     if (!fig_launch_attribute(view, f->node, op, field->item, &terms, sizeof terms)) return;
     const fig_rope_angles angles = {.table = fig_launch_rope_table(view, f->node, op, field->item)};
     if (fig_frequencies_has_table(&angles.table)) {
-        put_bytes(f, field, &angles, sizeof angles);
+        put_bytes(f, field, &angles, field->bytes);
     } else {
-        put_bytes(f, field, angles_of_terms(f->source->memo, &terms), sizeof angles);
+        put_bytes(f, field, angles_of_terms(f->source->memo, &terms), field->bytes);
     }
 }
 

@@ -12,7 +12,21 @@
 #include "planner/spec/spec.h"
 #include "planner/status.h"
 
-static fig_status check_heads(const fig_operand_node *o) {
+/* Checks that the tensors of q together have the values of a token. */
+static fig_status check_values(const fig_operand_node *o, uint32_t q_rope) {
+    const fig_tensor_record *q = fig_operand_tensor(o, FIG_LATENT_ATTENTION_Q);
+    const int is_apart = fig_operand_id(o, q_rope) != 0;
+    const int64_t width = is_apart ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM;
+    if (q->dims[2] != width)
+        return fig_operand_refuse(o, FIG_UNSUPPORTED,
+                                  "q has %" PRId64 " values a head, it must be %" PRId64 "%s",
+                                  q->dims[2], width, is_apart ? " beside q_rope" : "");
+    const fig_operand_form rope = {
+        3, {fig_operand_rows(q), q->dims[1], FIG_LATENT_ROPE_DIM}, q->dims[0]};
+    return fig_operand_check_like(o, q_rope, &rope, q->dtype);
+}
+
+static fig_status check_heads(const fig_operand_node *o, uint32_t q_rope) {
     FIG_TRY(fig_operand_check_heads(o, FIG_LATENT_ATTENTION_Q));
     FIG_TRY(fig_operand_check_activation(o, FIG_LATENT_ATTENTION_Q));
     FIG_TRY(fig_operand_check_row_tokens(o, FIG_LATENT_ATTENTION_Q));
@@ -32,9 +46,7 @@ static fig_status check_heads(const fig_operand_node *o) {
         return fig_operand_refuse(o, FIG_UNSUPPORTED,
                                   "q has %" PRId64 " heads, it must be a multiple of %d, limit %d",
                                   q->dims[1], FIG_LATENT_HEAD_UNIT, FIG_LATENT_HEAD_LIMIT);
-    if (q->dims[2] == FIG_LATENT_KEY_DIM) return FIG_OK;
-    return fig_operand_refuse(o, FIG_UNSUPPORTED, "q has %" PRId64 " values a head, it must be %d",
-                              q->dims[2], FIG_LATENT_KEY_DIM);
+    return check_values(o, q_rope);
 }
 
 /* Checks that a token of the cache is as long as the cache's dtype demands. */
@@ -58,8 +70,9 @@ static fig_status check_attributes(const fig_operand_node *o) {
     return fig_operation_attention_check_window(o, attributes.window);
 }
 
-fig_status fig_operation_latent_check(const fig_operand_node *o) {
-    FIG_TRY(check_heads(o));
+/* q_rope: the node's operand of this name. */
+static fig_status check_attention(const fig_operand_node *o, uint32_t q_rope) {
+    FIG_TRY(check_heads(o, q_rope));
     const fig_tensor_record *q = fig_operand_tensor(o, FIG_LATENT_ATTENTION_Q);
     const int64_t rows = fig_operand_rows(q);
     const fig_operand_form out = {3, {rows, q->dims[1], FIG_LATENT_DIM}, q->dims[0]};
@@ -69,6 +82,10 @@ fig_status fig_operation_latent_check(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_head_words(o, FIG_LATENT_ATTENTION_SINKS, q->dims[1]));
     FIG_TRY(check_cache(o));
     return check_attributes(o);
+}
+
+fig_status fig_operation_latent_check(const fig_operand_node *o) {
+    return check_attention(o, FIG_LATENT_ATTENTION_Q_ROPE);
 }
 
 static fig_status check_norm(const fig_operand_node *o, uint32_t dtype) {
@@ -85,7 +102,7 @@ static fig_status check_norm(const fig_operand_node *o, uint32_t dtype) {
 
 /* Checks the operands of attention, then the latent and its RoPE. */
 fig_status fig_operation_latent_check_decode(const fig_operand_node *o) {
-    FIG_TRY(fig_operation_latent_check(o));
+    FIG_TRY(check_attention(o, FIG_LATENT_DECODE_Q_ROPE));
     for (uint32_t i = FIG_LATENT_ATTENTION_SINKS; i <= FIG_LATENT_ATTENTION_LSE; i++) {
         if (fig_operand_id(o, FIG_LATENT_ATTENTION_OUT) != 0 || fig_operand_id(o, i) == 0) continue;
         return fig_operand_refuse(o, FIG_INVALID, "%s is given without out",

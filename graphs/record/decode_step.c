@@ -17,6 +17,7 @@
 typedef struct step_attention {
     fig_decode_step_attention record;
     const fig_score *score; /* NULL: none */
+    int32_t q_parts;        /* tensors that q over a latent cache is in: 2, otherwise 1 */
 } step_attention;
 
 /* A name such as "q.7". */
@@ -147,7 +148,8 @@ static void record_attention(fig_program *program, int32_t layer, fig_tensor tab
 
 /* Declares the latent cache of a layer and records its node. The cache has one vector, or the codes
  * of one vector, for each token. */
-static void record_latent(fig_program *program, int32_t layer, fig_tensor table) {
+static void record_latent(fig_program *program, int32_t layer, fig_tensor table,
+                          const step_attention *attention) {
     const fig_spec *spec = &fig_program_view_of(program)->spec;
     const fig_spec_turns turns = fig_spec_layer_rope(spec, layer);
     const int64_t token = spec->kv_dtype == spec->dtype ? spec->head_dim : FIG_LATENT_CODES_BYTES;
@@ -158,7 +160,10 @@ static void record_latent(fig_program *program, int32_t layer, fig_tensor table)
                                .window = fig_spec_layer_window(spec, layer),
                                .norm_epsilon = spec->latent_norm_epsilon};
     fig_program_segment(program, name_of("attn", layer).text);
-    op.q = rows(program, "q", layer, spec->q_heads, spec->head_dim);
+    op.q = rows(program, "q", layer, spec->q_heads,
+                attention->q_parts == 2 ? spec->latent_dim : spec->head_dim);
+    if (attention->q_parts == 2)
+        op.q_rope = rows(program, "q_rope", layer, spec->q_heads, FIG_LATENT_ROPE_DIM);
     op.latent = rows(program, "latent", layer, spec->head_dim, 0);
     op.out = rows(program, "out", layer, spec->q_heads, spec->latent_dim);
     op.cache =
@@ -186,7 +191,7 @@ static void record_step(fig_program *program, const step_attention *attention) {
         record_activation(program, layer);
         const fig_tensor own = fig_spec_layer_window(spec, layer) > 0 ? window_table : table;
         if (spec->latent_dim > 0) {
-            record_latent(program, layer, own);
+            record_latent(program, layer, own, attention);
         } else {
             record_attention(program, layer, own, attention);
         }
@@ -201,6 +206,16 @@ void fig_decode_step_record(fig_program *program, fig_decode_step_attention atte
 
 void fig_program_decode_step(fig_program *program) {
     fig_decode_step_record(program, fig_decode_attention);
+}
+
+void fig_program_decode_step_parts(fig_program *program) {
+    if (!fig_program_recording(program)) return;
+    if (fig_program_view_of(program)->spec.latent_dim == 0) {
+        fig_program_refuse(program, fig_fail(FIG_INVALID, "decode_step: q in two parts, but "
+                                                          "latent_dim is 0, it must be 512"));
+        return;
+    }
+    record_step(program, &(step_attention){.record = fig_decode_attention, .q_parts = 2});
 }
 
 /* Declares the tensor of an array; all layers read it. */

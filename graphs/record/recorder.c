@@ -318,6 +318,7 @@ void fig_latent_attention(fig_program *program, const fig_latent_attention_op *o
         [FIG_LATENT_ATTENTION_SINKS] = ours.sinks.id,
         [FIG_LATENT_ATTENTION_OUT] = ours.out.id,
         [FIG_LATENT_ATTENTION_LSE] = ours.lse.id,
+        [FIG_LATENT_ATTENTION_Q_ROPE] = ours.q_rope.id,
     };
     fig_program_node(program, FIG_OP_LATENT_ATTENTION, operands, COUNT(operands), &attributes,
                      sizeof attributes);
@@ -347,6 +348,7 @@ void fig_latent_decode(fig_program *program, const fig_latent_decode_op *op) {
         [FIG_LATENT_DECODE_POSITIONS] = ours.positions.id,
         [FIG_LATENT_DECODE_COS_SIN] = ours.cos_sin.id,
         [FIG_LATENT_DECODE_NORM] = ours.norm.id,
+        [FIG_LATENT_DECODE_Q_ROPE] = ours.q_rope.id,
     };
     fig_program_node(program, FIG_OP_LATENT_DECODE, operands, COUNT(operands), &attributes,
                      sizeof attributes);

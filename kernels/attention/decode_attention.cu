@@ -115,7 +115,7 @@ static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads
     fig_store_token token = fig_store_token_of(&p->append, part->group);
     const fig_heads_codes weights =
         fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
-    const double frequency = fig_heads_frequency(rope, p->angles, (int32_t)threadIdx.x);
+    const double frequency = fig_heads_frequency(rope, &p->angles->table, (int32_t)threadIdx.x);
     if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
     const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
     const int32_t *last = (const int32_t *)(rope->plan + rope->positions_offset);
@@ -155,7 +155,7 @@ static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads
     const fig_rope_params *rope = &p->rope;
     const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
     fig_store_token token = fig_store_token_of(&p->append, part->group);
-    const double frequency = fig_heads_frequency(rope, p->angles, (int32_t)threadIdx.x);
+    const double frequency = fig_heads_frequency(rope, &p->angles->table, (int32_t)threadIdx.x);
     fig_block_enter(p->is_early);
     fig_store_locate(&p->append, &token);
     const fig_store_words words = fig_store_read(&p->append, &token);

@@ -26,6 +26,7 @@
 #include "kernels/attention/kv_ring.cuh"
 #include "kernels/attention/merges.h"
 #include "kernels/attention/pieces.cuh"
+#include "kernels/common/machine.cuh"
 
 enum {
     FIG_PARTIALS_PACK = 4, /* floats of a pack, moved at once */
@@ -57,43 +58,11 @@ typedef struct fig_partials_place {
 #endif
 } fig_partials_place;
 
-static __device__ __forceinline__ float fig_partials_power(float x) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-
 /* ---- Words */
 
 static __device__ __forceinline__ uint32_t fig_partials_word(float x) {
     const uint32_t word = __float_as_uint(x);
     return word == 0 ? 0x80000000u : word;
-}
-
-static __device__ __forceinline__ void fig_partials_store(float *to, uint4 words) {
-    asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words.x),
-                 "r"(words.y), "r"(words.z), "r"(words.w)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void fig_partials_store(float *to, uint2 words) {
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(words.x),
-                 "r"(words.y)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void fig_partials_load(uint2 *words, const float *from) {
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(words->x), "=r"(words->y)
-                 : "l"(from)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void fig_partials_load(uint4 *words, const float *from) {
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words->x), "=r"(words->y), "=r"(words->z), "=r"(words->w)
-                 : "l"(from)
-                 : "memory");
 }
 
 static __device__ __forceinline__ uint4 fig_partials_words(float4 x) {
@@ -167,10 +136,9 @@ fig_partials_way_of(const fig_attention_params &p, const fig_partials_place &pla
 static __device__ __forceinline__ fig_pieces_end fig_partials_end_of(const fig_partials_way &way,
                                                                      fig_partials_sum sum) {
     const float greatest = fmaxf(sum.greatest, way.sink);
-    const float shrink = fig_partials_power(sum.greatest - greatest);
-    const float weights = sum.weights * shrink + fig_partials_power(way.sink - greatest);
-    float log2;
-    asm("lg2.approx.f32 %0, %1;" : "=f"(log2) : "f"(weights));
+    const float shrink = fig_machine_exp2(sum.greatest - greatest);
+    const float weights = sum.weights * shrink + fig_machine_exp2(way.sink - greatest);
+    const float log2 = fig_machine_log2(weights);
     fig_pieces_end end = {weights == 0 ? 0 : __fdividef(way.scale * shrink, weights),
                           greatest + log2};
 #ifdef FIG_PIECES_SCORED
@@ -202,10 +170,10 @@ template <class form>
 static __device__ __forceinline__ void fig_partials_leave(const fig_attention_params &p, int64_t at,
                                                           int32_t pack, float4 values,
                                                           fig_partials_sum sum) {
-    fig_partials_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
+    fig_machine_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
                        fig_partials_words(values));
     if (pack == 0)
-        fig_partials_store(p.sums + 2 * at, make_uint2(fig_partials_word(sum.greatest),
+        fig_machine_store(p.sums + 2 * at, make_uint2(fig_partials_word(sum.greatest),
                                                        fig_partials_word(sum.weights)));
 }
 
@@ -305,8 +273,8 @@ fig_partials_await(const fig_partials_segment &segment, const fig_partials_pack 
             const int32_t partial = i == 0 ? fig_partials_of(segment, piece)
                                            : segment.next_partial + piece * segment.step;
             const int64_t vector = (int64_t)partial * segment.vectors;
-            fig_partials_load(&loaded->values[i], pack.values + vector * form::PARTIAL_DIMS);
-            fig_partials_load(&loaded->sums[i], pack.sums + vector * 2);
+            fig_machine_load(&loaded->values[i], pack.values + vector * form::PARTIAL_DIMS);
+            fig_machine_load(&loaded->sums[i], pack.sums + vector * 2);
         }
         least = ~0u;
 #pragma unroll
@@ -333,7 +301,7 @@ static __device__ __forceinline__ void fig_partials_add(const fig_partials_segme
 #pragma unroll
     for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++)
         greatest = fmaxf(greatest, __uint_as_float(loaded.sums[i].x));
-    const float shrink = fig_partials_power(sum.greatest - greatest);
+    const float shrink = fig_machine_exp2(sum.greatest - greatest);
     sum.greatest = greatest;
     sum.weights *= shrink;
     joined.x *= shrink;
@@ -345,15 +313,15 @@ static __device__ __forceinline__ void fig_partials_add(const fig_partials_segme
         if (first + i >= segment.pieces) break;
         const uint4 words = loaded.values[i];
         const uint2 own = loaded.sums[i];
-        const float weight = fig_partials_power(__uint_as_float(own.x) - greatest);
+        const float weight = fig_machine_exp2(__uint_as_float(own.x) - greatest);
         sum.weights = fmaf(__uint_as_float(own.y), weight, sum.weights);
         joined.x = fmaf(__uint_as_float(words.x), weight, joined.x);
         joined.y = fmaf(__uint_as_float(words.y), weight, joined.y);
         joined.z = fmaf(__uint_as_float(words.z), weight, joined.z);
         joined.w = fmaf(__uint_as_float(words.w), weight, joined.w);
         const int64_t vector = (int64_t)fig_partials_of(segment, first + i) * segment.vectors;
-        fig_partials_store(pack->values + vector * form::PARTIAL_DIMS, make_uint4(0, 0, 0, 0));
-        if (pack->clears_sums) fig_partials_store(pack->sums + vector * 2, make_uint2(0, 0));
+        fig_machine_store(pack->values + vector * form::PARTIAL_DIMS, make_uint4(0, 0, 0, 0));
+        if (pack->clears_sums) fig_machine_store(pack->sums + vector * 2, make_uint2(0, 0));
     }
     pack->joined = joined;
     pack->sum = sum;
@@ -369,7 +337,7 @@ fig_partials_find_greatest(const fig_partials_segment &segment, fig_partials_pac
         int32_t looks = 0;
         do {
             if (looks++ == FIG_PARTIALS_LOOKS_LIMIT) __trap();
-            fig_partials_load(&words, pack->sums + vector * 2);
+            fig_machine_load(&words, pack->sums + vector * 2);
         } while (words.x == 0);
         pack->sum.greatest = fmaxf(pack->sum.greatest, __uint_as_float(words.x));
     }

@@ -72,14 +72,14 @@ static __device__ __forceinline__ void fig_heads_turn_of(double angle, float *co
 }
 
 /* Returns the radians per position of a pair, or 0 if there is a table of cosines or no such pair.
- * `angles` lies in the params of the launch; indexing a copy of it would put the whole copy into
+ * `table` lies in the params of the launch; indexing a copy of it would put the whole copy into
  * local memory. The function reads it by normal loads, because constant loads of 32 different
  * addresses run one after another. */
 static __device__ __forceinline__ double
-fig_heads_frequency(const fig_rope_params *p, const fig_rope_angles *angles, int32_t pair) {
+fig_heads_frequency(const fig_rope_params *p, const fig_rope_table *table, int32_t pair) {
     if (p->cos_sin != NULL || pair >= p->rope.rotary_dim / 2) return 0;
     double frequency;
-    asm("ld.f64 %0, [%1];" : "=d"(frequency) : "l"(&angles->table.frequencies[pair]));
+    asm("ld.f64 %0, [%1];" : "=d"(frequency) : "l"(&table->frequencies[pair]));
     return frequency;
 }
 

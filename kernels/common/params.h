@@ -480,7 +480,7 @@ typedef struct fig_token_strides {
  * [token][q head of the group]. */
 typedef struct fig_latent_attention_params {
     fig_tensor_map k_map; /* for the family that uses warpgroups */
-    const void *q;        /* [rows][q_heads][576] */
+    const void *q;        /* [rows][q_heads][576]; [rows][q_heads][512] if there is a q_rope */
     const void
         *k_cache; /* [pages][page_size][token], as kernels/latent/latent.h lays out a token */
     void *out;    /* [rows][q_heads][512] */
@@ -501,14 +501,16 @@ typedef struct fig_latent_attention_params {
     float sm_scale;
     uint32_t flags;          /* FIG_ATTENTION_* */
     uint32_t queries_offset; /* as in fig_attention_params */
-    uint32_t reserved[7];
+    uint32_t reserved;
+    const void *q_rope; /* [rows][q_heads][64]; NULL: it follows the other values of each q head */
+    fig_row_strides q_rope_strides;
 } fig_latent_attention_params;
 static_assert(sizeof(fig_latent_attention_params) == 384, "ABI");
 
 /* Normalises the latent of each new token, applies RoPE to the last 64 values of the token and of
  * each q head, and writes the token to the cache. q is changed in place. */
 typedef struct fig_latent_decode_params {
-    void *q;            /* [rows][q_heads][576] */
+    void *q;            /* as in fig_latent_attention_params; not used if there is a q_rope */
     const void *latent; /* [rows][576] */
     const void *norm;   /* [512]; NULL: none */
     void *k_cache;      /* as in fig_latent_attention_params */
@@ -528,7 +530,10 @@ typedef struct fig_latent_decode_params {
     int32_t dtype, kv_dtype, positions_dtype;
     uint32_t tokens_offset; /* as in fig_append_kv_params */
     uint32_t early_reads;   /* FIG_EARLY_READS_* */
-    fig_rope_angles angles;
+    fig_rope_table angles;  /* as in fig_rope_angles */
+    void *q_rope;           /* as in fig_latent_attention_params */
+    fig_row_strides q_rope_strides;
+    uint32_t reserved[6];
 } fig_latent_decode_params;
 static_assert(sizeof(fig_latent_decode_params) == 1304, "ABI");
 

@@ -104,15 +104,35 @@ FIG_BOTH fig_attention_params fig_latent_attention_pieces(const fig_latent_atten
     return of;
 }
 
+/* The place of the last 64 values of a q head: elements from `at` on. */
+typedef struct fig_latent_q_rope {
+    const void *array;
+    int64_t at;
+} fig_latent_q_rope;
+
+/* Returns the place of these values of a row's head. */
+FIG_BOTH fig_latent_q_rope fig_latent_q_rope_of(const fig_latent_attention_params *p, int64_t row,
+                                                int32_t head) {
+    fig_latent_q_rope rope;
+    rope.array = p->q;
+    rope.at = row * p->q_strides.row + head * p->q_strides.head + FIG_LATENT_DIM;
+    if (p->q_rope == NULL) return rope;
+    rope.array = p->q_rope;
+    rope.at = row * p->q_rope_strides.row + head * p->q_rope_strides.head;
+    return rope;
+}
+
 /* Returns the RoPE of the launch's q heads: each is one head of 64 dimensions. */
 FIG_BOTH fig_rope_params fig_latent_decode_rope(const fig_latent_decode_params *p) {
     fig_rope_params rope = {0};
-    rope.q = (const uint8_t *)p->q + FIG_LATENT_DIM * fig_numeric_bytes(p->dtype);
-    rope.q_out = (uint8_t *)p->q + FIG_LATENT_DIM * fig_numeric_bytes(p->dtype);
+    const int32_t is_apart = p->q_rope != NULL;
+    rope.q_out =
+        is_apart ? p->q_rope : (uint8_t *)p->q + FIG_LATENT_DIM * fig_numeric_bytes(p->dtype);
+    rope.q = rope.q_out;
     rope.positions = p->positions;
     rope.cos_sin = p->cos_sin;
     rope.plan = p->plan;
-    rope.q_strides = rope.q_out_strides = p->q_strides;
+    rope.q_strides = rope.q_out_strides = is_apart ? p->q_rope_strides : p->q_strides;
     rope.cos_sin_stride = p->cos_sin_stride;
     rope.rope = p->rope;
     rope.positions_offset = p->positions_offset;
@@ -122,7 +142,7 @@ FIG_BOTH fig_rope_params fig_latent_decode_rope(const fig_latent_decode_params *
     rope.head_dim = FIG_LATENT_ROPE_DIM;
     rope.dtype = p->dtype;
     rope.positions_dtype = p->positions_dtype;
-    rope.angles = p->angles;
+    rope.angles.table = p->angles;
     return rope;
 }
 

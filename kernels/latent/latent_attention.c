@@ -81,6 +81,7 @@ const char *fig_latent_attention_wide_refuses(const void *params, const fig_trai
     if (p->q_heads * p->split.row_tokens > FIG_LATENT_WIDE_VECTORS * p->split.groups)
         return "at most 64 vectors of a group";
     if (!is_aligned(p->q, p->q_strides.row, p->q_strides.head) ||
+        !is_aligned(p->q_rope, p->q_rope_strides.row, p->q_rope_strides.head) ||
         !is_aligned(p->k_cache, p->k_cache_strides.page, p->k_cache_strides.token) ||
         !is_aligned(p->out, p->out_strides.row, p->out_strides.head))
         return "vectors and tokens that begin at multiples of 16 bytes";
@@ -247,7 +248,10 @@ static void load_vectors(const fig_latent_attention_params *p, chunk_work *work)
     for (int32_t n = 0; n < work->count; n++) {
         const fig_pieces_vector from = vector_of(work, n);
         const int64_t at = from.row * p->q_strides.row + from.q_head * p->q_strides.head;
-        fig_numeric_load_row(work->q[n], FIG_LATENT_KEY_DIM, p->q, p->dtype, at);
+        const fig_latent_q_rope rope = fig_latent_q_rope_of(p, from.row, from.q_head);
+        fig_numeric_load_row(work->q[n], FIG_LATENT_DIM, p->q, p->dtype, at);
+        fig_numeric_load_row(work->q[n] + FIG_LATENT_DIM, FIG_LATENT_ROPE_DIM, rope.array, p->dtype,
+                             rope.at);
         memset(work->values[n], 0, sizeof work->values[n]);
         work->greatest[n] = -INFINITY;
         work->weights[n] = 0;

@@ -218,8 +218,14 @@ static __device__ void load_vectors(const fig_latent_attention_params &p, const 
     for (int32_t n = 0; n < CHUNK; n++) {
         const fig_pieces_vector from = vector_of(work, n < work.count ? n : 0);
         const int64_t at = from.row * p.q_strides.row + from.q_head * p.q_strides.head;
-        for (int32_t i = (int32_t)threadIdx.x; i < FIG_LATENT_KEY_DIM; i += THREADS)
+        const fig_latent_q_rope rope = fig_latent_q_rope_of(&p, from.row, from.q_head);
+        for (int32_t i = (int32_t)threadIdx.x; i < FIG_LATENT_DIM; i += THREADS)
             shared->vectors[n][i] = n < work.count ? fig_numeric_load(p.q, p.dtype, at + i) : 0;
+        if (threadIdx.x < FIG_LATENT_ROPE_DIM)
+            shared->vectors[n][FIG_LATENT_DIM + threadIdx.x] =
+                n < work.count
+                    ? fig_numeric_load(rope.array, p.dtype, rope.at + (int32_t)threadIdx.x)
+                    : 0;
     }
     if (threadIdx.x < CHUNK) {
         shared->greatest[threadIdx.x] = -INFINITY;

@@ -92,7 +92,7 @@ void fig_latent_decode_reference(const void *params, const uint32_t block[3]) {
     if (!fig_rope_find_turns(&rope, part.token, &turns)) return;
     if (part.first == part.end) append(p, &rope, &turns, part.token);
     for (int32_t head = part.first; head < part.end; head++) {
-        const int64_t at = part.token * p->q_strides.row + head * p->q_strides.head;
+        const int64_t at = part.token * rope.q_strides.row + head * rope.q_strides.head;
         fig_rope_turn_head(&rope, &turns, NULL, rope.q, at, rope.q_out, at);
     }
 }

@@ -52,10 +52,8 @@ typedef struct fig_latent_feed_way {
 /* Returns the policy for tokens. If another group of heads reads them too, they stay in L2 as long
  * as other data. */
 static __device__ __forceinline__ uint64_t fig_latent_feed_policy(int32_t groups) {
-    uint64_t policy;
-    if (groups == 1) return fig_feed_once();
-    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
+    if (groups == 1) return fig_machine_policy_once();
+    return fig_machine_policy_usual();
 }
 
 /* Returns the place in the cache of the lane's box of the tile that begins at `token`. Page -1
@@ -77,11 +75,7 @@ fig_latent_feed_place(const fig_attention_params &of, const fig_feed_piece &piec
 static __device__ __forceinline__ void
 fig_latent_feed_send(const fig_latent_attention_params &p, uint32_t to, int32_t column,
                      const fig_feed_place &place, const uint64_t *barrier, uint64_t policy) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
-                 "l"(&p.k_map), "r"(column), "r"(place.token), "r"(place.page),
-                 "r"(fig_fragment_shared(barrier)), "l"(policy)
-                 : "memory");
+    fig_latent_machine_send(to, &p.k_map, column, place.token, place.page, barrier, policy);
 }
 
 /* Sends a tile, chunk by chunk as they become free. `place` is that of the lane's box. */
@@ -97,11 +91,7 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
         const int32_t chunk = fig_latent_ring_turn(stage, i);
         const uint64_t *full = &ring.state->full[stage][chunk];
         fig_latent_ring_wait(&ring.state->empty[stage][chunk], phase);
-        if (lane == 0)
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
-                             fig_fragment_shared(full)),
-                         "r"((uint32_t)FIG_LATENT_WIDE_CHUNK_BYTES)
-                         : "memory");
+        if (lane == 0) fig_latent_machine_expect(full, FIG_LATENT_WIDE_CHUNK_BYTES);
         __syncwarp();
         if (lane < way->boxes)
             fig_latent_feed_send(p,
@@ -155,20 +145,18 @@ fig_latent_feed_token(const ring_of &ring, const uint16_t *from, uint32_t to, in
     const int32_t last = lane + (LOADS - 1) * FIG_BLOCK_WARP < PACKS ? LOADS - 1 : 0;
 #pragma unroll
     for (int32_t i = 0; i < LOADS; i++)
-        fig_partials_load(&words[i],
-                          (const float *)from + (i < LOADS - 1 ? i : last) * FIG_BLOCK_WARP * 4);
+        fig_machine_load(&words[i],
+                         (const float *)from + (i < LOADS - 1 ? i : last) * FIG_BLOCK_WARP * 4);
     fig_latent_ring_wait(&ring.state->early, 0);
     /* A warp's packs of a token are four chunks, and the rest. */
     to += (uint32_t)(lane / OF_CHUNK * FIG_LATENT_WIDE_CHUNK_BYTES +
                      row * FIG_LATENT_WIDE_COLUMN * 2 + ((lane ^ row) % OF_CHUNK) * 16);
 #pragma unroll
     for (int32_t i = 0; i < LOADS; i++)
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                         to + (uint32_t)((i < LOADS - 1 ? i : last) *
-                                         (FIG_BLOCK_WARP / OF_CHUNK *
-                                          (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES))),
-                     "r"(words[i].x), "r"(words[i].y), "r"(words[i].z), "r"(words[i].w)
-                     : "memory");
+        fig_latent_machine_store(
+            to + (uint32_t)((i < LOADS - 1 ? i : last) *
+                            (FIG_BLOCK_WARP / OF_CHUNK * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES)),
+            words[i]);
 }
 
 /* Sends a tile before the wait, although the step may append tokens to it, and copies those tokens
@@ -181,11 +169,7 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t stage = way->tile % FIG_LATENT_WIDE_STAGES;
     const uint32_t to = fig_latent_ring_chunk(ring, stage, 0);
-    if (lane == 0)
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(
-                         fig_fragment_shared(&ring.state->early)),
-                     "r"((uint32_t)FIG_LATENT_WIDE_SIDE_BYTES)
-                     : "memory");
+    if (lane == 0) fig_latent_machine_expect(&ring.state->early, FIG_LATENT_WIDE_SIDE_BYTES);
     __syncwarp();
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS && lane < way->boxes; chunk++)
@@ -201,7 +185,7 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
     for (int32_t n = 0; n < FIG_LATENT_FEED_NEWEST; n++)
         if (n < fresh.count) fig_latent_feed_token(ring, fresh.from[n], to, fresh.first + n);
     fig_latent_ring_wait(&ring.state->early, 0); /* needed even if no token is copied again */
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     __syncwarp();
     if (lane < FIG_LATENT_WIDE_CHUNKS)
         fig_ring_arrive(fig_fragment_shared(&ring.state->full[stage][lane]));
@@ -325,7 +309,7 @@ static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_atte
                            (place.token + group % 2 * tokens) * p.k_cache_strides.token;
     const uint32_t bytes =
         (uint32_t)((tokens - 1) * (int32_t)p.k_cache_strides.token + FIG_LATENT_KEY_DIM) * 2;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+    fig_latent_machine_bring(from, bytes);
 }
 
 /* Loads one piece. AHEAD 1: also prefetches the tile after the next one into L2. */
@@ -366,8 +350,7 @@ static __device__ __forceinline__ void fig_latent_feed(const fig_latent_attentio
                                                        const fig_latent_ring &ring) {
     const fig_attention_params of = fig_latent_feed_walk(p);
     fig_latent_feed_way way = {0};
-    /* Otherwise the first tile would wait for the map. */
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
+    fig_latent_machine_bring_map(&p.k_map);
     way.box = fig_latent_wide_box(p.page_size);
     way.boxes = FIG_LATENT_WIDE_TILE / way.box;
     way.policy = fig_latent_feed_policy(p.split.groups);

@@ -20,7 +20,6 @@
 #define FIG_KERNELS_LATENT_LEAVE_CUH
 
 #include "kernels/latent/latent_ring.cuh"
-#include "kernels/latent/latent_words.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -84,8 +83,8 @@ fig_latent_leave_row(uint16_t *to, const float (&sums)[FIG_LATENT_LEAVE_SUMS], i
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++)
-            words[j] = fig_latent_words_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
-                                                    sums[i + 4 * j + 2 * h + 1] * scale);
+            words[j] = fig_latent_machine_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
+                                                      sums[i + 4 * j + 2 * h + 1] * scale);
         const uint4 turned = fig_latent_leave_turn(words);
         if (is_kept) *(uint4 *)(to + i / 4 * 8 + lane % 4 * 8) = turned;
     }
@@ -125,15 +124,15 @@ fig_latent_leave_partial(const fig_attention_params &of, const fig_partials_plac
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++) {
-            words[j] = fig_latent_words_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
-                                                      sums[i + 4 * j + 2 * h + 1] * scale);
+            words[j] = fig_latent_machine_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
+                                                        sums[i + 4 * j + 2 * h + 1] * scale);
             words[j] = words[j] == 0 ? 0x80000000u : words[j];
         }
-        fig_partials_store(to + i, make_uint4(words[0], words[1], words[2], words[3]));
+        fig_machine_store(to + i, make_uint4(words[0], words[1], words[2], words[3]));
     }
-    fig_partials_store(vector + FIG_LATENT_LEAVE_SUMS_AT + (half * 4 + quarter) * 2,
-                       make_uint2(fig_partials_word(sum.greatest - (float)lift),
-                                  fig_partials_word(sum.weights * scale)));
+    fig_machine_store(vector + FIG_LATENT_LEAVE_SUMS_AT + (half * 4 + quarter) * 2,
+                      make_uint2(fig_partials_word(sum.greatest - (float)lift),
+                                 fig_partials_word(sum.weights * scale)));
 }
 
 /* Writes the result of a piece: to out if the piece is whole, and otherwise to its partial. row:
@@ -256,8 +255,8 @@ fig_latent_leave_await(const fig_attention_params &of, const fig_latent_leave_sh
                 const int32_t piece = at < share.segment.pieces ? at : lots.first[0];
                 const float *from =
                     fig_latent_leave_place_of(of, share.segment, piece, lots.number[v]);
-                fig_partials_load(&loaded->values[v][i], from + pack * 4);
-                fig_partials_load(&loaded->sums[v][i], from + fig_latent_leave_sums_at<form>(pack));
+                fig_machine_load(&loaded->values[v][i], from + pack * 4);
+                fig_machine_load(&loaded->sums[v][i], from + fig_latent_leave_sums_at<form>(pack));
             }
         }
 #pragma unroll
@@ -268,13 +267,13 @@ fig_latent_leave_await(const fig_attention_params &of, const fig_latent_leave_sh
             least = min(least, min(loaded->sums[v][at].x, loaded->sums[v][at].y));
         }
         if (!__any_sync(0xffffffffu, least == 0)) return;
-        fig_latent_words_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
+        fig_latent_machine_end_if(looks == FIG_PARTIALS_LOOKS_LIMIT);
     }
 }
 
 static __device__ __forceinline__ void fig_latent_leave_scale(fig_latent_leave_pack *pack,
                                                               float greatest) {
-    const float shrink = fig_partials_power(pack->sum.greatest - greatest);
+    const float shrink = fig_machine_exp2(pack->sum.greatest - greatest);
     pack->sum.greatest = greatest;
     pack->sum.weights *= shrink;
 #pragma unroll
@@ -285,7 +284,7 @@ static __device__ __forceinline__ void fig_latent_leave_scale(fig_latent_leave_p
 static __device__ __forceinline__ void
 fig_latent_leave_add(fig_latent_leave_pack *pack, const float (&values)[FIG_LATENT_LEAVE_PACK],
                      fig_partials_sum sum) {
-    const float weight = fig_partials_power(sum.greatest - pack->sum.greatest);
+    const float weight = fig_machine_exp2(sum.greatest - pack->sum.greatest);
     pack->sum.weights = fmaf(sum.weights, weight, pack->sum.weights);
 #pragma unroll
     for (int32_t i = 0; i < FIG_LATENT_LEAVE_PACK; i++)
@@ -297,7 +296,7 @@ fig_latent_leave_unpack(uint4 words, float (&values)[FIG_LATENT_LEAVE_PACK]) {
     const uint32_t pairs[] = {words.x, words.y, words.z, words.w};
 #pragma unroll
     for (int32_t i = 0; i < 4; i++) {
-        const float2 pair = fig_latent_words_floats(pairs[i]);
+        const float2 pair = fig_latent_machine_floats(pairs[i]);
         values[2 * i] = pair.x;
         values[2 * i + 1] = pair.y;
     }
@@ -329,9 +328,9 @@ fig_latent_leave_add_trip(const fig_attention_params &of, const fig_latent_leave
 #pragma unroll 1
     for (int32_t piece = lots.first[v]; piece < end; piece += share.lots) {
         float *cleared = fig_latent_leave_place_of(of, share.segment, piece, lots.number[v]);
-        fig_partials_store(cleared + pack * 4, make_uint4(0, 0, 0, 0));
+        fig_machine_store(cleared + pack * 4, make_uint4(0, 0, 0, 0));
         if (form::clears(pack))
-            fig_partials_store(cleared + fig_latent_leave_sums_at<form>(pack), make_uint2(0, 0));
+            fig_machine_store(cleared + fig_latent_leave_sums_at<form>(pack), make_uint2(0, 0));
     }
 }
 
@@ -406,8 +405,8 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     uint32_t words[4];
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
-        words[i] = fig_latent_words_pair<DTYPE>(result.joined[2 * i] * end.scale,
-                                                result.joined[2 * i + 1] * end.scale);
+        words[i] = fig_latent_machine_pair<DTYPE>(result.joined[2 * i] * end.scale,
+                                                  result.joined[2 * i + 1] * end.scale);
     *(uint4 *)((uint16_t *)of.out + way.out + form::dim(pack)) = fig_latent_leave_turn(words);
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }

@@ -113,12 +113,9 @@ fig_latent_multiply_clear(const fig_latent_ring &ring, const fig_latent_multiply
     for (int32_t i = at.thread; i < FIG_LATENT_WIDE_TILE * FIG_LATENT_RING_HALF * pieces;
          i += FIG_LATENT_RING_GROUP) {
         const int32_t token = i / pieces % FIG_LATENT_WIDE_TILE;
-        if (token < low || token >= high)
-            asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(v + (uint32_t)i * 16),
-                         "r"(0)
-                         : "memory");
+        if (token < low || token >= high) fig_latent_machine_clear(v + (uint32_t)i * 16);
     }
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     fig_ring_meet(FIG_LATENT_RING_OWN + at.group, FIG_LATENT_RING_GROUP);
 }
 
@@ -161,8 +158,8 @@ fig_latent_multiply_logits(const fig_latent_ring &ring, const fig_latent_multipl
 /* Scales the sums from the old references to `next`. */
 static __device__ __forceinline__ void fig_latent_multiply_scale(fig_latent_multiply_work *work,
                                                                  const float (&next)[2]) {
-    const float low = fig_partials_power(work->greatest[0] - next[0]);
-    const float high = fig_partials_power(work->greatest[1] - next[1]);
+    const float low = fig_machine_exp2(work->greatest[0] - next[0]);
+    const float high = fig_machine_exp2(work->greatest[1] - next[1]);
     work->greatest[0] = next[0];
     work->greatest[1] = next[1];
     work->weights[0] *= low;
@@ -279,11 +276,11 @@ fig_latent_multiply_weigh(const fig_latent_multiply_place &at, fig_latent_multip
 #pragma unroll
         for (int32_t h = 0; h < 2; h++) {
             const float x =
-                fig_partials_power(fmaf(work->logits[4 * j + 2 * h], at.scale, -work->greatest[h]));
-            const float y = fig_partials_power(
+                fig_machine_exp2(fmaf(work->logits[4 * j + 2 * h], at.scale, -work->greatest[h]));
+            const float y = fig_machine_exp2(
                 fmaf(work->logits[4 * j + 2 * h + 1], at.scale, -work->greatest[h]));
             work->weights[h] += x + y;
-            weights[2 * j + h] = fig_latent_words_pair<DTYPE>(x, y);
+            weights[2 * j + h] = fig_latent_machine_pair<DTYPE>(x, y);
         }
 }
 
@@ -301,7 +298,7 @@ fig_latent_multiply_share(const fig_latent_ring &ring, const fig_latent_multiply
                      "r"(weights[4 * j]), "r"(weights[4 * j + 1]), "r"(weights[4 * j + 2]),
                      "r"(weights[4 * j + 3])
                      : "memory");
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     __syncwarp();
     if (at.lane == 0) fig_ring_arrive(fig_fragment_shared(&ring.state->weighed[stage]));
 }
@@ -344,6 +341,7 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
     const int32_t SHARES = FIG_LATENT_RING_READERS / FIG_LATENT_WIDE_VECTORS;
     const int32_t LOADS = FIG_LATENT_KEY_DIM / 8 / SHARES; /* of 8 values */
     static_assert(FIG_LATENT_RING_READERS / FIG_LATENT_WIDE_VECTORS == 4, "half of 8 pieces");
+    static_assert(FIG_LATENT_DIM % (SHARES * 8) == 0, "a load is of the latent or of the rest");
     const int32_t vector = (int32_t)threadIdx.x / SHARES, share = (int32_t)threadIdx.x % SHARES;
     uint4 loaded[LOADS];
 #pragma unroll
@@ -353,21 +351,23 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
         const fig_pieces_vector from = fig_partials_vector(place, vector);
         const uint16_t *q = (const uint16_t *)p.q + from.row * p.q_strides.row +
                             from.q_head * p.q_strides.head + share * 8;
+        const fig_latent_q_rope place_of_rope = fig_latent_q_rope_of(&p, from.row, from.q_head);
+        const uint16_t *rope = (const uint16_t *)place_of_rope.array + place_of_rope.at + share * 8;
 #pragma unroll
-        for (int32_t i = 0; i < LOADS; i++)
-            loaded[i] = *(const uint4 *)(q + i * SHARES * 8);
+        for (int32_t i = 0; i < LOADS; i++) {
+            const int32_t at = i * SHARES * 8, behind = at - FIG_LATENT_DIM;
+            loaded[i] = *(const uint4 *)(behind < 0 ? q + at : rope + behind);
+        }
     }
     /* A chunk takes two loads of each thread. They lie 64 bytes apart, and are swizzled too. */
     const uint32_t to =
         fig_latent_ring_q(ring, 0) + (uint32_t)(vector * 128 + ((share ^ vector) & 7) * 16);
 #pragma unroll
     for (int32_t i = 0; i < LOADS; i++)
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                         (to ^ (uint32_t)(i % 2 * 64)) +
-                         (uint32_t)(i / 2 * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES)),
-                     "r"(loaded[i].x), "r"(loaded[i].y), "r"(loaded[i].z), "r"(loaded[i].w)
-                     : "memory");
-    fig_latent_ring_publish();
+        fig_latent_machine_store((to ^ (uint32_t)(i % 2 * 64)) +
+                                     (uint32_t)(i / 2 * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES),
+                                 loaded[i]);
+    fig_latent_machine_publish();
     fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
 }
 

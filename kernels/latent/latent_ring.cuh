@@ -15,6 +15,7 @@
 
 #include "kernels/attention/partials.cuh"
 #include "kernels/common/block.cuh"
+#include "kernels/latent/latent_machine.cuh"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/wide/wgmma.cuh"
 
@@ -111,11 +112,7 @@ static __device__ __forceinline__ void fig_latent_ring_wait(const uint64_t *barr
 #ifdef FIG_LATENT_LOOKS
     uint32_t is_over = 0;
     for (int32_t look = 0; look < FIG_LATENT_LOOKS && !is_over; look++)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, 0x989680;\n"
-                     "selp.u32 %0, 1, 0, p; }"
-                     : "=r"(is_over)
-                     : "r"(address), "r"(phase)
-                     : "memory");
+        is_over = fig_latent_machine_try(address, phase);
 #else
     fig_ring_wait(address, phase);
 #endif
@@ -150,11 +147,6 @@ static __device__ __forceinline__ fig_latent_ring_note fig_latent_ring_read(cons
     return note;
 }
 
-/* Makes the thread's writes to shared memory visible to products and to the copy engine. */
-static __device__ __forceinline__ void fig_latent_ring_publish() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 /* Initialises the barriers. One thread calls this function. */
 static __device__ __forceinline__ void fig_latent_ring_init(fig_latent_ring_state *state) {
 #pragma unroll 1
@@ -169,7 +161,7 @@ static __device__ __forceinline__ void fig_latent_ring_init(fig_latent_ring_stat
     for (int32_t note = 0; note < FIG_LATENT_RING_NOTES; note++)
         fig_ring_barrier_init(&state->noted[note], 1);
     fig_ring_barrier_init(&state->early, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fig_latent_machine_show_barriers();
 }
 
 #endif

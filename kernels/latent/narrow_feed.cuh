@@ -17,14 +17,6 @@ typedef struct fig_narrow_feed_way {
     fig_narrow_ring_place next; /* the place of the next chunk */
 } fig_narrow_feed_way;
 
-static __device__ __forceinline__ void fig_narrow_feed_expect(const uint64_t *barrier,
-                                                              int32_t bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(barrier)),
-        "r"(bytes)
-        : "memory");
-}
-
 /* Sends the lane's box of a chunk to a place of the ring. */
 template <int32_t VECTORS>
 static __device__ __forceinline__ void
@@ -49,7 +41,7 @@ fig_narrow_feed_tile(const fig_latent_attention_params &p, const fig_narrow_ring
         const int32_t number = way->next.number;
         fig_latent_ring_wait(&ring.state->empty[number], way->next.phase ^ 1);
         if (threadIdx.x % FIG_BLOCK_WARP == 0)
-            fig_narrow_feed_expect(&ring.state->full[number], FIG_LATENT_WIDE_CHUNK_BYTES);
+            fig_latent_machine_expect(&ring.state->full[number], FIG_LATENT_WIDE_CHUNK_BYTES);
         __syncwarp();
         fig_narrow_feed_send(p, ring, number, chunk, place, &ring.state->full[number], way->of);
         way->next = fig_narrow_ring_behind<VECTORS>(way->next, 1);
@@ -66,7 +58,7 @@ fig_narrow_feed_newest(const fig_latent_attention_params &p, const fig_narrow_ri
                        const fig_feed_piece &piece, const fig_feed_place &place, int32_t token,
                        fig_narrow_feed_way *way) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, first = way->next.number;
-    if (lane == 0) fig_narrow_feed_expect(&ring.state->early, FIG_LATENT_WIDE_SIDE_BYTES);
+    if (lane == 0) fig_latent_machine_expect(&ring.state->early, FIG_LATENT_WIDE_SIDE_BYTES);
     __syncwarp();
 #pragma unroll 1
     for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS; chunk++)
@@ -80,7 +72,7 @@ fig_narrow_feed_newest(const fig_latent_attention_params &p, const fig_narrow_ri
             fig_latent_feed_token(ring, fresh.from[n], fig_narrow_ring_chunk(ring, first),
                                   fresh.first + n);
     fig_latent_ring_wait(&ring.state->early, 0); /* needed even if no token is copied again */
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     __syncwarp();
     if (lane < FIG_LATENT_WIDE_CHUNKS)
         fig_ring_arrive(fig_fragment_shared(&ring.state->full[first + lane]));
@@ -122,8 +114,7 @@ static __device__ __forceinline__ void fig_narrow_feed(const fig_latent_attentio
                                                        const fig_narrow_ring<VECTORS> &ring) {
     const fig_attention_params of = fig_latent_feed_walk(p);
     fig_narrow_feed_way way = {};
-    /* Otherwise the first tile would wait for the map. */
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
+    fig_latent_machine_bring_map(&p.k_map);
     way.of.box = fig_latent_wide_box(p.page_size);
     way.of.boxes = FIG_LATENT_WIDE_TILE / way.of.box;
     way.of.policy = fig_latent_feed_policy(p.split.groups);

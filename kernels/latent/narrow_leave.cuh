@@ -78,9 +78,9 @@ fig_narrow_leave_words(const fig_narrow_leave_sums<VECTORS> &sums, int32_t unit,
     for (int32_t i = 0; i < FIG_NARROW_LEAVE_CHUNKS; i++)
 #pragma unroll
         for (int32_t e = 0; e < 2; e++)
-            words[i / 2][i % 2 * 2 + e] = fig_latent_words_across(
-                fig_latent_words_pair<DTYPE>(sums.values[i][4 * unit + 2 * e] * scale[0],
-                                             sums.values[i][4 * unit + 2 * e + 1] * scale[1]));
+            words[i / 2][i % 2 * 2 + e] = fig_latent_machine_across(
+                fig_latent_machine_pair<DTYPE>(sums.values[i][4 * unit + 2 * e] * scale[0],
+                                               sums.values[i][4 * unit + 2 * e + 1] * scale[1]));
 }
 
 /* Returns by how many powers of two the sums of the thread's vector n, 0 or 1, of a unit are
@@ -119,10 +119,10 @@ fig_narrow_leave_partial(const fig_attention_params &of, const fig_partials_plac
         const fig_partials_sum sum =
             fig_narrow_leave_sum(state, unit * FIG_NARROW_LEAVE_UNIT + vector);
         if (at.lane < 4 && vector < left)
-            fig_partials_store(fig_latent_leave_vector(of, first + vector) +
-                                   FIG_LATENT_LEAVE_SUMS_AT + (at.half * 4 + at.warp) * 2,
-                               make_uint2(fig_partials_word(sum.greatest - (float)lift),
-                                          fig_partials_word(sum.weights * scale[n])));
+            fig_machine_store(fig_latent_leave_vector(of, first + vector) +
+                                  FIG_LATENT_LEAVE_SUMS_AT + (at.half * 4 + at.warp) * 2,
+                              make_uint2(fig_partials_word(sum.greatest - (float)lift),
+                                         fig_partials_word(sum.weights * scale[n])));
     }
     fig_narrow_leave_words<FIG_F16>(sums, unit, scale, words);
     if (at.lane / 4 >= left) return;
@@ -132,7 +132,7 @@ fig_narrow_leave_partial(const fig_attention_params &of, const fig_partials_plac
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             words[side][i] = words[side][i] == 0 ? 0x80000000u : words[side][i];
-        fig_partials_store(
+        fig_machine_store(
             to + fig_narrow_leave_pack(at, side) * 4,
             make_uint4(words[side][0], words[side][1], words[side][2], words[side][3]));
     }

@@ -160,10 +160,7 @@ fig_narrow_multiply_clear(const fig_narrow_ring<VECTORS> &ring,
         for (int32_t i = (int32_t)threadIdx.x % FIG_LATENT_RING_GROUP;
              i < FIG_LATENT_WIDE_TILE * pieces; i += FIG_LATENT_RING_GROUP) {
             const int32_t token = i / pieces;
-            if (token < low || token >= high)
-                asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(v + (uint32_t)i * 16),
-                             "r"(0)
-                             : "memory");
+            if (token < low || token >= high) fig_latent_machine_clear(v + (uint32_t)i * 16);
         }
     }
 }
@@ -267,17 +264,15 @@ fig_narrow_multiply_weigh(const fig_narrow_ring<VECTORS> &ring,
         float weights[4];
 #pragma unroll
         for (int32_t e = 0; e < 4; e++)
-            weights[e] = fig_partials_power(work->seen[i][e] - work->greatest[i][e % 2]);
+            weights[e] = fig_machine_exp2(work->seen[i][e] - work->greatest[i][e % 2]);
         work->fresh[i][0] = weights[0] + weights[2];
         work->fresh[i][1] = weights[1] + weights[3];
         const int32_t vector = (work->at.half * form::HALF + i) * 8 + work->at.lane % 8;
         const int32_t tokens = 2 * work->at.warp + work->at.lane / 8 % 2; /* eight of them */
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(
-                         ring.base + (uint32_t)(form::WEIGHTS_AT + vector * 128 +
-                                                (tokens ^ (vector & 7)) * 16)),
-                     "r"(fig_latent_words_pair<DTYPE>(weights[0], weights[1])),
-                     "r"(fig_latent_words_pair<DTYPE>(weights[2], weights[3]))
-                     : "memory");
+        fig_latent_machine_store_turned(
+            ring.base + (uint32_t)(form::WEIGHTS_AT + vector * 128 + (tokens ^ (vector & 7)) * 16),
+            fig_latent_machine_pair<DTYPE>(weights[0], weights[1]),
+            fig_latent_machine_pair<DTYPE>(weights[2], weights[3]));
     }
     if (is_last) fig_narrow_multiply_tell_weights(*work, ring.state);
 }
@@ -328,13 +323,13 @@ fig_narrow_multiply_raise(const fig_narrow_ring<VECTORS> &ring,
             work->greatest[i][n] =
                 fmaxf(fmaxf(before, fmaxf(state->most[0][vector], state->most[1][vector])),
                       fmaxf(state->most[2][vector], state->most[3][vector]));
-            const float shrink = fig_partials_power(before - work->greatest[i][n]);
+            const float shrink = fig_machine_exp2(before - work->greatest[i][n]);
             work->weights[i][n] *= shrink;
             if (work->at.warp == 0 && lane < 4) state->shrink[vector] = shrink;
         }
     if (work->at.warp == 0) fig_narrow_multiply_tell(*work, state->greatest);
     fig_narrow_multiply_weigh<DTYPE>(ring, work, is_last);
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     fig_narrow_multiply_meet();
 #pragma unroll
     for (int32_t i = 0; i < VECTORS / 2; i++) {
@@ -364,7 +359,7 @@ fig_narrow_multiply_weights(const fig_narrow_ring<VECTORS> &ring,
         fig_narrow_multiply_tell(*work, ring.state->greatest);
     fig_narrow_multiply_weigh<DTYPE>(ring, work, is_last);
     fig_narrow_multiply_clear(ring, *work);
-    fig_latent_ring_publish();
+    fig_latent_machine_publish();
     fig_narrow_multiply_meet();
     if (*(const volatile int32_t *)&ring.state->passes[work->turn])
         fig_narrow_multiply_raise<DTYPE>(ring, work, is_last);
@@ -383,25 +378,36 @@ template <int32_t VECTORS> struct fig_narrow_multiply_packs {
     static constexpr int32_t SHARES = FIG_LATENT_RING_READERS / VECTORS;
     static constexpr int32_t LOADS = (COUNT + SHARES - 1) / SHARES;
     static_assert(SHARES % 8 == 0, "a thread's packs lie at the same place of a chunk");
+    static_assert(FIG_LATENT_DIM / 8 % SHARES == 0, "a load is of the latent or of the rest");
 };
 
-/* Returns the address of the thread's first pack of q, or NULL if its vector does not exist. */
+/* The thread's first pack of the latent part of q, and of the rest of q. */
+typedef struct fig_narrow_multiply_vector {
+    const uint16_t *latent, *rope; /* NULL: the thread's vector does not exist */
+} fig_narrow_multiply_vector;
+
+/* Returns the addresses of the thread's first packs of q. */
 template <int32_t VECTORS>
-static __device__ __forceinline__ const uint16_t *
+static __device__ __forceinline__ fig_narrow_multiply_vector
 fig_narrow_multiply_q(const fig_latent_attention_params &p, const fig_partials_place &place) {
     const int32_t SHARES = fig_narrow_multiply_packs<VECTORS>::SHARES;
     const int32_t vector = (int32_t)threadIdx.x / SHARES, share = (int32_t)threadIdx.x % SHARES;
-    if (vector >= place.count) return NULL;
+    fig_narrow_multiply_vector q = {NULL, NULL};
+    if (vector >= place.count) return q;
     const fig_pieces_vector from = fig_partials_vector(place, vector);
-    return (const uint16_t *)p.q + from.row * p.q_strides.row + from.q_head * p.q_strides.head +
-           share * 8;
+    const fig_latent_q_rope rope = fig_latent_q_rope_of(&p, from.row, from.q_head);
+    q.latent = (const uint16_t *)p.q + from.row * p.q_strides.row + from.q_head * p.q_strides.head +
+               share * 8;
+    q.rope = (const uint16_t *)rope.array + rope.at + share * 8;
+    return q;
 }
 
 /* Copies q of the piece's vectors, swizzled; vectors that do not exist are zeros. All loads of a
  * thread are in flight at once. Both warpgroups call this function. */
 template <int32_t VECTORS>
 static __device__ __forceinline__ void
-fig_narrow_multiply_load_q(const uint16_t *q, const fig_narrow_ring<VECTORS> &ring) {
+fig_narrow_multiply_load_q(const fig_narrow_multiply_vector &q,
+                           const fig_narrow_ring<VECTORS> &ring) {
     typedef fig_narrow_ring_form<VECTORS> form;
     typedef fig_narrow_multiply_packs<VECTORS> packs;
     const int32_t SHARES = packs::SHARES;
@@ -409,20 +415,19 @@ fig_narrow_multiply_load_q(const uint16_t *q, const fig_narrow_ring<VECTORS> &ri
     uint4 loaded[packs::LOADS];
 #pragma unroll
     for (int32_t i = 0; i < packs::LOADS; i++) {
+        const int32_t at = i * SHARES * 8, behind = at - FIG_LATENT_DIM;
         loaded[i] = make_uint4(0, 0, 0, 0);
-        if (q != NULL && share + i * SHARES < packs::COUNT)
-            loaded[i] = *(const uint4 *)(q + i * SHARES * 8);
+        if (q.latent != NULL && share + i * SHARES < packs::COUNT)
+            loaded[i] = *(const uint4 *)(behind < 0 ? q.latent + at : q.rope + behind);
     }
     const uint32_t to = ring.base + (uint32_t)(form::Q_AT + share / 8 * form::Q_CHUNK_BYTES +
                                                vector * 128 + ((share ^ vector) & 7) * 16);
 #pragma unroll
     for (int32_t i = 0; i < packs::LOADS; i++)
         if (share + i * SHARES < packs::COUNT)
-            asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                             to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES)),
-                         "r"(loaded[i].x), "r"(loaded[i].y), "r"(loaded[i].z), "r"(loaded[i].w)
-                         : "memory");
-    fig_latent_ring_publish();
+            fig_latent_machine_store(to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES),
+                                     loaded[i]);
+    fig_latent_machine_publish();
     fig_narrow_multiply_meet();
 }
 
@@ -475,9 +480,9 @@ static __device__ __forceinline__ void fig_narrow_multiply(const fig_latent_atte
     for (int32_t number = 0;; number++) {
         const fig_latent_ring_note note = fig_latent_ring_read(ring.state, number);
         const fig_partials_place place = fig_latent_leave_place(of, note.row, note.group);
-        const uint16_t *q = fig_narrow_multiply_q<VECTORS>(p, place);
+        const fig_narrow_multiply_vector q = fig_narrow_multiply_q<VECTORS>(p, place);
         if (number == 0) { /* The wait is before the reads of q and all writes. */
-            if (q != NULL && note.tiles > 0) fig_block_prefetch(q);
+            if (q.latent != NULL && note.tiles > 0) fig_block_prefetch(q.latent);
             fig_block_wait();
         }
         if (note.tiles == 0) break;

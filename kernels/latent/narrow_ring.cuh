@@ -98,7 +98,7 @@ static __device__ __forceinline__ void fig_narrow_ring_init(fig_narrow_ring_stat
     if (lane < FIG_LATENT_RING_NOTES) fig_ring_barrier_init(&state->noted[lane], 1);
     if (lane == 0) fig_ring_barrier_init(&state->early, 1);
     if (lane < 2) state->passes[lane] = 0;
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fig_latent_machine_show_barriers();
 }
 
 #endif

@@ -117,7 +117,7 @@ static __device__ __forceinline__ void turn_vectors(const fig_rope_params *p, to
                            p->rope.rotary_dim / 2, p->rope.interleaved);
     const int32_t is_there = number < part->end && piece.first < p->head_dim;
     const head_place first = place_of(p, of.first, number, dtype);
-    const double frequency = fig_heads_frequency(p, &p->angles, pair_of(p, of));
+    const double frequency = fig_heads_frequency(p, &p->angles.table, pair_of(p, of));
     const fig_heads_codes weights =
         fig_heads_fetch(first.norm, &piece, dtype, is_there && first.norm != NULL);
     fig_heads_codes codes[FIG_HEADS_ABREAST];
@@ -181,7 +181,7 @@ static __device__ __forceinline__ void turn(const fig_rope_params *p, int32_t ab
         turn_vectors(p, of, &part, dtype, turns);
         return;
     }
-    const double frequency = fig_heads_frequency(p, &p->angles, pair_of(p, of));
+    const double frequency = fig_heads_frequency(p, &p->angles.table, pair_of(p, of));
     fig_block_wait();
     fig_block_trigger();
     const uint32_t standing = make_turns(p, of, frequency, turns);

@@ -254,7 +254,7 @@ static __device__ __forceinline__ void fig_short_weigh(const float (&logits)[TUR
 #pragma unroll
         for (int32_t i = 0; i < 2 * TURNS; i++) {
             float &weight = x[i / 2][i % 2 * 2 + n];
-            weight = fig_partials_power(logits[i / 2][i % 2 * 2 + n] - sums[n].greatest);
+            weight = fig_machine_exp2(logits[i / 2][i % 2 * 2 + n] - sums[n].greatest);
             sums[n].weights += weight;
         }
     }
@@ -287,12 +287,12 @@ fig_short_join(const fig_short_shared<form> &shared, int32_t n, int32_t vector,
         sums[w] = shared.sums[w][vector];
         greatest = fmaxf(greatest, sums[w].greatest);
     }
-    const float own = fig_partials_power(all->greatest - greatest);
+    const float own = fig_machine_exp2(all->greatest - greatest);
     all->greatest = greatest;
     all->weights *= own;
 #pragma unroll
     for (int32_t w = 0; w < form::WARPS; w++) {
-        shrink[w] = fig_partials_power(sums[w].greatest - greatest);
+        shrink[w] = fig_machine_exp2(sums[w].greatest - greatest);
         all->weights = fmaf(sums[w].weights, shrink[w], all->weights);
     }
 #pragma unroll
@@ -433,7 +433,7 @@ fig_short_write_vector(const fig_attention_params &p, const fig_short_row &row,
 #pragma unroll
     for (int32_t b = 0; b < form::BLOCKS; b++) {
         const float2 x = ((const float2 *)&shared.inbox[b][number][vector / 2])[vector % 2];
-        const float shrink = fig_partials_power(sums[b].greatest - all.greatest);
+        const float shrink = fig_machine_exp2(sums[b].greatest - all.greatest);
         all.weights = fmaf(sums[b].weights, shrink, all.weights);
         values.x = fmaf(x.x, shrink, values.x);
         values.y = fmaf(x.y, shrink, values.y);

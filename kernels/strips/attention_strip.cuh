@@ -94,7 +94,7 @@ static __device__ __forceinline__ void fig_warps_raise(const float (&logits)[for
         for (int32_t apart = 4; apart < FIG_BLOCK_WARP; apart *= 2)
             greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, apart));
         greatest -= lift;
-        shrink[n] = fig_partials_power(seen->greatest[n] - greatest);
+        shrink[n] = fig_machine_exp2(seen->greatest[n] - greatest);
         seen->greatest[n] = greatest;
         seen->weights[n] *= shrink[n];
     }
@@ -335,7 +335,7 @@ static __device__ __forceinline__ void fig_warps_weigh(const float (&logits)[for
         float x[4];
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
-            x[i] = fig_partials_power(logits[s][i] - seen->greatest[i % 2]);
+            x[i] = fig_machine_exp2(logits[s][i] - seen->greatest[i % 2]);
         seen->weights[0] += x[0] + x[2];
         seen->weights[1] += x[1] + x[3];
         fig_warps_round<form>(x[0], x[1], 0, &weights[s]);

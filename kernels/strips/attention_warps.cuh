@@ -170,7 +170,7 @@ static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig
 #pragma unroll
     for (int32_t s = 0; s < form::SHARES_AT_ONCE; s++) {
         if (s >= role.shares) break;
-        const float shrink = fig_partials_power(sums[s].greatest - of.sum.greatest);
+        const float shrink = fig_machine_exp2(sums[s].greatest - of.sum.greatest);
         of.sum.weights = fmaf(sums[s].weights, shrink, of.sum.weights);
         of.values.x = fmaf(values[s].x, shrink, of.values.x);
         of.values.y = fmaf(values[s].y, shrink, of.values.y);
@@ -182,7 +182,7 @@ static __device__ __forceinline__ fig_warps_joined fig_warps_join_pack(const fig
     for (int32_t s = form::SHARES_AT_ONCE; s < role.shares; s++) {
         const fig_partials_sum sum = fig_warps_sums<form>(join, s)[n];
         const float4 x = fig_warps_packs(join, s)[at];
-        const float shrink = fig_partials_power(sum.greatest - of.sum.greatest);
+        const float shrink = fig_machine_exp2(sum.greatest - of.sum.greatest);
         of.sum.weights = fmaf(sum.weights, shrink, of.sum.weights);
         of.values = {fmaf(x.x, shrink, of.values.x), fmaf(x.y, shrink, of.values.y),
                      fmaf(x.z, shrink, of.values.z), fmaf(x.w, shrink, of.values.w)};

@@ -118,7 +118,7 @@ static __device__ __forceinline__ void fig_copy_strips(const fig_attention_param
     const fig_strip_side sides[2] = {
         fig_strip_side_of(p.k_cache, p.k_cache_strides, p.k_pages, of.kv_head, BYTES),
         fig_strip_side_of(p.v_cache, p.v_cache_strides, p.v_pages, of.kv_head, BYTES)};
-    const uint64_t policy = fig_feed_once();
+    const uint64_t policy = fig_machine_policy_once();
     fig_feed_place ahead = fig_copy_place(of, of.tokens.first + of_lane);
     const uint8_t *rows[2];
     fig_copy_work work;

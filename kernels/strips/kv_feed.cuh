@@ -121,7 +121,7 @@ static __device__ __forceinline__ void fig_feed_send_piece(const fig_attention_p
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, mine = lane * FIG_RING_TOKENS;
     const uint32_t offset = (uint32_t)lane * (ring->side_bytes / BLOCKS);
     const int32_t first_new = of.length - p.split.row_tokens;
-    const uint64_t policy = fig_feed_once();
+    const uint64_t policy = fig_machine_policy_once();
     int32_t token = of.tokens.first & -FIG_RING_TOKENS, sent = 0; /* sent: how many of the 32 */
     fig_feed_block block = fig_feed_block_at(p, of, token + mine), ahead = block;
     do {

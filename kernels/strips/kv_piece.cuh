@@ -337,11 +337,4 @@ static __device__ __forceinline__ int32_t fig_feed_parts(const fig_attention_par
     return begins ? pieces + 1 : pieces;
 }
 
-/* Returns a cache policy for data that is read once: such data leaves L2 first. */
-static __device__ __forceinline__ uint64_t fig_feed_once(void) {
-    uint64_t policy;
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-
 #endif

@@ -239,7 +239,7 @@ fig_short_ask(const fig_attention_params &p, const fig_short_row &row, const fig
     const int32_t chunk = (all_copy ? (int32_t)threadIdx.x : lane_number) % form::OF_ROW;
     const int32_t row_of_stage = fig_block_warp() * FIG_RING_TOKENS + lane_token;
     const int32_t unseen = token + lane_token - row.seen.first;
-    const uint64_t policy = fig_feed_once();
+    const uint64_t policy = fig_machine_policy_once();
 #pragma unroll
     for (int32_t is_v = 0; is_v < 2; is_v++) {
         const fig_cache_strides &strides = is_v ? p.v_cache_strides : p.k_cache_strides;

@@ -6,9 +6,6 @@
 
 #include "kernels/table/rows.h"
 
-#define READS(operands, ranges)                                                                    \
-    { operands, ranges, COUNT(operands), COUNT(ranges) }
-
 /* ---- attention */
 
 /* The operands of attention, which attention with a score has in the same order. */

@@ -15,6 +15,7 @@ static const fig_operand latent_attention_operands[] = {
     [FIG_LATENT_ATTENTION_SINKS] = {"sinks", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 0},
     [FIG_LATENT_ATTENTION_OUT] = {"out", FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
     [FIG_LATENT_ATTENTION_LSE] = {"lse", FIG_ACCESS_WRITE, 1, FIG_SHARE_Q_HEADS, 1},
+    [FIG_LATENT_ATTENTION_Q_ROPE] = {"q_rope", FIG_ACCESS_READ, 1, FIG_SHARE_Q_HEADS, 1},
 };
 
 /* The window comes from the split, not from the attributes. */
@@ -51,13 +52,9 @@ static const fig_field latent_attention_fields[] = {
     ATTRIBUTE(sm_scale),
     FROM(flags, FIG_FIELD_EARLY_READS),
     FIELD(queries_offset, FIG_FIELD_QUERIES, FIG_LATENT_ATTENTION_Q, 0, 1),
-    FROM(reserved[0], FIG_FIELD_ZERO),
-    FROM(reserved[1], FIG_FIELD_ZERO),
-    FROM(reserved[2], FIG_FIELD_ZERO),
-    FROM(reserved[3], FIG_FIELD_ZERO),
-    FROM(reserved[4], FIG_FIELD_ZERO),
-    FROM(reserved[5], FIG_FIELD_ZERO),
-    FROM(reserved[6], FIG_FIELD_ZERO),
+    FROM(reserved, FIG_FIELD_ZERO),
+    ADDRESS(q_rope, FIG_LATENT_ATTENTION_Q_ROPE),
+    ROW_STRIDES(q_rope_strides, FIG_LATENT_ATTENTION_Q_ROPE),
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -87,8 +84,7 @@ static const fig_split_row latent_attention_split = {.q = FIG_LATENT_ATTENTION_Q
 #define LATENT_ATTENTION_PLAIN                                                                     \
     .shape = fig_latent_attention_shape, .shared = fig_latent_attention_shared
 
-/* ---- latent_decode: the first launch of the node. The second is a launch of latent_attention,
- * which reads the node's first operands and attributes: they are those of latent_attention. */
+/* ---- latent_decode: the first launch of the node. The second is a launch of latent_attention. */
 
 static const fig_operand latent_decode_operands[] = {
     [FIG_LATENT_ATTENTION_Q] = {"q", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 0, FIG_SHARE_Q_HEADS, 1},
@@ -101,6 +97,8 @@ static const fig_operand latent_decode_operands[] = {
     [FIG_LATENT_DECODE_POSITIONS] = {"positions", FIG_ACCESS_READ, 1},
     [FIG_LATENT_DECODE_COS_SIN] = {"cos_sin", FIG_ACCESS_READ, 1},
     [FIG_LATENT_DECODE_NORM] = {"norm", FIG_ACCESS_READ, 1},
+    [FIG_LATENT_DECODE_Q_ROPE] = {"q_rope", FIG_ACCESS_READ | FIG_ACCESS_WRITE, 1,
+                                  FIG_SHARE_Q_HEADS, 1},
 };
 
 /* Takes a field from the named rope term in fig_latent_decode_attributes. */
@@ -147,9 +145,30 @@ static const fig_field latent_decode_fields[] = {
     SECTION(tokens_offset, FIG_PLAN_TOKENS),
     FROM(early_reads, FIG_FIELD_EARLY_READS),
     FIELD(angles, FIG_FIELD_ANGLES, 0, offsetof(fig_latent_decode_attributes, rope), 1),
+    ADDRESS(q_rope, FIG_LATENT_DECODE_Q_ROPE),
+    ROW_STRIDES(q_rope_strides, FIG_LATENT_DECODE_Q_ROPE),
+    FROM(reserved[0], FIG_FIELD_ZERO),
+    FROM(reserved[1], FIG_FIELD_ZERO),
+    FROM(reserved[2], FIG_FIELD_ZERO),
+    FROM(reserved[3], FIG_FIELD_ZERO),
+    FROM(reserved[4], FIG_FIELD_ZERO),
+    FROM(reserved[5], FIG_FIELD_ZERO),
 };
 #undef ATTRIBUTES
 #undef PARAMS
+
+/* The parts of the node that its launch of attention reads. */
+static const uint8_t latent_decode_rest[FIG_LATENT_ATTENTION_COUNT] = {
+    [FIG_LATENT_ATTENTION_Q] = FIG_SLOT(FIG_LATENT_ATTENTION_Q),
+    [FIG_LATENT_ATTENTION_K_CACHE] = FIG_SLOT(FIG_LATENT_ATTENTION_K_CACHE),
+    [FIG_LATENT_ATTENTION_TABLE] = FIG_SLOT(FIG_LATENT_ATTENTION_TABLE),
+    [FIG_LATENT_ATTENTION_SINKS] = FIG_SLOT(FIG_LATENT_ATTENTION_SINKS),
+    [FIG_LATENT_ATTENTION_OUT] = FIG_SLOT(FIG_LATENT_ATTENTION_OUT),
+    [FIG_LATENT_ATTENTION_LSE] = FIG_SLOT(FIG_LATENT_ATTENTION_LSE),
+    [FIG_LATENT_ATTENTION_Q_ROPE] = FIG_SLOT(FIG_LATENT_DECODE_Q_ROPE),
+};
+static const fig_attribute_range latent_decode_ranges[] = {
+    {0, offsetof(fig_latent_decode_attributes, attention), sizeof(fig_latent_attributes)}};
 
 static const fig_split_row latent_decode_split = {
     .q = FIG_LATENT_ATTENTION_Q,
@@ -166,7 +185,8 @@ static const fig_split_row latent_decode_split = {
         ATTRIBUTE_BYTES(fig_latent_decode_attributes,                                              \
                         offsetof(fig_latent_decode_attributes, reserved)),                         \
         .split = &latent_decode_split, .then = FIG_OP_LATENT_ATTENTION,                            \
-        .appends = FIG_SLOT(FIG_LATENT_DECODE_LATENT)
+        .appends = FIG_SLOT(FIG_LATENT_DECODE_LATENT),                                             \
+        .rest = READS(latent_decode_rest, latent_decode_ranges)
 #define LATENT_DECODE_GENERAL .shape = fig_latent_decode_shape
 
 #endif

@@ -21,6 +21,8 @@
  * as 0. */
 #define ATTRIBUTE_BYTES(type, least) .attribute_bytes = sizeof(type), .attribute_least = least
 #define FIELDS(array) .fields = array, .field_count = COUNT(array)
+#define READS(operands, ranges)                                                                    \
+    { operands, ranges, COUNT(operands), COUNT(ranges) }
 
 /* clang-format off */
 /* Expands to the fig_field_type of a field, found from the field's C type. */
@@ -33,6 +35,7 @@
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
              fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
              fig_rope_angles: FIG_TYPE_ANGLES,                                                     \
+             fig_rope_table: FIG_TYPE_ANGLES,                                                      \
              fig_tensor_map: FIG_TYPE_TENSOR_MAP,                                                  \
              default: FIG_TYPE_ADDRESS)
 #define FIELD(field, kind, operand, item, divisor)                                                 \

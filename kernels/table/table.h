@@ -77,7 +77,8 @@ typedef enum fig_field_kind {
     FIG_FIELD_RING_WORDS, /* address of the ring's words */
     FIG_FIELD_RING_SLOTS, /* slot count */
     FIG_FIELD_RING_BYTES, /* bytes of a slot */
-    /* fig_rope_angles, computed from the node's fig_rope_attributes at offset `item` */
+    /* fig_rope_angles, or its table alone, computed from the node's fig_rope_attributes at offset
+     * `item` */
     FIG_FIELD_ANGLES,
     /* tensor map `item` of the family that serves. Only a GPU's device fills it in. It stays zero
      * if the family has no tensor map */
@@ -383,15 +384,18 @@ enum {
     FIG_LATENT_ATTENTION_TABLE,
     FIG_LATENT_ATTENTION_SINKS,
     FIG_LATENT_ATTENTION_OUT,
-    FIG_LATENT_ATTENTION_LSE
+    FIG_LATENT_ATTENTION_LSE,
+    FIG_LATENT_ATTENTION_Q_ROPE,
+    FIG_LATENT_ATTENTION_COUNT
 };
-/* The first operands are those of latent_attention. If the node has an `out`, a launch of
- * latent_attention serves it too. */
+/* The first operands are those of latent_attention, without q_rope. If the node has an `out`, a
+ * launch of latent_attention serves it too. */
 enum {
     FIG_LATENT_DECODE_LATENT = FIG_LATENT_ATTENTION_LSE + 1,
     FIG_LATENT_DECODE_POSITIONS,
     FIG_LATENT_DECODE_COS_SIN,
-    FIG_LATENT_DECODE_NORM
+    FIG_LATENT_DECODE_NORM,
+    FIG_LATENT_DECODE_Q_ROPE
 };
 /* The residual is absent in rms_norm; add_rms_norm reads and writes it. */
 enum { FIG_RMS_NORM_IN, FIG_RMS_NORM_WEIGHT, FIG_RMS_NORM_RESIDUAL, FIG_RMS_NORM_OUT };

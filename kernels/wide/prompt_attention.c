@@ -400,6 +400,10 @@ void fig_prompt_attention_reference(const void *params, const uint32_t block[3])
     const fig_strips_item *items = fig_strips_items(strips, p->workers);
     assert(p->head_dim <= DIM_LIMIT);
     assert(((const fig_strips_head *)(const void *)strips)->workers == p->workers);
-    for (int32_t i = ranges[block[0]]; i < ranges[block[0] + 1]; i++)
-        do_item(p, &items[i]);
+    for (int32_t i = ranges[block[0]]; i < ranges[block[0] + 1]; i++) {
+        for (int32_t number = 0; number < items[i].heads; number++) {
+            const fig_strips_item one = fig_strips_of_head(&items[i], number);
+            do_item(p, &one);
+        }
+    }
 }

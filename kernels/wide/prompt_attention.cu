@@ -335,9 +335,11 @@ static __device__ __forceinline__ void attend(const fig_prompt_attention_params 
     if (strips == NULL) return;
     const int32_t end = fig_strips_ranges(strips)[blockIdx.x + 1];
     for (int32_t i = fig_strips_ranges(strips)[blockIdx.x]; i < end; i++) {
-        const fig_strips_item item = fig_strips_items(strips, p.workers)[i];
-        do_half<DIM>(p, item, 0, &shared);
-        if (!(item.flags & FIG_STRIPS_LONE)) do_half<DIM>(p, item, 1, &shared);
+        fig_strips_item item = fig_strips_items(strips, p.workers)[i];
+        for (int32_t number = 0; number < item.heads; number++, item.head++) {
+            do_half<DIM>(p, item, 0, &shared);
+            if (!(item.flags & FIG_STRIPS_LONE)) do_half<DIM>(p, item, 1, &shared);
+        }
     }
 }
 

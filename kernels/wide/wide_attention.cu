@@ -16,10 +16,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Registers per thread. Together the 12 warps use no more than the 168 per thread that they start
- * with. */
-#define FEED_REGISTERS "40"
-#define MULTIPLY_REGISTERS "232"
 static_assert(FIG_WIDE_ASKERS == FIG_WIDE_GROUP_WARPS - 1, "one warp loads tiles");
 
 template <class form>
@@ -36,12 +32,12 @@ static __device__ __forceinline__ void attend(const fig_prompt_attention_params 
     if (!fig_wide_is_early(p)) fig_block_wait();
     fig_block_trigger();
     if (group == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 " FEED_REGISTERS ";");
+        fig_wide_need_few_registers();
         const fig_wide_stretch stretch = fig_wide_stretch_of(p);
         if (warp == 0) fig_wide_feed_cache<form>(p, memory, stretch);
         if (warp > 0) fig_wide_feed_queries<form>(p, memory, stretch, warp - 1);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
+        fig_wide_need_many_registers();
         fig_wide_multiply<form>(p, memory, group - 1);
     }
 }

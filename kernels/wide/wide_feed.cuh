@@ -15,13 +15,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-static __device__ __forceinline__ void fig_wide_expect(const uint64_t *barrier, uint32_t bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(barrier)),
-        "r"(bytes)
-        : "memory");
-}
-
 /* Returns 1 if the launch may read the plan, and older tokens, before the wait. */
 static __device__ __forceinline__ int32_t fig_wide_is_early(const fig_prompt_attention_params &p) {
     return (p.flags & FIG_ATTENTION_EARLY) != 0;
@@ -53,21 +46,6 @@ static __device__ __forceinline__ int32_t fig_wide_is_idle(const fig_prompt_atte
     return stretch.item >= stretch.end;
 }
 
-/* Names a box by its coordinates in a cache's map. */
-struct fig_wide_box_place {
-    int32_t token, column, block, page;
-};
-
-static __device__ __forceinline__ void fig_wide_box_send(uint32_t to, const fig_tensor_map *map,
-                                                         const fig_wide_box_place &box,
-                                                         const uint64_t *barrier) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
-                 "l"(map), "r"(0), "r"(box.token), "r"(box.column), "r"(box.block), "r"(box.page),
-                 "r"(fig_fragment_shared(barrier))
-                 : "memory");
-}
-
 /* Returns word i of an item in lane i of the warp. Items and page tables are loaded as data that
  * may change: an earlier launch may write them until this launch has waited. */
 static __device__ __forceinline__ int32_t fig_wide_item_word(const fig_strips_item *items,
@@ -79,6 +57,13 @@ static __device__ __forceinline__ int32_t fig_wide_item_word(const fig_strips_it
 
 #define FIG_WIDE_WORD(word, field)                                                                 \
     __shfl_sync(0xffffffffu, word, (int32_t)(offsetof(fig_strips_item, field) / sizeof(int32_t)))
+
+/* Returns the heads of an item from the word of its slot, which they share. */
+static __device__ __forceinline__ int32_t fig_wide_heads_of(int32_t word) {
+    static_assert(offsetof(fig_strips_item, heads) == offsetof(fig_strips_item, slot) + 2, "");
+    static_assert(offsetof(fig_strips_item, slot) % sizeof(int32_t) == 0, "the lower half");
+    return word >> 16;
+}
 
 /* Describes how boxes make up the tiles of a launch. */
 struct fig_wide_boxes {
@@ -167,10 +152,7 @@ fig_wide_send_side(const fig_prompt_attention_params &p, const fig_wide_boxes &b
 static __device__ __forceinline__ void fig_wide_begin(const uint64_t *empty,
                                                       const fig_wide_turn &turn, int32_t is_lone) {
     fig_wide_wait(empty, ~turn.round & 1);
-    if (is_lone && threadIdx.x % FIG_BLOCK_WARP == 0)
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(empty)),
-                     "r"((uint32_t)FIG_WIDE_GROUP_WARPS)
-                     : "memory");
+    if (is_lone && threadIdx.x % FIG_BLOCK_WARP == 0) fig_wide_arrive(empty, FIG_WIDE_GROUP_WARPS);
 }
 
 /* Fills the ring with the tiles of the worker's items. */
@@ -181,11 +163,11 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
     const fig_strips_item *items = stretch.items;
     const fig_wide_boxes boxes = fig_wide_boxes_of<form>(p);
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, end = stretch.end;
-    int32_t item = stretch.item, has_waited = !fig_wide_is_early(p),
+    int32_t item = stretch.item, number = 0, has_waited = !fig_wide_is_early(p),
             word = fig_wide_item_word(items, item, end);
     fig_wide_turn turn = {};
 #pragma unroll 1
-    for (; item < end; item++) {
+    while (item < end) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
         const int32_t limit = FIG_WIDE_WORD(word, limit), flags = FIG_WIDE_WORD(word, flags);
         const int32_t fresh = FIG_WIDE_WORD(word, fresh), tiles = FIG_WIDE_WORD(word, tiles);
@@ -193,7 +175,7 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
         int32_t token = FIG_WIDE_WORD(word, tile) * form::TILE;
         fig_wide_source source;
         source.pages = p.page_table + sequence * p.table_stride;
-        source.head = FIG_WIDE_WORD(word, head);
+        source.head = FIG_WIDE_WORD(word, head) + number;
         source.end = FIG_WIDE_WORD(word, end);
         source.low = FIG_WIDE_WORD(word, first_token);
         if (p.window > 0 && flags & FIG_STRIPS_IS_CAUSAL && limit + 1 - p.window > source.low)
@@ -222,6 +204,9 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
             ahead = later;
             fig_wide_advance<form>(&turn);
         }
+        if (++number < fig_wide_heads_of(FIG_WIDE_WORD(word, slot))) continue;
+        number = 0;
+        item++;
         word = next;
     }
 }
@@ -236,12 +221,8 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
     fig_wide_expect(barrier, (uint32_t)(p.half * ratio * form::COLUMNS * form::COLUMN));
 #pragma unroll 1
     for (int32_t column = 0; column < form::COLUMNS; column++)
-        asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-            " [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to + (uint32_t)column * form::Q_COLUMN),
-            "l"(&p.q_map), "r"(0), "r"(head * ratio), "r"(query), "r"(column),
-            "r"(fig_fragment_shared(barrier))
-            : "memory");
+        fig_wide_column_send(to + (uint32_t)column * form::Q_COLUMN, &p.q_map, head * ratio, query,
+                             column, barrier);
 }
 
 /* Copies the queries of one warpgroup from the tokens of members, and lays them out as the copy
@@ -276,29 +257,27 @@ fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t hea
             uint32_t place = (uint32_t)((first + vector) * form::COLUMN + piece % OF_COLUMN * 16);
             place ^= (place >> 7 & (uint32_t)(OF_COLUMN - 1)) << 4;
             place += (uint32_t)(piece / OF_COLUMN) * form::Q_COLUMN;
-            if (vector < vectors)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + place),
-                             "l"(from + (uint64_t)piece * 16)
-                             : "memory");
+            if (vector < vectors) fig_wide_copy(to + place, from + (uint64_t)piece * 16);
         }
     }
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); /* products read by that proxy */
+    fig_wide_await_copies();
+    fig_wide_order_engines();
     __syncwarp();
     if (lane == 0) fig_ring_arrive(fig_fragment_shared(barrier));
 }
 
-/* Writes a note for a warpgroup. All lanes of the warp take part. */
+/* Writes a note on one head of an item for a warpgroup. All lanes of the warp take part. */
 template <class form>
-static __device__ __forceinline__ void fig_wide_write_note(const fig_wide_memory<form> &memory,
-                                                           int32_t group, int32_t word,
-                                                           int32_t flags, int32_t skip) {
+static __device__ __forceinline__ void
+fig_wide_write_note(const fig_wide_memory<form> &memory, int32_t group, int32_t word, int32_t head,
+                    int32_t flags, int32_t skip) {
     const int32_t words = sizeof(fig_strips_item) / sizeof(int32_t);
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    const int32_t field = offsetof(fig_strips_item, flags) / sizeof(int32_t);
     volatile int32_t *to = (volatile int32_t *)&memory.state->notes[group];
-    if (lane < words) to[lane] = lane == field ? flags : word;
-    if (lane == words) to[lane] = skip;
+    if (lane == offsetof(fig_strips_item, head) / sizeof(int32_t)) word = head;
+    if (lane == offsetof(fig_strips_item, flags) / sizeof(int32_t)) word = flags;
+    if (lane == words) word = skip;
+    if (lane <= words) to[lane] = word;
     __syncwarp();
 }
 
@@ -308,8 +287,7 @@ static __device__ __forceinline__ void fig_wide_bring_members(const fig_prompt_a
                                                               int32_t queries) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     if ((flags & FIG_STRIPS_IS_SHARED) == 0 || lane >= queries) return;
-    asm volatile("{ .reg .b32 word; ld.global.b32 word, [%0]; }" ::"l"(
-        fig_strips_members(fig_params_strips(&p)) + query + lane));
+    fig_wide_bring(fig_strips_members(fig_params_strips(&p)) + query + lane);
 }
 
 /* Sends the notes and the queries of the worker's items, then the note that ends the work. A
@@ -322,7 +300,7 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
     const fig_strips_item *items = stretch.items;
     const int32_t half = p.half, end = stretch.end;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    int32_t item = stretch.item, skips[FIG_WIDE_GROUPS] = {};
+    int32_t item = stretch.item, number = 0, skips[FIG_WIDE_GROUPS] = {};
     int32_t word = fig_wide_item_word(items, item, end);
     uint32_t phases[FIG_WIDE_GROUPS] = {1, 1};
     if (fig_wide_is_early(p)) {
@@ -331,10 +309,13 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
         fig_block_wait();
     }
 #pragma unroll 1
-    for (; item <= end; item++) {
+    while (item <= end) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
-        const int32_t flags = item < end ? FIG_WIDE_WORD(word, flags) : FIG_WIDE_END;
-        const int32_t query = FIG_WIDE_WORD(word, query), head = FIG_WIDE_WORD(word, head);
+        const int32_t heads = fig_wide_heads_of(FIG_WIDE_WORD(word, slot));
+        const int32_t all = FIG_WIDE_WORD(word, flags);
+        const int32_t flags = item < end ? fig_strips_flags(all, heads, number) : FIG_WIDE_END;
+        const int32_t query = FIG_WIDE_WORD(word, query);
+        const int32_t head = FIG_WIDE_WORD(word, head) + number;
         const int32_t queries = FIG_WIDE_WORD(word, queries), tiles = FIG_WIDE_WORD(word, tiles);
         const int32_t is_lone = item < end && flags & FIG_STRIPS_LONE;
 #pragma unroll
@@ -346,7 +327,8 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
             }
             fig_wide_wait(&memory.state->q_empty[group], phases[group]);
             phases[group] ^= 1;
-            if (asker == 0) fig_wide_write_note<form>(memory, group, word, flags, skips[group]);
+            if (asker == 0)
+                fig_wide_write_note<form>(memory, group, word, head, flags, skips[group]);
             skips[group] = 0;
             const int32_t before = is_lone ? 0 : group * half;
             const int32_t is_shared = item < end && flags & FIG_STRIPS_IS_SHARED;
@@ -363,6 +345,9 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
             }
             __syncwarp();
         }
+        if (++number < heads) continue;
+        number = 0;
+        item++;
         word = next;
     }
 }

@@ -32,22 +32,6 @@ struct fig_wide_way {
     int32_t first_partial, counter; /* the strip's first partial; the warp's counter */
 };
 
-static __device__ __forceinline__ float fig_wide_exp2(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-template <int32_t DTYPE>
-static __device__ __forceinline__ uint32_t fig_wide_pack(float low, float high) {
-    uint32_t word;
-    if (DTYPE == FIG_BF16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
-}
-
 /* Holds the factor that turns a vector's sums into its result, the LSE, and the destination. */
 struct fig_wide_result {
     float scale, lse;
@@ -139,14 +123,6 @@ fig_wide_store(const fig_prompt_attention_params &p, const fig_wide_way &way,
     }
 }
 
-/* Returns the counter's value. Later reads, of this thread or of threads that meet it, see what
- * those wrote who have counted. */
-static __device__ __forceinline__ uint32_t fig_wide_acquire(const uint32_t *counter) {
-    uint32_t seen;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-    return seen;
-}
-
 /* Returns the piece whose partial the counter names, or -1. Lane 0 reads the counter for the
  * warp. */
 static __device__ __forceinline__ int32_t fig_wide_look(uint32_t *counter, int32_t lane) {
@@ -161,11 +137,7 @@ static __device__ __forceinline__ int32_t fig_wide_name(uint32_t *counter, int32
                                                         int32_t lane) {
     uint32_t seen = 0;
     __syncwarp();
-    if (lane == 0)
-        asm volatile("atom.acq_rel.gpu.global.exch.b32 %0, [%1], %2;"
-                     : "=r"(seen)
-                     : "l"(counter), "r"(piece + 1)
-                     : "memory");
+    if (lane == 0) seen = fig_wide_exchange(counter, (uint32_t)piece + 1);
     return (int32_t)__shfl_sync(0xffffffffu, seen, 0) - 1;
 }
 

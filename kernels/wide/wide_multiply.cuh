@@ -169,9 +169,9 @@ static __device__ __forceinline__ void fig_wide_clear(uint32_t v, int32_t from, 
         const uint32_t at =
             v + (uint32_t)((row / FIG_WIDE_BLOCK * form::COLUMNS + of / CHUNKS) * form::BLOCK +
                            row % FIG_WIDE_BLOCK * form::COLUMN + of % CHUNKS * 16);
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+        fig_wide_clear_chunk(at);
     }
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fig_wide_order_engines();
     fig_ring_meet(FIG_WIDE_OWN + group, 128);
 }
 
@@ -457,7 +457,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
             fig_wide_load_q<form>(work.q, at.q_at, at.warp, at.lane);
             /* These loads end before the copy engine overwrites the queries. Without the fence, a
              * release may overtake them, and some vectors then have parts of other queries. */
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            fig_wide_order_engines();
             __syncwarp();
             fig_wide_release(&memory.state->q_empty[group]);
         }

@@ -11,10 +11,7 @@
 #ifndef FIG_KERNELS_WIDE_RING_CUH
 #define FIG_KERNELS_WIDE_RING_CUH
 
-#include "kernels/attention/kv_ring.cuh"
-#include "kernels/common/block.cuh"
-#include "kernels/wide/wgmma.cuh"
-#include "kernels/wide/wide.h"
+#include "kernels/wide/wide_machine.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -112,23 +109,6 @@ static __device__ __forceinline__ uint32_t fig_wide_q(const fig_wide_memory<form
     return memory.base + (uint32_t)group * form::QUERIES;
 }
 
-/* Waits for a phase of a barrier. A build that defines FIG_WIDE_LOOKS gives up after that number of
- * tries of up to 10 ms each. Its results are then wrong, but the kernel ends. */
-static __device__ __forceinline__ void fig_wide_wait(const uint64_t *barrier, uint32_t phase) {
-    const uint32_t address = fig_fragment_shared(barrier);
-#ifdef FIG_WIDE_LOOKS
-    uint32_t is_over = 0;
-    for (int32_t look = 0; look < FIG_WIDE_LOOKS && !is_over; look++)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, 0x989680;\n"
-                     "selp.u32 %0, 1, 0, p; }"
-                     : "=r"(is_over)
-                     : "r"(address), "r"(phase)
-                     : "memory");
-#else
-    fig_ring_wait(address, phase);
-#endif
-}
-
 /* Returns x, which must be the same in all lanes. The shuffle tells the compiler that it is;
  * otherwise products after a branch on x would not overlap. */
 static __device__ __forceinline__ int32_t fig_wide_same(int32_t x) {
@@ -169,7 +149,7 @@ static __device__ __forceinline__ void fig_wide_init(const fig_wide_memory<form>
         fig_ring_barrier_init(&memory.state->q_full[i], FIG_WIDE_ASKERS);
         fig_ring_barrier_init(&memory.state->q_empty[i], FIG_WIDE_GROUP_WARPS);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fig_wide_show_barriers();
 }
 
 #endif

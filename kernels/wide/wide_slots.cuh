@@ -205,7 +205,7 @@ fig_wide_leave_results(const fig_prompt_attention_params &p, const fig_wide_slot
     const int32_t is_left[2] = {is_vector[0] && !is_last[0], is_vector[1] && !is_last[1]};
     if (!__any_sync(0xffffffffu, is_left[0] | is_left[1])) return;
     fig_wide_store_slots<form>(p, slots, is_left, sums, greatest, weights, quad);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    fig_wide_order_memory();
 #pragma unroll
     for (int32_t h = 0; h < 2; h++)
         if (is_left[h] && quad == 0) is_last[h] = fig_wide_count_slot(p, slots[h]);
@@ -213,7 +213,7 @@ fig_wide_leave_results(const fig_prompt_attention_params &p, const fig_wide_slot
     for (int32_t h = 0; h < 2; h++)
         is_last[h] = __shfl_sync(0xffffffffu, is_last[h], lane & ~3);
     if (__any_sync(0xffffffffu, is_last[0] | is_last[1]))
-        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        fig_wide_order_memory();
 }
 
 /* Leaves the results of a warp's 16 vectors of a shared strip in their slots, and merges those

@@ -80,6 +80,8 @@ void fig_plan_held_finish(fig_plan_held *held) {
     free(held->work.rows);
     free(held->work.segments);
     free(held->work.members);
+    free(held->groups);
+    free(held->group_order);
     free(held->narrow);
     *held = (fig_plan_held){.exec = -1};
 }
@@ -87,14 +89,16 @@ void fig_plan_held_finish(fig_plan_held *held) {
 /* Allocates the arrays for the groups of a step, their rows, segments and members. */
 static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *limits) {
     const size_t rows = (size_t)limits->row_limit;
-    const size_t segments = rows + (size_t)fig_plan_group_limit(limits->row_limit);
+    const size_t groups = (size_t)fig_plan_group_limit(limits->row_limit), segments = rows + groups;
     const size_t members = (size_t)limits->shared_limit * FIG_STRIPS_SHARED_LIMIT;
     held->work.rows = calloc(rows, sizeof *held->work.rows);
     held->work.segments = calloc(segments, sizeof *held->work.segments);
     held->work.members = calloc(members, sizeof *held->work.members);
+    held->groups = calloc(groups + 1, sizeof *held->groups);
+    held->group_order = calloc(rows, sizeof *held->group_order);
     held->narrow = calloc(rows, sizeof *held->narrow);
     if (held->work.rows != NULL && held->work.segments != NULL && held->work.members != NULL &&
-        held->narrow != NULL)
+        held->groups != NULL && held->group_order != NULL && held->narrow != NULL)
         return FIG_OK;
     fig_plan_held_finish(held);
     return fig_fail(FIG_NOMEM, "plan: %zu rows that share pages", rows);
@@ -178,6 +182,25 @@ static int has_groups(const fig_plan_step *step, const fig_plan_held *held, int3
     return group_count_of(step) > 0 && held->chunk_shapes[split_class].shares;
 }
 
+/* Copies the step's groups to held->groups. Returns 1 if they changed. */
+static int settle_group_list(const fig_plan_step *step, fig_plan_held *held) {
+    const int32_t count = group_count_of(step);
+    const fig_strip_group *of = count > 0 ? step->groups->of : NULL;
+    int32_t rows = 0;
+    for (int32_t g = 0; g < count; g++)
+        if (of[g].first + of[g].rows > rows) rows = of[g].first + of[g].rows;
+    const size_t bytes = (size_t)count * sizeof *of, order_bytes = (size_t)rows * sizeof(int32_t);
+    if (count == held->group_count &&
+        (count == 0 || (memcmp(held->groups, of, bytes) == 0 &&
+                        memcmp(held->group_order, step->groups->order, order_bytes) == 0)))
+        return 0;
+    held->group_count = count;
+    if (count == 0) return 1;
+    memcpy(held->groups, of, bytes);
+    memcpy(held->group_order, step->groups->order, order_bytes);
+    return 1;
+}
+
 /* Writes held->narrow. It gives a row in a group 0 query tokens, because the row's work is done by
  * strips: for the split of a class that shares, the row is idle. */
 static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step,
@@ -196,7 +219,7 @@ static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
     const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow, NULL};
     int changed = 0;
-    if (group_count_of(step) > 0) settle_narrow(shape, step, held);
+    if (held->group_count > 0 && !held->is_listed) settle_narrow(shape, step, held);
     for (int32_t i = 0; i < shape->class_count; i++) {
         const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries,
                                      step->hidden != NULL ? step->hidden[i] : NULL};
@@ -235,51 +258,37 @@ static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
     return changed;
 }
 
-/* Lists the step's groups. Returns 1 if the step or the last plan has groups: the section of strips
- * is then written again. It is not compared with the last one, because in almost every step some
- * row in a group has grown. */
-static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
-    const int32_t count = group_count_of(step), before = held->group_count;
-    held->group_count = count;
-    if (count == 0) return before > 0;
+/* Lists the segments of the step's groups and rows. The section of strips is then written again. It
+ * is not compared with the last one, because in almost every step some row in a group has grown. */
+static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
     const fig_strips_shape *shape = held->chunk_shapes;
     for (int32_t i = 0; i < held->chunk_classes; i++)
         if (held->chunk_shapes[i].shares) shape = &held->chunk_shapes[i];
     const fig_strip_groups groups = {.shape = shape,
                                      .rows = step->rows,
-                                     .count = count,
+                                     .count = held->group_count,
                                      .starts = held->queries + 1,
                                      .lengths = step->lengths,
                                      .sequences = held->sequences,
-                                     .order = step->groups->order,
-                                     .groups = step->groups->of};
-    fig_strip_groups_list(&groups, &held->work);
-    return 1;
-}
-
-/* Drops the segments of rows that the split serves; returns the number of segments that remain. */
-static int32_t keep_segments(const fig_plan_step *step, fig_plan_held *held) {
-    fig_strips_segment *segments = held->work.segments;
-    int32_t kept = 0;
-    for (int32_t i = 0; i < step->rows + held->group_count; i++) {
-        const int is_chunk = segments[i].queries >= held->chunk_least && segments[i].end > 0;
-        if (segments[i].is_shared || is_chunk) segments[kept++] = segments[i];
-    }
-    return kept;
+                                     .order = held->group_order,
+                                     .groups = held->groups,
+                                     .least = held->chunk_least};
+    if (!held->is_listed || !fig_strip_groups_lengthen(&groups, &held->work))
+        fig_strip_groups_list(&groups, &held->work);
+    held->is_listed = 1;
 }
 
 /* Writes the strips of all classes to held->strips, in the form of the section. */
 static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
-    const int32_t segments = held->group_count > 0 ? keep_segments(step, held) : 0;
     memset(places, 0, FIG_PLAN_STRIPS_HEAD);
     for (int32_t i = 0; i < held->chunk_classes; i++) {
         const fig_strips_shape *of = &held->chunk_shapes[i];
         uint8_t *plan = held->strips + end;
         const int is_shared = has_groups(step, held, i);
         const fig_strips_segment *own = is_shared ? held->work.segments : held->chunks;
-        const int32_t count = is_shared ? segments : held->chunk_count;
+        const int32_t count = is_shared ? held->work.segment_count : held->chunk_count;
         fig_strips_sizes sizes = fig_strips_make(of, own, count, plan);
         if (is_shared) sizes = fig_strips_share(&held->work.shared, plan);
         places[i] = end;
@@ -301,17 +310,24 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     held->rows = step->rows;
     if (step->tokens != NULL) sections |= FIG_PLAN_HAS_TOKENS;
     if (settle_sequences(step, held) | held_none) sections |= FIG_PLAN_HAS_SEQUENCES;
-    if (step->lengths == NULL) return sections;
+    if (step->lengths == NULL) {
+        held->is_listed = 0;
+        return sections;
+    }
     sections |= FIG_PLAN_HAS_LENGTHS;
     if (step->hidden != NULL) sections |= FIG_PLAN_BY_MASKS;
     if (shape->query_limit > 0 && (settle_queries(shape, step, held->queries) | held_none))
         sections |= FIG_PLAN_HAS_QUERIES;
+    const int is_regrouped = settle_group_list(step, held);
+    if (is_regrouped | (int)(sections & (FIG_PLAN_HAS_SEQUENCES | FIG_PLAN_HAS_QUERIES)))
+        held->is_listed = 0;
     if (settle_splits(shape, step, held) | held_none) {
         sections |= FIG_PLAN_HAS_SPLITS;
         settle_starts(shape, step, held);
     }
-    if (fig_plan_strips_room(shape) > 0 &&
-        (settle_chunks(step, held) | settle_groups(step, held) | held_none)) {
+    if (fig_plan_strips_room(shape) == 0) return sections | held->by_units;
+    if (held->group_count > 0) settle_groups(step, held);
+    if (settle_chunks(step, held) | is_regrouped | (held->group_count > 0) | held_none) {
         sections |= FIG_PLAN_HAS_STRIPS;
         settle_strips(shape, step, held);
     }

@@ -375,8 +375,11 @@ typedef struct fig_plan_held {
     uint8_t *strips; /* [strips_bytes], aligned to 16 */
     uint32_t strips_bytes;
     int32_t group_count;        /* of the last plan */
-    fig_strip_groups_work work; /* its arrays are NULL if no class shares */
-    int32_t *narrow;            /* [row_limit] query tokens of each row; 0 for a row in a group */
+    fig_strip_group *groups;    /* [group_count]; NULL: no class shares */
+    int32_t *group_order;       /* [row_limit] the rows of the groups */
+    fig_strip_groups_work work; /* the segments of these groups and rows */
+    int32_t is_listed; /* 1: `work` and `narrow` fit the groups, sequences and queries held here */
+    int32_t *narrow;   /* [row_limit] query tokens of each row; 0 for a row in a group */
 } fig_plan_held;
 
 /* The largest amounts that a record must be able to hold. */

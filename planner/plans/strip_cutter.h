@@ -7,22 +7,25 @@
 
 #include "planner/plans/strips.h"
 
-/* A strip of a segment. `item` is the whole strip as one piece, on the first warpgroup, without its
- * head: a word that is stored just before the item is copied would stall the copy. */
+/* A strip of a segment. */
 typedef struct fig_strip_cutter_strip {
-    fig_strips_item item;
-    int32_t head;
-    fig_strips_cost cost;
+    const fig_strips_segment *segment;
+    int32_t head, query, queries; /* query: of the segment */
+    int32_t tile, tiles;          /* of kv tokens */
+    int32_t flags, slot;          /* of each of its items */
+    const fig_strips_cost *cost;
     int64_t units; /* of the whole strip */
-    int32_t is_shared;
 } fig_strip_cutter_strip;
 
 /* Names the next piece of a prefix. Pieces are taken in the order segment, kv head, piece, strip,
- * so that strips which read the same tiles do so at the same time. */
+ * so that strips which read the same tiles do so at the same time. Of the n pieces of a strip of T
+ * tiles, piece i has tiles [T * i / n, T * (i + 1) / n), found without a division for each. */
 typedef struct fig_strip_cutter_walk {
     int32_t segment, head, piece, query;
-    int32_t tiles; /* of the segment; 0: not known yet */
-    int64_t place; /* units of the pieces before it */
+    int32_t from, end;           /* tiles of the piece */
+    int32_t quotient, remainder; /* of T / n; n = 0: the segment has not been begun */
+    int32_t n, rest;             /* rest: T * (i + 1) % n */
+    int64_t place;               /* units of the pieces before it */
 } fig_strip_cutter_walk;
 
 /* The line while it is cut. */
@@ -31,6 +34,7 @@ typedef struct fig_strip_cutter {
     const fig_strips_segment *segments;
     int32_t count;
     int32_t half;                /* query tokens of half a strip */
+    int32_t tile_bits;           /* a tile has 1 << tile_bits tokens: a shift is no division */
     fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
     fig_strips_head *head;
     int32_t *ranges; /* [workers + 1] */
@@ -48,6 +52,11 @@ typedef struct fig_strip_cutter {
     int32_t item_count, lone_count;
     int64_t partial_vectors, cut_pieces; /* cut_pieces: number of pieces of cut strips */
 } fig_strip_cutter;
+
+/* Returns the tile of a kv token. */
+static inline int32_t fig_strip_cutter_tile(const fig_strip_cutter *cut, int32_t token) {
+    return token >> cut->tile_bits;
+}
 
 static inline int64_t fig_strip_cutter_small(int64_t a, int64_t b) {
     return a < b ? a : b;

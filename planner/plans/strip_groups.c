@@ -90,15 +90,24 @@ static void list_group(const fig_strip_groups *step, fig_strip_groups_work *work
     segment->sequence = reader < 0 ? 0 : sequence_of(step, reader);
 }
 
+/* Returns 1 if the row has a segment of its own. */
+static int has_segment(const fig_strip_groups *step, const fig_strip_groups_row *row, int32_t r) {
+    return step->least == 0 || row->slots > 0 ||
+           (queries_of(step, r) >= step->least && step->lengths[r] > 0);
+}
+
 static void list_row(const fig_strip_groups *step, fig_strip_groups_work *work, int32_t r) {
-    fig_strips_segment *segment = &work->segments[step->count + r];
+    fig_strip_groups_row *row = &work->rows[r];
+    row->segment = has_segment(step, row, r) ? work->segment_count++ : -1;
+    if (row->segment < 0) return;
+    fig_strips_segment *segment = &work->segments[row->segment];
     *segment = (fig_strips_segment){.first_query = step->starts[r],
                                     .queries = queries_of(step, r),
                                     .sequence = sequence_of(step, r),
-                                    .first_token = work->rows[r].from,
+                                    .first_token = row->from,
                                     .end = step->lengths[r],
                                     .visible = step->visible};
-    if (work->rows[r].slots == 0) return;
+    if (row->slots == 0) return;
     segment->is_shared = 1;
     segment->first_member = work->shared.count;
     add_members(step, work, r, 1);
@@ -109,6 +118,16 @@ void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *
     count_slots(step, work);
     for (int32_t g = 0; g < step->count; g++)
         list_group(step, work, g);
+    work->segment_count = step->count;
     for (int32_t r = 0; r < step->rows; r++)
         list_row(step, work, r);
+}
+
+int fig_strip_groups_lengthen(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    for (int32_t r = 0; r < step->rows; r++) {
+        const fig_strip_groups_row *row = &work->rows[r];
+        if (has_segment(step, row, r) != (row->segment >= 0)) return 0;
+        if (row->segment >= 0) work->segments[row->segment].end = step->lengths[r];
+    }
+    return 1;
 }

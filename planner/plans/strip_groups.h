@@ -31,6 +31,9 @@ typedef struct fig_strip_groups {
     const int32_t *order;          /* row numbers; groups are ranges of it. NULL: entry r is r */
     const fig_strip_group *groups; /* [count] */
     int32_t visible;               /* fig_strips_visible of each row's own segment */
+    /* A row in no group has a segment only if it has kv tokens and at least that many query tokens;
+     * 0: every row has one. */
+    int32_t least;
 } fig_strip_groups;
 
 /* The groups of one row, and the slots for its partial results. */
@@ -39,13 +42,15 @@ typedef struct fig_strip_groups_row {
     int32_t slots;             /* 0: the row is in no group */
     int32_t from;              /* the first kv token after its groups */
     int32_t next;              /* the first slot of the next group */
+    int32_t segment;           /* index of the row's own segment; -1: it has none */
 } fig_strip_groups_row;
 
 /* Memory that the caller provides, and the results. */
 typedef struct fig_strip_groups_work {
     fig_strip_groups_row *rows;   /* [rows] */
-    fig_strips_segment *segments; /* [rows + count] those of groups, then one for each row */
-    fig_strips_member *members;   /* as many as fig_strip_groups_members() returns */
+    fig_strips_segment *segments; /* [rows + count] those of groups, then those of rows */
+    int32_t segment_count;
+    fig_strips_member *members; /* as many as fig_strip_groups_members() returns */
     fig_strips_shared shared;
 } fig_strip_groups_work;
 
@@ -53,5 +58,8 @@ typedef struct fig_strip_groups_work {
 int64_t fig_strip_groups_members(const fig_strip_groups *step);
 /* Lists the segments and members of the step. O(members + rows) */
 void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work);
+/* Does the same if `work` holds the list of a step that differs only in its lengths, and returns 1.
+ * Returns 0 if other rows have segments now; the list is then invalid. O(rows), and fast */
+int fig_strip_groups_lengthen(const fig_strip_groups *step, fig_strip_groups_work *work);
 
 #endif

@@ -42,61 +42,79 @@ void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *s
     }
 }
 
+/* Moves to the tiles of the next piece of the same head. */
+static void walk_along(fig_strip_cutter_walk *walk) {
+    walk->from = walk->end;
+    walk->end += walk->quotient;
+    walk->rest += walk->remainder;
+    if (walk->rest < walk->n) return;
+    walk->rest -= walk->n;
+    walk->end++;
+}
+
+/* Moves to the first piece of a head. */
+static void begin_head(fig_strip_cutter_walk *walk) {
+    walk->piece = walk->end = walk->rest = 0;
+    walk_along(walk);
+}
+
 /* Moves to the next piece. */
 static void walk_on(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk) {
-    const fig_strips_segment *segment = &cut->segments[walk->segment];
     walk->query += 2 * cut->half;
-    if (walk->query < segment->queries) return;
+    if (walk->query < cut->segments[walk->segment].queries) return;
     walk->query = 0;
-    if (++walk->piece < segment->pieces) return;
-    walk->piece = 0;
+    if (++walk->piece < walk->n) {
+        walk_along(walk);
+        return;
+    }
+    begin_head(walk);
     if (++walk->head < cut->shape->kv_heads) return;
-    walk->head = 0;
-    walk->tiles = 0;
+    walk->head = walk->n = 0;
     walk->segment++;
 }
 
-/* A piece of a prefix. */
-typedef struct prefix_piece {
-    int32_t from, end; /* tiles of its strip */
-    int64_t units;
-} prefix_piece;
-
-/* Finds the walk's piece. Returns 0 after the last one. All strips of a prefix have the same
- * tiles. */
-static int piece_of(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk, prefix_piece *piece) {
-    const fig_strips_segment *segment = &cut->segments[walk->segment];
-    for (;; segment = &cut->segments[++walk->segment]) {
-        if (walk->segment == cut->count) return 0;
-        if (segment->pieces > 0 && segment->queries > 0) break;
+/* Finds the segment of the walk's piece. Returns 0 after the last piece. All strips of a prefix
+ * have the same tiles. */
+static int has_piece(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk) {
+    if (walk->n > 0) return 1;
+    for (; walk->segment < cut->count; walk->segment++) {
+        const fig_strips_segment *segment = &cut->segments[walk->segment];
+        if (segment->pieces == 0 || segment->queries == 0) continue;
+        const int32_t tiles = tiles_of(cut->shape, segment);
+        walk->n = segment->pieces;
+        walk->quotient = tiles / walk->n;
+        walk->remainder = tiles % walk->n;
+        begin_head(walk);
+        return 1;
     }
-    if (walk->tiles == 0) walk->tiles = tiles_of(cut->shape, segment);
-    const fig_strips_cost *cost = &cut->costs[1][segment->queries - walk->query <= cut->half];
-    piece->from = walk->tiles * walk->piece / segment->pieces;
-    piece->end = walk->tiles * (walk->piece + 1) / segment->pieces;
-    piece->units = cost->once + cost->tile * (piece->end - piece->from);
-    return 1;
+    return 0;
 }
 
-/* Returns 1 if the walk's piece belongs to a worker behind this one: its middle lies behind the
- * worker's part of all pieces. */
-static int is_behind(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk,
-                     const prefix_piece *piece, int64_t worker) {
-    return (2 * walk->place + piece->units) * cut->shape->workers >=
-           2 * cut->prefix_units * (worker + 1);
+static int64_t piece_units(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk) {
+    const int32_t queries = cut->segments[walk->segment].queries - walk->query;
+    const fig_strips_cost *cost = &cut->costs[1][queries <= cut->half];
+    return cost->once + cost->tile * (walk->end - walk->from);
+}
+
+/* Returns 1 if the walk's piece, of `units` units, belongs to a worker behind this one: its middle
+ * lies behind the worker's part of all pieces. */
+static int is_behind(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk, int64_t units,
+                     int64_t worker) {
+    return (2 * walk->place + units) * cut->shape->workers >= 2 * cut->prefix_units * (worker + 1);
 }
 
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
     fig_strip_cutter_walk *walk = &cut->walk;
     const int64_t before = walk->place;
-    prefix_piece piece;
-    while (piece_of(cut, walk, &piece) && !is_behind(cut, walk, &piece, cut->worker)) {
+    while (has_piece(cut, walk)) {
+        const int64_t units = piece_units(cut, walk);
+        if (is_behind(cut, walk, units, cut->worker)) break;
         fig_strip_cutter_strip s =
             fig_strips_strip_at(cut, &cut->segments[walk->segment], walk->head, walk->query);
-        s.item.flags |= FIG_STRIPS_IS_PREFIX;
-        s.item.slot = walk->piece;
-        fig_strips_put(cut, &s, piece.from, piece.end);
-        walk->place += piece.units;
+        s.flags |= FIG_STRIPS_IS_PREFIX;
+        s.slot = walk->piece;
+        fig_strips_put(cut, &s, walk->from, walk->end);
+        walk->place += units;
         walk_on(cut, walk);
     }
     return walk->place - before;
@@ -105,14 +123,13 @@ int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
 /* Returns the number of workers without a piece of a prefix. */
 static int64_t count_bare(const fig_strip_cutter *cut) {
     fig_strip_cutter_walk walk = {0};
-    prefix_piece piece;
     int64_t bare = cut->shape->workers, worker = -1;
-    for (; piece_of(cut, &walk, &piece); walk_on(cut, &walk)) {
-        const int64_t last = worker;
-        while (is_behind(cut, &walk, &piece, worker))
+    for (; has_piece(cut, &walk); walk_on(cut, &walk)) {
+        const int64_t last = worker, units = piece_units(cut, &walk);
+        while (is_behind(cut, &walk, units, worker))
             worker++;
         bare -= worker > last;
-        walk.place += piece.units;
+        walk.place += units;
     }
     return bare;
 }

@@ -57,17 +57,17 @@ static tuple_part part_of(const fig_strip_cutter *cut, const tuple_set *set, con
     const int32_t number = head % 2 == 0 ? of->member : set->strips - 1 - of->member;
     const int32_t step = 2 * cut->half;
     tuple_part part = {.s = fig_strips_strip_at(cut, set->segment, head, number * step)};
-    part.place = (int64_t)head * set->tiles + part.s.item.tile - set->first;
+    part.place = (int64_t)head * set->tiles + part.s.tile - set->first;
     part.from = (int32_t)(of->begin > part.place ? of->begin - part.place : 0);
-    part.end = (int32_t)fig_strip_cutter_small(of->end - part.place, part.s.item.tiles);
+    part.end = (int32_t)fig_strip_cutter_small(of->end - part.place, part.s.tiles);
     return part;
 }
 
 /* Returns the pieces of the part's strip. */
 static int32_t pieces_of(const fig_strip_cutter *cut, const tuple_set *set,
                          const tuple_part *part) {
-    return tuple_of(cut, set, part->place + part->s.item.tiles - 1) -
-           tuple_of(cut, set, part->place) + 1;
+    return tuple_of(cut, set, part->place + part->s.tiles - 1) - tuple_of(cut, set, part->place) +
+           1;
 }
 
 /* Returns the units of the fullest worker. */
@@ -79,7 +79,7 @@ static int64_t fullest_of(const fig_strip_cutter *cut, const tuple_set *set) {
         for (int32_t head = of.first_head; head < of.end_head; head++) {
             const tuple_part part = part_of(cut, set, &of, head);
             if (part.end > part.from)
-                units += part.s.cost.once + part.s.cost.tile * (part.end - part.from);
+                units += part.s.cost->once + part.s.cost->tile * (part.end - part.from);
         }
         if (units > fullest) fullest = units;
     }
@@ -103,8 +103,8 @@ static int find_tuples(const fig_strip_cutter *cut, tuple_set *set) {
     const fig_strip_cutter_strip first = fig_strips_strip_at(cut, set->segment, 0, 0);
     const fig_strip_cutter_strip last =
         fig_strips_strip_at(cut, set->segment, 0, (set->strips - 1) * step);
-    set->first = first.item.tile;
-    set->tiles = last.item.tile + last.item.tiles - first.item.tile;
+    set->first = first.tile;
+    set->tiles = last.tile + last.tiles - first.tile;
     if ((int64_t)set->tiles * cut->shape->kv_heads < set->tuples) return 0;
     const int64_t even = cut->share + cut->dearest_once;
     return fullest_of(cut, set) * 100 <= even * TUPLE_WORTH;

@@ -19,6 +19,7 @@ enum { SHARED_PAIR_ONCE = 80, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
 /* A strip of a shared segment stays whole if it has at most WHOLE_VECTORS vectors and costs at most
  * WHOLE_WORTH % of an even share. */
 enum { WHOLE_VECTORS = 16, WHOLE_WORTH = 150 };
+enum { BOTH_GROUPS = 3 }; /* the warpgroups of a worker, as bits */
 
 static fig_strips_cost cost_of(const fig_strips_shape *shape, int64_t once, int64_t tile) {
     const int64_t work = (int64_t)shape->tile_tokens * shape->head_dim;
@@ -59,34 +60,22 @@ static int32_t fresh_of(const fig_strips_segment *segment) {
 fig_strip_cutter_strip fig_strips_strip_at(const fig_strip_cutter *cut,
                                            const fig_strips_segment *segment, int32_t head,
                                            int32_t query) {
-    const int32_t tile_tokens = cut->shape->tile_tokens;
     const int32_t queries = fig_size_min(segment->queries - query, 2 * cut->half);
     const int32_t is_lone = queries <= cut->half;
-    const int32_t tile = floor_of(cut->shape, segment, query) / tile_tokens;
-    fig_strip_cutter_strip s = {
-        .item = {.query = segment->first_query + query,
-                 .queries = queries,
-                 .sequence = segment->sequence,
-                 .tile = tile,
-                 .tiles = limit_of(segment, query + queries - 1) / tile_tokens + 1 - tile,
-                 .first_token = segment->first_token,
-                 .end = segment->end,
-                 .limit = limit_of(segment, query),
-                 .flags = is_lone ? FIG_STRIPS_LONE : 0,
-                 .partial = -1,
-                 .first_partial = -1,
-                 .pieces = 1,
-                 .fresh = fresh_of(segment)},
+    const int32_t tile = fig_strip_cutter_tile(cut, floor_of(cut->shape, segment, query));
+    const int32_t end = fig_strip_cutter_tile(cut, limit_of(segment, query + queries - 1)) + 1;
+    const fig_strips_cost *cost = &cut->costs[segment->is_shared][is_lone];
+    return (fig_strip_cutter_strip){
+        .segment = segment,
         .head = head,
-        .cost = cut->costs[segment->is_shared][is_lone],
-        .is_shared = segment->is_shared};
-    s.units = s.cost.once + s.cost.tile * s.item.tiles;
-    if (segment->visible == FIG_STRIPS_CAUSAL) s.item.flags |= FIG_STRIPS_IS_CAUSAL;
-    if (segment->is_shared) {
-        s.item.flags |= FIG_STRIPS_IS_SHARED;
-        s.item.query = segment->first_member + query;
-    }
-    return s;
+        .query = query,
+        .queries = queries,
+        .tile = tile,
+        .tiles = end - tile,
+        .flags = (is_lone ? FIG_STRIPS_LONE : 0) | (segment->is_shared ? FIG_STRIPS_IS_SHARED : 0) |
+                 (segment->visible == FIG_STRIPS_CAUSAL ? FIG_STRIPS_IS_CAUSAL : 0),
+        .cost = cost,
+        .units = cost->once + cost->tile * (end - tile)};
 }
 
 /* Adds up the costs of the line. The strips of all kv heads cost the same. */
@@ -95,15 +84,15 @@ static void add_costs(fig_strip_cutter *cut, const fig_strips_segment *segments,
     for (int32_t i = 0; i < count; i++) {
         for (int32_t query = 0; query < segments[i].queries; query += 2 * cut->half) {
             const fig_strip_cutter_strip s = fig_strips_strip_at(cut, &segments[i], 0, query);
-            const int64_t more = s.cost.once * (segments[i].pieces - 1);
+            const int64_t more = s.cost->once * (segments[i].pieces - 1);
             if (segments[i].pieces > 0) {
                 cut->prefix_units += heads * (s.units + more);
                 continue;
             }
             cut->units += heads * s.units;
-            cut->tiles += (int64_t)heads * s.item.tiles;
-            if (s.cost.once > cut->dearest_once) cut->dearest_once = s.cost.once;
-            if (s.cost.tile > cut->dearest_tile) cut->dearest_tile = s.cost.tile;
+            cut->tiles += (int64_t)heads * s.tiles;
+            if (s.cost->once > cut->dearest_once) cut->dearest_once = s.cost->once;
+            if (s.cost->tile > cut->dearest_tile) cut->dearest_tile = s.cost->tile;
         }
     }
 }
@@ -119,7 +108,7 @@ static int64_t wanted(const fig_strip_cutter *cut, int64_t worker) {
  * vectors, whose pieces would take longer to merge than the imbalance costs. */
 static int is_whole(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
     if (cut->shape->whole) return 1;
-    if (!s->is_shared || s->item.queries * cut->shape->ratio > WHOLE_VECTORS) return 0;
+    if (!s->segment->is_shared || s->queries * cut->shape->ratio > WHOLE_VECTORS) return 0;
     return s->units * 100 * cut->active <= (cut->units + cut->prefix_units) * WHOLE_WORTH;
 }
 
@@ -127,23 +116,69 @@ static int is_whole(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s
  * start. */
 static int32_t tile_of_cut(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s,
                            int64_t units) {
-    if (is_whole(cut, s)) return units * 2 < s->units ? 0 : s->item.tiles;
-    if (units < s->cost.once) return 0;
-    return (int32_t)fig_strip_cutter_small((units - s->cost.once + s->cost.tile / 2) / s->cost.tile,
-                                           s->item.tiles);
+    if (is_whole(cut, s)) return units * 2 < s->units ? 0 : s->tiles;
+    if (units < s->cost->once) return 0;
+    return (int32_t)fig_strip_cutter_small(
+        (units - s->cost->once + s->cost->tile / 2) / s->cost->tile, s->tiles);
 }
 
-/* Adds tiles [from, end) of the strip as an item. */
+/* Returns the index of the strip's first query: in the members, or in all packed queries. */
+static int32_t query_of(const fig_strip_cutter_strip *s) {
+    return s->query + (s->segment->is_shared ? s->segment->first_member : s->segment->first_query);
+}
+
+/* Returns the worker's last item if it has the same strip of the preceding heads, as a whole;
+ * otherwise NULL. */
+static fig_strips_item *same_before(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
+    if (cut->item_count == cut->ranges[cut->worker]) return NULL;
+    fig_strips_item *last = &cut->items[cut->item_count - 1];
+    const int32_t differs = (last->flags ^ s->flags) & FIG_STRIPS_IS_SHARED;
+    if (last->query != query_of(s) || differs || last->partial >= 0) return NULL;
+    return last->head + last->heads == s->head ? last : NULL;
+}
+
+/* Writes tiles [from, end) of `heads` successive strips as an item. */
+static void write_item(const fig_strip_cutter_strip *s, int32_t from, int32_t end, int32_t heads,
+                       int32_t flags, fig_strips_item *item) {
+    const fig_strips_segment *segment = s->segment;
+    *item = (fig_strips_item){.query = query_of(s),
+                              .queries = s->queries,
+                              .head = s->head,
+                              .sequence = segment->sequence,
+                              .tile = s->tile + from,
+                              .tiles = end - from,
+                              .first_token = segment->first_token,
+                              .end = segment->end,
+                              .limit = limit_of(segment, s->query),
+                              .flags = s->flags | flags,
+                              .partial = -1,
+                              .first_partial = -1,
+                              .pieces = 1,
+                              .fresh = fresh_of(segment),
+                              .slot = (int16_t)s->slot,
+                              .heads = (int16_t)heads};
+}
+
+/* Adds tiles [from, end) of the strip and of those of the next heads - 1 heads, as an item or to
+ * the item of the preceding heads. heads: 1, or the tiles are all. */
+static void put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t from, int32_t end,
+                int32_t heads) {
+    const int32_t is_lone = (s->flags & FIG_STRIPS_LONE) != 0;
+    fig_strips_item *last = end - from == s->tiles ? same_before(cut, s) : NULL;
+    if (last != NULL) {
+        last->heads = (int16_t)(last->heads + heads);
+    } else {
+        const int32_t is_second = is_lone && cut->lone_count % 2 != 0;
+        write_item(s, from, end, heads, is_second ? FIG_STRIPS_SECOND : 0,
+                   &cut->items[cut->item_count++]);
+    }
+    if (is_lone) cut->lone_count += heads;
+}
+
+/* Adds tiles [from, end) of the strip. */
 void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t from,
                     int32_t end) {
-    if (end <= from) return;
-    fig_strips_item *item = &cut->items[cut->item_count++];
-    *item = s->item;
-    item->head = s->head;
-    item->tile += from;
-    item->tiles = end - from;
-    if ((item->flags & FIG_STRIPS_LONE) != 0 && cut->lone_count++ % 2 != 0)
-        item->flags |= FIG_STRIPS_SECOND;
+    if (end > from) put(cut, s, from, end, 1);
 }
 
 /* Begins the stretch of the current worker. */
@@ -158,16 +193,24 @@ static void begin(fig_strip_cutter *cut) {
     cut->next += units == 0 ? cut->bare : left > 0 ? left : 0;
 }
 
-/* Marks the last items of the worker's warpgroups. */
+/* Returns the warpgroups that process head `number` of the item, as bits. */
+static int32_t groups_of(const fig_strips_item *item, int32_t number) {
+    if ((item->flags & FIG_STRIPS_LONE) == 0) return BOTH_GROUPS;
+    return fig_strips_flags(item->flags, item->heads, number) & FIG_STRIPS_SECOND ? 2 : 1;
+}
+
+/* Marks the last items of the worker's warpgroups. The groups of an item's last two heads differ if
+ * the item is lone. */
 static void mark_last(fig_strip_cutter *cut) {
-    const int32_t both = 3;
     int32_t seen = 0;
-    for (int32_t i = cut->item_count; i > cut->ranges[cut->worker] && seen != both; i--) {
+    for (int32_t i = cut->item_count; i > cut->ranges[cut->worker] && seen != BOTH_GROUPS; i--) {
         fig_strips_item *item = &cut->items[i - 1];
-        int32_t groups = both;
-        if (item->flags & FIG_STRIPS_LONE) groups = item->flags & FIG_STRIPS_SECOND ? 2 : 1;
-        if ((seen & groups) == 0) item->flags |= FIG_STRIPS_IS_LAST;
-        seen |= groups;
+        const int32_t last = groups_of(item, item->heads - 1);
+        if ((seen & last) == 0) item->flags |= FIG_STRIPS_IS_LAST;
+        seen |= last;
+        if (item->heads == 1 || seen == BOTH_GROUPS) continue;
+        item->flags |= FIG_STRIPS_ARE_LAST;
+        seen = BOTH_GROUPS;
     }
 }
 
@@ -206,29 +249,24 @@ static void cut_strip(fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
         if (tile > from) from = tile;
         fig_strips_turn(cut);
     }
-    fig_strips_put(cut, s, from, s->item.tiles);
-    join(cut, first, s->item.queries * cut->shape->ratio);
+    fig_strips_put(cut, s, from, s->tiles);
+    join(cut, first, s->queries * cut->shape->ratio);
     cut->place = end;
 }
 
 /* Does what cut_strip() does, for the heads from s->head on up to the first whose strip is to be
  * cut, and moves s->head there. Rows that share a prefix have thousands of such strips. */
 static void pass_whole(fig_strip_cutter *cut, fig_strip_cutter_strip *s) {
-    const int64_t end = cut->worker + 1 < cut->active ? cut->next : INT64_MAX, units = s->units;
-    const int32_t other = s->item.flags & FIG_STRIPS_LONE ? FIG_STRIPS_SECOND : 0;
-    const int32_t heads = cut->shape->kv_heads, first = s->head;
-    int32_t flags = s->item.flags | (cut->lone_count % 2 != 0 ? other : 0), head = first;
-    fig_strips_item *item = &cut->items[cut->item_count];
-    for (; head < heads && end - cut->place >= units; head++) {
-        *item = s->item;
-        item->head = head;
-        item++->flags = flags;
-        flags ^= other;
-        cut->place += units;
-    }
-    cut->item_count += head - first;
-    cut->lone_count += other != 0 ? head - first : 0;
-    s->head = head;
+    const int64_t end = cut->worker + 1 < cut->active ? cut->next : INT64_MAX;
+    const int64_t room = end - cut->place, units = s->units;
+    int32_t heads = cut->shape->kv_heads - s->head;
+    if (room < heads * units)
+        for (heads = 0; room >= (heads + 1) * units;)
+            heads++;
+    if (heads == 0) return;
+    put(cut, s, 0, s->tiles, heads);
+    cut->place += heads * units;
+    s->head += heads;
 }
 
 /* Cuts the strips of a segment that has one strip per kv head. */
@@ -272,6 +310,9 @@ static int32_t last_query(const fig_strips_segment *segments, int32_t count) {
 /* Fills in what a division would otherwise give for each strip. */
 static void prepare(fig_strip_cutter *cut) {
     const int32_t half = cut->half = fig_strips_half(cut->shape->ratio);
+    while (1 << cut->tile_bits < cut->shape->tile_tokens)
+        cut->tile_bits++;
+    assert(1 << cut->tile_bits == cut->shape->tile_tokens);
     cut->costs[0][0] = fig_strips_cost_of(cut->shape, half + 1);
     cut->costs[0][1] = fig_strips_cost_of(cut->shape, half);
     cut->costs[1][0] = fig_strips_shared_cost_of(cut->shape, half + 1);

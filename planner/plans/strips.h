@@ -7,7 +7,8 @@
  * is `once` plus the cost of its tiles, and workers get stretches of equal cost. An item, also
  * called a piece, is the part of a strip that lies in the stretch of one worker. Each piece of a
  * cut strip leaves a partial of the strip's vectors. The partials are merged in pairs along the
- * line, each pair by the side that finishes last.
+ * line, each pair by the side that finishes last. Whole strips of successive kv heads that differ
+ * in nothing else are one item, which a worker processes head by head.
  *
  * This file defines the plan, which the kernel and the reference kernel read:
  *
@@ -79,20 +80,22 @@ typedef struct fig_strips_shared {
 
 /* LONE: the strip fills at most one half, so a single warpgroup processes the item: with SECOND the
  * second warpgroup, otherwise the first. The lone items of a worker take turns, the first warpgroup
- * first. The kernel relies on that: otherwise its warpgroups could wait for each other. */
+ * first; each head of an item counts as one. The kernel relies on that: otherwise its warpgroups
+ * could wait for each other. */
 enum {
     FIG_STRIPS_LONE = 1,
     FIG_STRIPS_SECOND = 2,
     FIG_STRIPS_IS_CAUSAL = 4,
     FIG_STRIPS_IS_SHARED = 8,  /* the strip belongs to a shared segment */
     FIG_STRIPS_IS_PREFIX = 16, /* and that segment is a prefix */
-    FIG_STRIPS_IS_LAST = 32    /* no later item of the worker has the item's warpgroups */
+    FIG_STRIPS_IS_LAST = 32,   /* no later item of the worker has the warpgroups of the last head */
+    FIG_STRIPS_ARE_LAST = 64   /* nor those of the head before it */
 };
 
 typedef struct fig_strips_item {
     int32_t query,
         queries;  /* a range of the packed query tokens or, if IS_SHARED, of the members */
-    int32_t head; /* kv head */
+    int32_t head; /* the first kv head */
     int32_t sequence;
     int32_t tile, tiles;      /* the piece's tiles of kv tokens */
     int32_t first_token, end; /* the segment's kv tokens */
@@ -103,7 +106,8 @@ typedef struct fig_strips_item {
     int32_t pieces;           /* number of pieces of the strip */
     int32_t counter;          /* the strip's first counter; each piece has FIG_STRIPS_ARRIVALS */
     int32_t fresh;            /* the first kv token that the same step may have written */
-    int32_t slot;             /* of the piece, behind the first slot of each member */
+    int16_t slot;             /* of the piece, behind the first slot of each member */
+    int16_t heads;            /* whole strips of successive kv heads; 1 if the strip is cut */
 } fig_strips_item;
 static_assert(sizeof(fig_strips_item) == 64, "four loads");
 
@@ -194,6 +198,22 @@ FIG_BOTH int32_t fig_strips_floor(const fig_strips_item *item, int32_t window, i
 /* Returns the last kv token that query `query` of the item sees. */
 FIG_BOTH int32_t fig_strips_limit(const fig_strips_item *item, int32_t query) {
     return item->limit + (item->flags & FIG_STRIPS_IS_CAUSAL ? query : 0);
+}
+
+/* Returns the flags of head `number` of an item of `heads` heads. The warpgroups take turns. */
+FIG_BOTH int32_t fig_strips_flags(int32_t flags, int32_t heads, int32_t number) {
+    const int32_t are_last = (flags & FIG_STRIPS_ARE_LAST) != 0;
+    if (number + 1 + are_last < heads) flags &= ~FIG_STRIPS_IS_LAST;
+    return flags & FIG_STRIPS_LONE && number % 2 != 0 ? flags ^ FIG_STRIPS_SECOND : flags;
+}
+
+/* Returns head `number` of an item as an item of its own. */
+FIG_BOTH fig_strips_item fig_strips_of_head(const fig_strips_item *item, int32_t number) {
+    fig_strips_item one = *item;
+    one.flags = fig_strips_flags(item->flags, item->heads, number);
+    one.head += number;
+    one.heads = 1;
+    return one;
 }
 
 /* The cost of a strip. Its unit is a sixteenth of the time of a tile in a strip of two halves. */

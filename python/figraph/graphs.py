@@ -272,16 +272,20 @@ def capture_for(
     reads: Sequence[str] = (),
     score: Optional[Union[str, Score]] = None,
     mask: Optional[Masked] = None,
+    q_parts: bool = False,
     **changes: Any,
 ) -> Graphs:
-    """Does the work of figraph.capture for known traits."""
+    """Does the work of figraph.capture for known traits. q_parts: q of each layer, over a latent
+    cache, is in two tensors."""
     recorded = ctypes.POINTER(abi.fig_program)()
     wanted = spec(model, **changes).to_c()
     must(library.fig_program_create(recorded, wanted))
     try:
         if reads:
             read_on_device(recorded, reads, wanted.batch_limit)
-        if score is None and mask is None:
+        if q_parts:
+            library.fig_program_decode_step_parts(recorded)
+        elif score is None and mask is None:
             library.fig_program_decode_step(recorded)
         else:
             given = joined(score, mask)  # a name, so that it lives while the call reads it

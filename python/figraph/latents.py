@@ -42,11 +42,22 @@ def sound_logits(logits: Logits) -> None:
         raise ValueError(f"logits.soft_cap is {logits.soft_cap}, it must be 0 for a latent cache")
 
 
+def _valued(q: Array, q_rope: Optional[Array]) -> None:
+    """Checks that q, or both of its parts, have the values of a token."""
+    if q_rope is None:
+        shaped("q", q, *q.shape[:-1], KEY_DIM)
+        return
+    if q.shape[-1] != LATENT_DIM:
+        raise ValueError(f"q is {list(q.shape)}, its last dim must be {LATENT_DIM} beside q_rope")
+    typed("q_rope", q_rope, [operands.dtype_name(q.dtype)])
+    shaped("q_rope", q_rope, *q.shape[:-1], ROPE_DIM, like="q")
+
+
 def attended(q: Array, cache: LatentCache, lengths: Array, sinks: Optional[Array],
-             starts: Starts = Starts()) -> Form:
+             starts: Starts = Starts(), q_rope: Optional[Array] = None) -> Form:
     """Checks the arguments of latent_attention and returns the cache's form."""
     dtype, rows, row_tokens = operands.rows_of("q", q, lengths, starts)
-    shaped("q", q, *q.shape[:-1], KEY_DIM)
+    _valued(q, q_rope)
     if not 0 < q.shape[-2] <= HEAD_LIMIT or q.shape[-2] % HEAD_UNIT != 0:
         raise ValueError(f"q is {list(q.shape)}, its heads must be a multiple of {HEAD_UNIT}, "
                          f"limit {HEAD_LIMIT}")

@@ -25,6 +25,7 @@ enum {
     PAGES = 20,
     Q = 576,
     OUT = 512,
+    ROPE = Q - OUT,
     STEPS = 6,
     WAIT_US = 60000000
 };
@@ -40,7 +41,8 @@ typedef struct rig {
     int32_t tokens, width; /* query tokens of a row; elements of a token of the cache */
     fig_graphs *graphs;
     fig_engine *engine;
-    uint16_t *q, *latent, *out, *norm;
+    int32_t apart; /* 1: q is in two tensors, of which the first has its heads outermost */
+    uint16_t *q, *q_rope, *latent, *out, *norm;
     float *lse;
     uint8_t *cache;
     int32_t table[ROWS * PAGES];
@@ -69,10 +71,13 @@ static void record(fig_program *program, const rig *r) {
     const fig_tensor norm = fig_program_tensor(
         program, FIG_OPTIONS(fig_tensor_info, .name = "norm", .role = FIG_ROLE_BOUND,
                              .dtype = FIG_BF16, .rank = 1, .dims = {OUT}));
+    fig_tensor q_rope = {0};
+    if (r->apart) q_rope = rows(program, r, "q_rope", HEADS, ROPE, FIG_BF16);
     fig_latent_decode(
         program,
-        FIG_OPTIONS(fig_latent_decode_op, .q = rows(program, r, "q", HEADS, Q, FIG_BF16),
-                    .latent = rows(program, r, "latent", Q, 0, FIG_BF16),
+        FIG_OPTIONS(fig_latent_decode_op,
+                    .q = rows(program, r, "q", HEADS, r->apart ? OUT : Q, FIG_BF16),
+                    .q_rope = q_rope, .latent = rows(program, r, "latent", Q, 0, FIG_BF16),
                     .out = rows(program, r, "out", HEADS, OUT, FIG_BF16),
                     .lse = rows(program, r, "lse", HEADS, 0, FIG_F32), .norm = norm, .cache = cache,
                     .page_table = table, .rope = &(fig_rope_spec){.interleaved = 1, .theta = 1e4f},
@@ -89,10 +94,25 @@ static void *take(rig *r, const char *name, size_t bytes) {
     return address;
 }
 
+/* Binds q, or its two parts. */
+static void bind_q(rig *r, int64_t count) {
+    if (!r->apart) {
+        r->q = take(r, "q", (size_t)count * HEADS * Q * 2);
+        return;
+    }
+    const size_t bytes = (size_t)count * HEADS * OUT * 2;
+    r->q = fig_place_allocate(bytes);
+    assert_non_null(r->q);
+    expect(
+        fig_engine_bind(r->engine, FIG_OPTIONS(fig_binding, .name = "q", .address = r->q,
+                                               .bytes = bytes, .strides = {OUT, count * OUT, 1})));
+    r->q_rope = take(r, "q_rope", (size_t)count * HEADS * ROPE * 2);
+}
+
 static void bind_all(rig *r) {
     const size_t count = (size_t)ROWS * (size_t)r->tokens;
     const size_t unit = r->cache_dtype == FIG_E4M3 ? 1 : 2;
-    r->q = take(r, "q", count * HEADS * Q * 2);
+    bind_q(r, (int64_t)count);
     r->latent = take(r, "latent", count * Q * 2);
     r->out = take(r, "out", count * HEADS * OUT * 2);
     r->lse = take(r, "lse", count * HEADS * 4);
@@ -140,8 +160,11 @@ static void make_graphs(rig *r, int deterministic) {
     unlink(path);
 }
 
-static void open_rig(rig *r, fig_dtype cache_dtype, int32_t tokens, int deterministic) {
+/* parts: the number of tensors that q is in. */
+static void open_parts(rig *r, fig_dtype cache_dtype, int32_t tokens, int deterministic,
+                       int32_t parts) {
     memset(r, 0, sizeof *r);
+    r->apart = parts - 1;
     r->cache_dtype = cache_dtype;
     r->tokens = tokens;
     r->width = cache_dtype == FIG_E4M3 ? 656 : Q;
@@ -150,10 +173,15 @@ static void open_rig(rig *r, fig_dtype cache_dtype, int32_t tokens, int determin
     bind_all(r);
 }
 
+static void open_rig(rig *r, fig_dtype cache_dtype, int32_t tokens, int deterministic) {
+    open_parts(r, cache_dtype, tokens, deterministic, 1);
+}
+
 static void close_rig(rig *r) {
     fig_engine_close(r->engine);
     fig_graphs_destroy(r->graphs);
     fig_place_free(r->q);
+    fig_place_free(r->q_rope);
     fig_place_free(r->latent);
     fig_place_free(r->out);
     fig_place_free(r->norm);
@@ -163,6 +191,25 @@ static void close_rig(rig *r) {
 
 /* ---- Steps */
 
+static truth_rows rows_of_q(const rig *r) {
+    const int64_t count = (int64_t)ROWS * r->tokens;
+    truth_rows rows = {r->q, FIG_BF16, HEADS * Q, Q};
+    if (r->apart) rows = (truth_rows){r->q, FIG_BF16, OUT, count * OUT};
+    return rows;
+}
+
+static truth_rows rows_of_rope(const rig *r) {
+    return (truth_rows){r->q_rope, FIG_BF16, HEADS * ROPE, ROPE};
+}
+
+static void store_q(const rig *r, int32_t token, int32_t head, int32_t i, float value) {
+    const int is_rope = r->apart && i >= OUT;
+    const truth_rows to = is_rope ? rows_of_rope(r) : rows_of_q(r);
+    fig_numeric_store(is_rope ? r->q_rope : r->q, FIG_BF16,
+                      token * to.row_stride + head * to.head_stride + (is_rope ? i - OUT : i),
+                      value);
+}
+
 /* Fills q and latent of a step with values that depend only on sequence and position. */
 static void fill(const rig *r, const int32_t *lengths, int32_t count) {
     for (int32_t i = 0; i < count * r->tokens; i++) {
@@ -170,8 +217,7 @@ static void fill(const rig *r, const int32_t *lengths, int32_t count) {
         const int32_t place = lengths[row] - r->tokens + i % r->tokens;
         fig_random random = fig_random_seed((uint64_t)(row * 1000 + place));
         for (int32_t n = 0; n < HEADS * Q; n++)
-            fig_numeric_store(r->q, FIG_BF16, (int64_t)i * HEADS * Q + n,
-                              fig_random_float(&random));
+            store_q(r, i, n / Q, n % Q, fig_random_float(&random));
         for (int32_t n = 0; n < Q; n++)
             fig_numeric_store(r->latent, FIG_BF16, (int64_t)i * Q + n, fig_random_float(&random));
     }
@@ -200,7 +246,8 @@ static void prefill(rig *r, const int32_t *lengths) {
 /* Compares some vectors of the last step. The cache and q hold what attention read. */
 static void check(rig *r, const int32_t *lengths, fig_random *random) {
     truth_latent_result want;
-    truth_latent_args args = {.q = {r->q, FIG_BF16, HEADS * Q, Q},
+    truth_latent_args args = {.q = rows_of_q(r),
+                              .q_rope = rows_of_rope(r),
                               .cache = {.base = r->cache,
                                         .dtype = r->cache_dtype,
                                         .page_stride = PAGE * r->width,
@@ -227,27 +274,85 @@ static void check(rig *r, const int32_t *lengths, fig_random *random) {
     }
 }
 
+static void take_steps(rig *r, uint64_t seed) {
+    fig_random random = fig_random_seed(seed);
+    int32_t lengths[ROWS] = {37, 4, 0, 130};
+    lengths[1] = r->tokens * 2;
+    lengths[0] = r->tokens * (r->tokens < 8 ? 18 : 7);
+    lengths[3] -= lengths[3] % r->tokens;
+    prefill(r, lengths);
+    for (int32_t n = 0; n < STEPS; n++) {
+        step(r, lengths, ROWS);
+        check(r, lengths, &random);
+        for (int32_t row = 0; row < ROWS; row++)
+            if (lengths[row] > 0) lengths[row] += r->tokens;
+    }
+}
+
 static void steps_append_and_attend(void **state) {
     (void)state;
     static const fig_dtype dtypes[] = {FIG_BF16, FIG_E4M3};
     static const int32_t tokens[] = {1, 2, 11, 16};
     for (int i = 0; i < RIGS; i++) {
         rig r;
-        fig_random random = fig_random_seed((uint64_t)i);
-        int32_t lengths[ROWS] = {37, 4, 0, 130};
         open_rig(&r, dtypes[i % 2], tokens[i / 2], 0);
-        lengths[1] = r.tokens * 2;
-        lengths[0] = r.tokens * (r.tokens < 8 ? 18 : 7);
-        lengths[3] -= lengths[3] % r.tokens;
-        prefill(&r, lengths);
-        for (int32_t n = 0; n < STEPS; n++) {
-            step(&r, lengths, ROWS);
-            check(&r, lengths, &random);
-            for (int32_t row = 0; row < ROWS; row++)
-                if (lengths[row] > 0) lengths[row] += r.tokens;
-        }
+        take_steps(&r, (uint64_t)i);
         close_rig(&r);
     }
+}
+
+/* The results have the bits of a program with q in one tensor. */
+static void q_may_be_in_two_tensors(void **state) {
+    (void)state;
+    static const fig_dtype dtypes[] = {FIG_BF16, FIG_E4M3};
+    for (int32_t tokens = 1; tokens <= 2; tokens++) {
+        rig one, two;
+        open_parts(&one, dtypes[tokens - 1], tokens, 0, 1);
+        open_parts(&two, dtypes[tokens - 1], tokens, 0, 2);
+        take_steps(&one, 0);
+        take_steps(&two, 0);
+        assert_memory_equal(one.out, two.out, (size_t)ROWS * (size_t)tokens * HEADS * OUT * 2);
+        close_rig(&one);
+        close_rig(&two);
+    }
+}
+
+/* Returns 1 if the last message names the tensor. */
+static int is_named(const char *tensor) {
+    char first[32], second[32];
+    snprintf(first, sizeof first, "tensor %s:", tensor);
+    snprintf(second, sizeof second, "tensor %s,", tensor);
+    return strstr(fig_message(), first) != NULL || strstr(fig_message(), second) != NULL;
+}
+
+/* The node writes q_rope, so no other tensor may lie there. */
+static void parts_of_q_that_overlap_are_refused_by_name(void **state) {
+    (void)state;
+    static const char *const others[] = {"q", "out", "cache"};
+    rig r;
+    open_parts(&r, FIG_BF16, 1, 0, 2);
+    void *const addresses[] = {r.q, r.out, r.cache};
+    const int32_t length = 1;
+    for (int i = 0; i < 3; i++) {
+        expect(fig_engine_bind(r.engine,
+                               FIG_OPTIONS(fig_binding, .name = "q_rope", .address = addresses[i],
+                                           .bytes = (size_t)ROWS * HEADS * ROPE * 2)));
+        const fig_status status =
+            fig_engine_step(r.engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &length));
+        assert_int_equal(status, FIG_INVALID);
+        if (!is_named("q_rope") || !is_named(others[i]))
+            fail_msg("%s: %s", others[i], fig_message());
+    }
+    expect(fig_engine_bind(r.engine, FIG_OPTIONS(fig_binding, .name = "q_rope", .address = r.q_rope,
+                                                 .bytes = (size_t)ROWS * HEADS * ROPE * 2)));
+    step(&r, &length, 1);
+    expect(fig_engine_bind(r.engine, FIG_OPTIONS(fig_binding, .name = "latent", .address = r.q_rope,
+                                                 .bytes = (size_t)ROWS * Q * 2)));
+    const fig_status status =
+        fig_engine_step(r.engine, FIG_OPTIONS(fig_step, .rows = 1, .kv_lengths = &length));
+    assert_int_equal(status, FIG_INVALID);
+    assert_true(is_named("q_rope") && is_named("latent"));
+    close_rig(&r);
 }
 
 static void deterministic_bits_depend_on_the_row_alone(void **state) {
@@ -294,6 +399,8 @@ static void inspection_shows_both_launches(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_append_and_attend),
+        cmocka_unit_test(q_may_be_in_two_tensors),
+        cmocka_unit_test(parts_of_q_that_overlap_are_refused_by_name),
         cmocka_unit_test(deterministic_bits_depend_on_the_row_alone),
         cmocka_unit_test(inspection_shows_both_launches),
     };

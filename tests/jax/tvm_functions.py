@@ -300,7 +300,8 @@ def latents_are_appended_and_attended():
         arrays = [t(x) for x in (cache, lengths, table)]
         module.latent_decode(t(q), t(latent), *arrays, None, None, t(weight), t(out), t(tmp),
                              t(lse), *angles, 1e-5, -1, 0.0625)
-        for again in range(2):
+        parts = [t(turned[..., :512]), t(turned[..., 512:])]  # views with gaps
+        for again in range(3):
             for r in range(rows):
                 tokens = cache[table[r]].reshape(-1, 576)[: lengths[r]]
                 due = cases.latent_token(latent[r], lengths[r] - 1, weight, 1e-5, interleave=True)
@@ -309,13 +310,16 @@ def latents_are_appended_and_attended():
                 close(out[r], wanted[0], 1e-5 if dtype == np.float32 else 4e-3)
                 close(lse[r], wanted[1], 1e-3)
             out[:] = 0
-            module.latent_attention(t(turned), *arrays, None, None, t(out), t(tmp), t(lse), -1,
-                                    0.0625)
+            rest = (*arrays, None, None, t(out), t(tmp), t(lse), -1, 0.0625)
+            if again == 0:
+                module.latent_attention(t(turned), *rest)
+            else:
+                module.latent_attention(parts[0], *rest, False, None, 0, parts[1])
     q, out = turned.astype(np.float32), out.astype(np.float32)
     refused("cache is float16, it must have the type of q, or uint8", lambda: (
         module.latent_attention(t(q), *arrays, None, None, t(out), t(tmp), t(lse), -1, 0.0625)),
             (TypeError,))
-    refused("27", lambda: module.latent_decode(t(q)), (TypeError,))
+    refused("28", lambda: module.latent_decode(t(q)), (TypeError,))
 
 
 def many_calls_make_few_runners():

@@ -63,6 +63,7 @@ def latent_arguments(operator):
         "query_start_loc": torch.tensor([0, 2, 2, 3], dtype=torch.int32, device=DEVICE),
         "positions": LENGTHS.long(),
         "q": normal(ROWS, Q, 576, dtype=torch.float16),
+        "q_rope": normal(ROWS, Q, 64, dtype=torch.float16),
         "latent": normal(ROWS, 576, dtype=torch.float16),
         "norm": normal(512, dtype=torch.float16),
         "sinks": normal(Q),
@@ -127,6 +128,11 @@ def decode_latents(given, **more):
                             out=given["out"], logits=ft.Logits(scale=0.125), **more)
 
 
+def apart(attends):
+    """Returns the call with q in two tensors."""
+    return lambda g: attends({**g, "q": g["q"][..., :512]}, q_rope=g["q_rope"])
+
+
 def turn(given, **more):
     out = None if given["out[0]"] is None else (given["out[0]"], given["out[1]"])
     return ft.apply_rope(given["q"], given["k"], given["positions"], out=out, **more)
@@ -184,7 +190,11 @@ OPERATORS = {
     "latent_attention": (attend_latents, ATTENDED, (ROWS, Q, 512)),
     "latent_attention of packed rows": (lambda g: attend_latents(g, **packed_of(g)),
                                         (*ATTENDED, "query_start_loc"), (ROWS, Q, 512)),
+    "latent_attention of two parts": (apart(attend_latents), (*ATTENDED[1:], "q_rope"),
+                                      (ROWS, Q, 512)),
     "latent_decode": (decode_latents, APPENDED, (ROWS, Q, 512)),
+    "latent_decode of two parts": (apart(decode_latents), (*APPENDED[1:], "q_rope"),
+                                   (ROWS, Q, 512)),
     "latent_decode by a table": (
         lambda g: decode_latents(g, positions=g["positions"], cos_sin_cache=g["cos_sin_cache"]),
         (*APPENDED, *FROM_POSITIONS), (ROWS, Q, 512)),

@@ -29,10 +29,11 @@ class _Asked(NamedTuple):
 
 
 def _ask(q: Array, cache: LatentCache, lengths: Array, plan: Optional[Plan], logits: Logits,
-         sinks: Optional[Array], with_lse: bool, deterministic: bool, starts: Starts) -> _Asked:
+         sinks: Optional[Array], with_lse: bool, deterministic: bool, starts: Starts,
+         q_rope: Optional[Array] = None) -> _Asked:
     q, lengths, cache = jnp.asarray(q), jnp.asarray(lengths), latents_of(cache)
     form = latents.attended(q, cache, lengths, None if sinks is None else jnp.asarray(sinks),
-                            starts)
+                            starts, q_rope)
     made = Logits(real("logits.scale", logits.scale), real("logits.soft_cap", logits.soft_cap),
                   whole("logits.window", logits.window))
     latents.sound_logits(made)
@@ -54,24 +55,28 @@ def _options(cache: LatentCache, plan: Optional[Plan], sinks: Optional[Array]) -
 def latent_attention(q: Array, cache: LatentCache, lengths: Array, *, plan: Optional[Plan] = None,
                      logits: Logits, sinks: Optional[Array] = None, with_lse: bool = False,
                      deterministic: bool = False, query_start_loc: Optional[Array] = None,
-                     row_tokens: int = 0) -> Attended:
+                     row_tokens: int = 0, q_rope: Optional[Array] = None) -> Attended:
     """Returns the attention of q, [rows, heads, 576] or [rows, tokens, heads, 576], over the first
     lengths[row] tokens of each row's latent cache: [..., heads, 512]. heads is a multiple of 8, at
-    most 128. logits.scale must be given, and there is no soft cap. The other arguments are as in
-    attention."""
+    most 128. If q has only the first 512 values of each head, q_rope has the last 64: [rows, heads,
+    64] or [rows, tokens, heads, 64]. logits.scale must be given, and there is no soft cap. The
+    other arguments are as in attention."""
     starts = starts_of(query_start_loc, row_tokens)
-    asked = _ask(q, cache, lengths, plan, logits, sinks, with_lse, deterministic, starts)
+    rope = None if q_rope is None else jnp.asarray(q_rope)
+    asked = _ask(q, cache, lengths, plan, logits, sinks, with_lse, deterministic, starts, rope)
 
-    def attend(q: Array, cache: LatentCache, lengths: Array, plan: Optional[Plan],
-               sinks: Optional[Array], *given: Array) -> Any:
+    def attend(q: Array, rope: Optional[Array], cache: LatentCache, lengths: Array,
+               plan: Optional[Plan], sinks: Optional[Array], *given: Array) -> Any:
+        last = given if rope is None else (*(given or (or_absent(None, 1),)), rope)
         return tuple(custom_call(
             "latent_attention", asked.outs, q, cache.latents, lengths,
-            *_options(cache, plan, sinks), *given, aliases=None if plan is None else {5: 1},
+            *_options(cache, plan, sinks), *last, aliases=None if plan is None else {5: 1},
             **asked.attributes,
         ))
 
     mapped = alone("latent_attention", attend)
-    out, lent, lse = mapped(asked.q, asked.cache, asked.lengths, plan, sinks, *given_of(starts))
+    out, lent, lse = mapped(asked.q, rope, asked.cache, asked.lengths, plan, sinks,
+                            *given_of(starts))
     next_plan = None if plan is None else plan._replace(scratch=lent)
     return Attended(out, next_plan, lse if with_lse else None)
 

@@ -538,14 +538,16 @@ def latent_attention(q: Tensor, cache: LatentCache, lengths: Tensor, *,
                      plan: Optional[Plan] = None, logits: Logits, sinks: Optional[Tensor] = None,
                      with_lse: bool = False, out: Optional[Tensor] = None,
                      deterministic: bool = False, query_start_loc: Optional[Tensor] = None,
-                     row_tokens: int = 0) -> Attended:
+                     row_tokens: int = 0, q_rope: Optional[Tensor] = None) -> Attended:
     """Returns the attention of q, [rows, heads, 576] or [rows, tokens, heads, 576], over the first
     lengths[row] tokens of each row's latent cache: [..., heads, 512]. heads is a multiple of 8, at
-    most 128. logits.scale must be given, and there is no soft cap. The other arguments are as in
+    most 128. If q has only the first 512 values of each head, q_rope has the last 64: [rows, heads,
+    64] or [rows, tokens, heads, 64]. Both may have any strides, if the values of a head lie side by
+    side. logits.scale must be given, and there is no soft cap. The other arguments are as in
     attention."""
     given = _latents(q, cache, lengths, query_start_loc, row_tokens, plan, sinks, logits,
                      deterministic)
-    return _results("latent_attention", (q, *given), out, with_lse)
+    return _results("latent_attention", (q, q_rope, *given), out, with_lse)
 
 
 def latent_decode(q: Tensor, latent: Tensor, cache: LatentCache, lengths: Tensor, *,
@@ -554,14 +556,15 @@ def latent_decode(q: Tensor, latent: Tensor, cache: LatentCache, lengths: Tensor
                   norm: Optional[Tensor] = None, norm_epsilon: float = 1e-6, logits: Logits,
                   sinks: Optional[Tensor] = None, with_lse: bool = False,
                   out: Optional[Tensor] = None, deterministic: bool = False,
-                  query_start_loc: Optional[Tensor] = None, row_tokens: int = 0) -> Attended:
+                  query_start_loc: Optional[Tensor] = None, row_tokens: int = 0,
+                  q_rope: Optional[Tensor] = None) -> Attended:
     """Does the decode step of a latent cache in one call: rotates the last 64 values of each head
     of q and of each new token, latent [rows, 576] or [rows, tokens, 576], by the token's position,
     lengths - 1; appends the token; and computes latent_attention. norm, [512], is the weight of an
     RMSNorm over the first 512 values of each new token; None means that there is none. The call may
-    overwrite the last 64 values of the heads of q, so do not use them afterwards. positions and
-    cos_sin_cache, float32 [positions, 64], are as in decode_attention."""
+    overwrite the last 64 values of the heads of q, or q_rope, so do not use them afterwards.
+    positions and cos_sin_cache, float32 [positions, 64], are as in decode_attention."""
     given = _latents(q, cache, lengths, query_start_loc, row_tokens, plan, sinks, logits,
                      deterministic)
-    return _results("latent_decode", (q, latent, *given, norm, norm_epsilon, *rope, positions,
-                                      cos_sin_cache), out, with_lse)
+    return _results("latent_decode", (q, q_rope, latent, *given, norm, norm_epsilon, *rope,
+                                      positions, cos_sin_cache), out, with_lse)

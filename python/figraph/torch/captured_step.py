@@ -118,7 +118,8 @@ class DecodeStep(Unique):
     capacity of the cache; otherwise such a row is idle. The check waits for lengths that are on
     a GPU. score, score_arrays, mask: those of attention in every layer, as in
     figraph.torch.attention; each step reads the arrays again. compile_scores, score_cache: as in
-    figraph.Engine; a GPU then compiles the score now.
+    figraph.Engine; a GPU then compiles the score now. q_rope: True if attend_latent gets the last
+    64 values of the heads of q in a tensor of their own.
 
     This class is for captured loops and holds the tensors that a capture reads. Under torch.compile
     use the operators instead. `lengths` is the tensor, int32 [rows], that each step reads: write
@@ -143,6 +144,7 @@ class DecodeStep(Unique):
         mask: Optional[Masked] = None,
         compile_scores: bool = False,
         score_cache: Union[Path, bool, None] = None,
+        q_rope: bool = False,
         **changes: Any,
     ) -> None:
         if len(caches) == 0:
@@ -167,8 +169,12 @@ class DecodeStep(Unique):
         scored, arrays = _scored(score, mask, score_arrays)
         for name in arrays.keys() & weights.keys():
             raise ValueError(f"{name} is in weights and in score_arrays")
+        if q_rope and scored is not None:
+            refuse(abi.FIG_INVALID, "q_rope is True beside a score or a mask, which latent "
+                   "attention does not evaluate")
         graphs = capture_for(wanted, traits, buckets=[(self.rows, self.cap)], reads=reads,
-                             score=scored)
+                             score=scored, q_parts=q_rope)
+        self._has_q_rope = q_rope
         self.spec = graphs.spec  # with all defaults filled in
         self._runner = Runner(graphs, kind, ordinal, compile_scores=compile_scores,
                               score_cache=score_cache)
@@ -311,18 +317,26 @@ class DecodeStep(Unique):
         self._attend("attend", layer, {"q": q, "k": k, "v": v, "out": out})
         return out
 
-    def attend_latent(self, layer: int, q: Tensor, latent: Tensor,
-                      out: Optional[Tensor] = None) -> Tensor:
+    def attend_latent(self, layer: int, q: Tensor, latent: Tensor, out: Optional[Tensor] = None, *,
+                      q_rope: Optional[Tensor] = None) -> Tensor:
         """Does the layer's norm, RoPE, append and attention over a latent cache (MLA): q, [rows,
         heads, 576], and the new tokens, latent [rows, 576], are as in latent_decode, and so is the
-        result, [rows, heads, 512]. The weight of the norm is latent_norm.N of `weights`. The call
-        overwrites q with its rotated values, so do not use it afterwards."""
+        result, [rows, heads, 512]. If the step was made with q_rope=True, q has the first 512
+        values of each head, and q_rope, [rows, heads, 64], has the others. The weight of the norm
+        is latent_norm.N of `weights`. The call overwrites q, or q_rope, with its rotated values, so
+        do not use it afterwards."""
         if self.spec.latent_dim == 0:
             refuse(abi.FIG_INVALID, f"the loop called attend_latent({layer}), but the step's caches"
                    " hold K and V of each head: call attend")
+        if (q_rope is not None) != self._has_q_rope:
+            refuse(abi.FIG_INVALID, f"attend_latent({layer}): q_rope is "
+                   f"{'not ' if self._has_q_rope else ''}given, but the step was made with "
+                   f"q_rope={self._has_q_rope}")
         if out is None:
             out = q.new_empty(*q.shape[:-1], LATENT_DIM)
-        self._attend("attend_latent", layer, {"q": q, "latent": latent, "out": out})
+        given = {"q": q, "latent": latent, "out": out}
+        self._attend("attend_latent", layer,
+                     given if q_rope is None else {**given, "q_rope": q_rope})
         return out
 
     def _attend(self, name: str, layer: int, given: Mapping[str, Tensor]) -> None:

@@ -23,6 +23,13 @@ ATTENTION = ("Tensor? plan, Tensor(e!)? scratch, Tensor? sinks, int window, floa
 APPENDED = f"Tensor? norm, float norm_epsilon, {ANGLES}, Tensor? positions, Tensor? cos_sin_cache"
 
 
+class Queries(NamedTuple):
+    """q, or its first 512 and its last 64 values."""
+
+    q: Tensor
+    q_rope: Optional[Tensor]
+
+
 class Held(NamedTuple):
     """The arguments of the schema part CACHE."""
 
@@ -69,14 +76,14 @@ class Appended(NamedTuple):
 class LatentAttention(NamedTuple):
     """A call of latent_attention or latent_decode."""
 
-    q: Tensor
+    queries: Queries
     held: Held
     asked: Asked
     appended: Optional[Appended]
 
     def first(self) -> Tensor:
         """See results.Call."""
-        return self.q
+        return self.queries.q
 
     def width(self) -> int:
         """See results.Call."""
@@ -84,11 +91,13 @@ class LatentAttention(NamedTuple):
 
     def check(self) -> Checked:
         """See results.Call."""
-        q, held, asked = self.q, self.held, self.asked
+        (q, q_rope), held, asked = self.queries, self.held, self.asked
         cache = LatentCache(held.latents, held.page_table)
         starts = Starts(held.query_start_loc, held.row_tokens)
-        form = latents.attended(q, cache, held.lengths, asked.sinks, starts)
+        form = latents.attended(q, cache, held.lengths, asked.sinks, starts, q_rope)
         side_by_side("q", q)
+        if q_rope is not None:
+            side_by_side("q_rope", q_rope)
         side_by_side("cache.latents", held.latents)
         latents.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
         needs = operands.scratch_bytes(q.dtype, q.shape[-2], form, asked.window,
@@ -100,36 +109,39 @@ class LatentAttention(NamedTuple):
 
     def run(self, checked: Checked, out: Tensor, lse: Optional[Tensor]) -> None:
         """See results.Call."""
-        held, asked, new, form = self.held, self.asked, self.appended, checked.form
-        scratch = asked.scratch
+        (q, q_rope), held, asked, new = self.queries, self.held, self.asked, self.appended
+        form, scratch = checked.form, asked.scratch
         if scratch is None:
-            scratch = bytes_of(checked.scratch_bytes, self.q)
+            scratch = bytes_of(checked.scratch_bytes, q)
         cache = (held.latents, held.lengths, held.page_table, asked.plan, asked.sinks)
         logits = (asked.window - 1, asked.sm_scale, asked.deterministic)
         packed = (held.query_start_loc, int(form.row_tokens) if form.is_packed else 0)
         if new is None:
-            call("latent_attention", self.q, *cache, out, scratch, lse, *logits, *packed)
+            call("latent_attention", q, *cache, out, scratch, lse, *logits, *packed, q_rope)
             return
         rope = new.rope._replace(rotary_dim=latents.ROPE_DIM)
         epsilon = 0.0 if new.norm is None else new.norm_epsilon
-        call("latent_decode", self.q, new.latent, *cache, new.norm, out, scratch, lse, *rope,
-             epsilon, *logits, new.positions, new.cos_sin, *packed)
+        call("latent_decode", q, new.latent, *cache, new.norm, out, scratch, lse, *rope, epsilon,
+             *logits, new.positions, new.cos_sin, *packed, q_rope)
 
 
 HELD, ASKED = len(Held._fields), len(Asked._fields)
 
 
-def _attention_call(q: Tensor, *rest: Any) -> LatentAttention:
-    return LatentAttention(q, Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), None)
+def _attention_call(q: Tensor, q_rope: Optional[Tensor], *rest: Any) -> LatentAttention:
+    return LatentAttention(Queries(q, q_rope), Held(*rest[:HELD]),
+                           Asked(*rest[HELD : HELD + ASKED]), None)
 
 
-def _decode_call(q: Tensor, latent: Tensor, *rest: Any) -> LatentAttention:
+def _decode_call(q: Tensor, q_rope: Optional[Tensor], latent: Tensor,
+                 *rest: Any) -> LatentAttention:
     norm, epsilon, *turns = rest[HELD + ASKED :]
     rope = Rope(*turns[: len(Rope._fields)])
     new = Appended(latent, norm, epsilon, rope, *turns[len(Rope._fields) :])
-    return LatentAttention(q, Held(*rest[:HELD]), Asked(*rest[HELD : HELD + ASKED]), new)
+    return LatentAttention(Queries(q, q_rope), Held(*rest[:HELD]),
+                           Asked(*rest[HELD : HELD + ASKED]), new)
 
 
-define_both("latent_attention", f"Tensor q, {READ}, {ATTENTION}", _attention_call)
-define_both("latent_decode", f"Tensor(a!) q, Tensor latent, {GROWN}, {ATTENTION}, {APPENDED}",
-            _decode_call)
+define_both("latent_attention", f"Tensor q, Tensor? q_rope, {READ}, {ATTENTION}", _attention_call)
+define_both("latent_decode", f"Tensor(a!) q, Tensor(b!)? q_rope, Tensor latent, {GROWN}, "
+            f"{ATTENTION}, {APPENDED}", _decode_call)

@@ -19,6 +19,7 @@
 #include "tools/figraph/truth/truth_latent.h"
 
 enum { ROW_LIMIT = 5, STEPS = 4, KEY = TRUTH_LATENT_KEY_DIM, DIM = TRUTH_LATENT_DIM };
+enum { ROPE = KEY - DIM, GAP = 8 };
 
 static const double sm_scale = 0.0625; /* exact in float */
 static uint64_t seed;
@@ -34,6 +35,7 @@ typedef struct latent_case {
     int by_value;   /* 1: the run gives one length for all rows */
     int plan_apart; /* 1: a separate call makes the plan */
     int skewed;     /* 1: rows and tokens of the cache have gaps between them */
+    int apart;      /* 1: q is in two tensors; 2: the first one has its heads outermost */
 } latent_case;
 
 enum { Q, OUT, LSE, SINKS, CACHE, FIXED };
@@ -43,8 +45,8 @@ typedef struct latent_run {
     fig_run_rig rig;
     int32_t rows, tokens; /* tokens: query tokens that q has memory for */
     int32_t lengths[ROW_LIMIT], counts[ROW_LIMIT];
-    int32_t table_at, lengths_at, starts_at, latent_at; /* numbers of tensors; 0: none */
-    int32_t *table;                                     /* [rows][columns]; NULL: dense */
+    int32_t table_at, lengths_at, starts_at, latent_at, rope_at; /* numbers of tensors; 0: none */
+    int32_t *table;                                              /* [rows][columns]; NULL: dense */
     int32_t columns, pages, width, token_stride, page_stride;
     void *plan;
 } latent_run;
@@ -90,7 +92,7 @@ static void record(latent_run *r) {
     fig_run_rig_begin(&r->rig, &spec, seed);
     program = r->rig.program;
     r->rig.multiple = c->packed ? 0 : c->row_tokens;
-    op.q = add(r, NULL, "q", c->dtype, (int64_t[4]){tokens, c->q_heads, KEY});
+    op.q = add(r, NULL, "q", c->dtype, (int64_t[4]){tokens, c->q_heads, c->apart ? DIM : KEY});
     op.out = add(r, NULL, "out", c->dtype, (int64_t[4]){tokens, c->q_heads, DIM});
     op.lse = add(r, NULL, "lse", FIG_F32, (int64_t[4]){tokens, c->q_heads});
     r->rig.multiple = 0;
@@ -100,14 +102,16 @@ static void record(latent_run *r) {
         op.page_table = add(r, &r->table_at, "table", FIG_I32, (int64_t[4]){ROW_LIMIT, columns});
     record_lengths(r);
     r->rig.multiple = c->packed ? 0 : c->row_tokens;
+    if (c->apart)
+        op.q_rope = add(r, &r->rope_at, "q_rope", c->dtype, (int64_t[4]){tokens, c->q_heads, ROPE});
     if (c->decode) {
         op.latent = add(r, &r->latent_at, "latent", c->dtype, (int64_t[4]){tokens, KEY});
         fig_latent_decode(program, &op);
     } else {
-        fig_latent_attention(program,
-                             FIG_OPTIONS(fig_latent_attention_op, .q = op.q, .out = op.out,
-                                         .lse = op.lse, .sinks = op.sinks, .cache = op.cache,
-                                         .page_table = op.page_table, .window = c->window));
+        fig_latent_attention(program, FIG_OPTIONS(fig_latent_attention_op, .q = op.q, .out = op.out,
+                                                  .lse = op.lse, .sinks = op.sinks,
+                                                  .cache = op.cache, .page_table = op.page_table,
+                                                  .window = c->window, .q_rope = op.q_rope));
     }
     fig_run_rig_open(&r->rig);
 }
@@ -196,9 +200,37 @@ static void draw(latent_run *r) {
                (size_t)(r->rows + 1) * sizeof *starts);
 }
 
+/* Returns how the memory of q, or of its latent part, is divided. */
+static truth_rows rows_of_q(const latent_run *r) {
+    const latent_case *c = r->c;
+    truth_rows rows = {.base = r->rig.bindings[Q].address,
+                       .dtype = c->dtype,
+                       .row_stride = (int64_t)c->q_heads * KEY,
+                       .head_stride = KEY};
+    if (c->apart == 0) return rows;
+    rows.head_stride = c->apart == 2 ? (int64_t)r->tokens * (DIM + GAP) : DIM + GAP;
+    rows.row_stride = c->apart == 2 ? DIM + GAP : c->q_heads * rows.head_stride;
+    return rows;
+}
+
+static truth_rows rows_of_rope(const latent_run *r) {
+    const latent_case *c = r->c;
+    return (truth_rows){.base = c->apart ? r->rig.bindings[r->rope_at].address : NULL,
+                        .dtype = c->dtype,
+                        .row_stride = (int64_t)c->q_heads * (ROPE + GAP),
+                        .head_stride = ROPE + GAP};
+}
+
 static void fill_tokens(latent_run *r) {
     const int64_t vectors = (int64_t)r->tokens * r->c->q_heads;
-    fig_run_rig_fill(&r->rig, Q, vectors * KEY, 0);
+    const truth_rows q = rows_of_q(r), rope = rows_of_rope(r);
+    fig_run_rig_fill(&r->rig, Q, r->c->apart ? vectors * (DIM + GAP) - GAP : vectors * KEY, 0);
+    if (r->c->apart) {
+        fig_run_rig_strides(&r->rig, Q, q.row_stride, q.head_stride, 1);
+        fig_run_rig_fill(&r->rig, r->rope_at, vectors * (ROPE + GAP) - GAP, 0);
+        fig_run_rig_strides(&r->rig, r->rope_at, rope.row_stride, rope.head_stride, 1);
+        r->rig.bindings[Q].strides[3] = r->rig.bindings[r->rope_at].strides[3] = 0;
+    }
     fig_run_rig_memory(&r->rig, OUT, vectors * DIM, 0);
     fig_run_rig_memory(&r->rig, LSE, vectors, 0);
     memset(r->rig.bindings[OUT].address, 0xff, r->rig.bindings[OUT].bytes);
@@ -277,8 +309,8 @@ static void expect_head(const latent_run *r, int32_t row, int32_t number, int32_
         assert_true(lse[at] == -INFINITY);
         return;
     }
-    truth_latent(&(truth_latent_args){.q = {r->rig.bindings[Q].address, c->dtype,
-                                            (int64_t)c->q_heads * KEY, KEY},
+    truth_latent(&(truth_latent_args){.q = rows_of_q(r),
+                                      .q_rope = rows_of_rope(r),
                                       .cache = cache_of(r),
                                       .row = token,
                                       .sequence = row,
@@ -308,17 +340,22 @@ static void expect_truth(latent_run *r) {
 /* ---- Tests */
 
 static const latent_case cases[] = {
-    /* dtype, kv, heads, row_tokens, room, page, window, packed, decode, by_value, apart, skewed */
-    {FIG_BF16, FIG_BF16, 16, 1, 90, 16, 0, 0, 0, 0, 0, 0},
-    {FIG_BF16, FIG_E4M3, 8, 1, 150, 64, 0, 0, 1, 0, 1, 0},
-    {FIG_F16, FIG_F16, 24, 2, 77, 5, 13, 0, 1, 0, 0, 1},
-    {FIG_F16, FIG_E4M3, 8, 3, 100, 1, 0, 1, 1, 0, 0, 0},
-    {FIG_F32, FIG_F32, 8, 1, 60, 0, 0, 0, 1, 0, 0, 0},
-    {FIG_BF16, FIG_BF16, 8, 8, 96, 16, 9, 1, 0, 0, 1, 0},
-    {FIG_BF16, FIG_E4M3, 8, 1, 80, 0, 0, 0, 0, 1, 0, 1},
-    {FIG_BF16, FIG_BF16, 32, 1, 70, 16, 0, 0, 1, 1, 1, 0},
-    {FIG_BF16, FIG_BF16, 24, 16, 90, 16, 0, 0, 1, 0, 1, 0},
-    {FIG_F16, FIG_E4M3, 16, 13, 90, 7, 20, 1, 1, 0, 1, 1},
+    /* dtype, kv, heads, row_tokens, room, page, window, packed, decode, by_value, plan_apart,
+     * skewed, apart */
+    {FIG_BF16, FIG_BF16, 16, 1, 90, 16, 0, 0, 0, 0, 0, 0, 0},
+    {FIG_BF16, FIG_E4M3, 8, 1, 150, 64, 0, 0, 1, 0, 1, 0, 0},
+    {FIG_F16, FIG_F16, 24, 2, 77, 5, 13, 0, 1, 0, 0, 1, 0},
+    {FIG_F16, FIG_E4M3, 8, 3, 100, 1, 0, 1, 1, 0, 0, 0, 0},
+    {FIG_F32, FIG_F32, 8, 1, 60, 0, 0, 0, 1, 0, 0, 0, 0},
+    {FIG_BF16, FIG_BF16, 8, 8, 96, 16, 9, 1, 0, 0, 1, 0, 0},
+    {FIG_BF16, FIG_E4M3, 8, 1, 80, 0, 0, 0, 0, 1, 0, 1, 0},
+    {FIG_BF16, FIG_BF16, 32, 1, 70, 16, 0, 0, 1, 1, 1, 0, 0},
+    {FIG_BF16, FIG_BF16, 24, 16, 90, 16, 0, 0, 1, 0, 1, 0, 0},
+    {FIG_F16, FIG_E4M3, 16, 13, 90, 7, 20, 1, 1, 0, 1, 1, 0},
+    {FIG_BF16, FIG_BF16, 16, 1, 90, 16, 0, 0, 0, 0, 1, 0, 2},
+    {FIG_F16, FIG_F16, 24, 3, 80, 16, 11, 1, 0, 0, 0, 0, 1},
+    {FIG_F32, FIG_F32, 8, 2, 60, 0, 0, 0, 1, 0, 0, 0, 2},
+    {FIG_BF16, FIG_E4M3, 16, 4, 60, 5, 0, 1, 1, 0, 0, 1, 1},
 };
 enum { CASE_COUNT = sizeof cases / sizeof cases[0] };
 
@@ -362,7 +399,7 @@ static void runs_share_a_plan(void **state) {
 static void a_single_dense_sequence_may_have_any_stride(void **state) {
     (void)state;
     static const int64_t strides[] = {0, 1, KEY, INT64_MAX};
-    const latent_case c = {FIG_F32, FIG_F32, 8, 1, 60, 0, 0, 0, 1, 0, 0, 0};
+    const latent_case c = {FIG_F32, FIG_F32, 8, 1, 60, 0, 0, 0, 1, 0, 0, 0, 0};
     latent_run r;
     open_run(&r, &c);
     for (int i = 0; i < 4; i++) {
@@ -380,7 +417,7 @@ static void a_single_dense_sequence_may_have_any_stride(void **state) {
 static void too_small_memory_is_refused_by_name(void **state) {
     (void)state;
     latent_run r;
-    open_run(&r, &cases[3]);
+    open_run(&r, &cases[CASE_COUNT - 1]);
     for (int32_t n = 0; n < r.rig.count; n++) {
         draw(&r);
         fill_tokens(&r);

@@ -40,8 +40,8 @@
     X(plan, 11 to 17)                                                                              \
     X(attention, 17 to 29)                                                                         \
     X(decode_attention, 27 to 41)                                                                  \
-    X(latent_attention, 11 to 14)                                                                  \
-    X(latent_decode, 22 to 27)
+    X(latent_attention, 11 to 15)                                                                  \
+    X(latent_decode, 22 to 28)
 #define DECLARE(name, count) FIG_API fig_tvm_function __tvm_ffi_##name;
 ENTRIES(DECLARE)
 #undef DECLARE

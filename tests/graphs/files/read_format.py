@@ -45,9 +45,9 @@ OPERATIONS = {
          "cos_sin? q_norm? k_norm?", ATTENTION + " " + TURN),
     11: ("all_reduce", "in weight? residual? out", NORM),
     12: ("all_gather", "in out", ""),
-    15: ("latent_attention", "q k_cache page_table? sinks? out lse?", LATENT),
+    15: ("latent_attention", "q k_cache page_table? sinks? out lse? q_rope?", LATENT),
     16: ("latent_decode",
-         "q k_cache page_table? sinks? out? lse? latent positions? cos_sin? norm?",
+         "q k_cache page_table? sinks? out? lse? latent positions? cos_sin? norm? q_rope?",
          LATENT + " " + TURN),
     17: ("scored_attention",
          "q k_cache v_cache page_table? k_scale? v_scale? sinks? alibi? out lse? array0? array1? "

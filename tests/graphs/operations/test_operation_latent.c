@@ -15,6 +15,9 @@
 typedef struct draft {
     fig_dtype dtype, cache_dtype;
     int64_t heads, q_width, out_width, token_width, latent_width, norm_width, page_size;
+    int64_t rope_width, rope_heads; /* of q_rope; 0: there is none */
+    fig_dtype rope_dtype;
+    int32_t rope_tokens;
     int32_t tokens, row_tokens, has_out, has_sinks, has_norm, has_table, window, rotary_dim;
     int64_t query_limit;
     float sm_scale, epsilon;
@@ -79,6 +82,23 @@ static int32_t tokens_of(const draft *d) {
     return d->query_limit > 0 ? 0 : d->tokens;
 }
 
+static fig_tensor q_rope(fig_program *program, const draft *d) {
+    const int64_t dims[] = {rows_of(d), d->rope_heads, d->rope_width};
+    if (d->rope_width == 0) return (fig_tensor){0};
+    return tensor(program, "q_rope", d->rope_dtype, dims, d->query_limit > 0 ? 0 : d->rope_tokens);
+}
+
+/* A draft with q in two tensors. */
+static draft apart(void) {
+    draft d = sound();
+    d.q_width = 512;
+    d.rope_width = 64;
+    d.rope_heads = d.heads;
+    d.rope_dtype = d.dtype;
+    d.rope_tokens = d.tokens;
+    return d;
+}
+
 static fig_tensor table(fig_program *program, const draft *d) {
     if (!d->has_table) return (fig_tensor){0};
     return fig_program_tensor(program,
@@ -101,7 +121,7 @@ static fig_status record_attention(const draft *d, fig_program **out) {
             .cache =
                 TENSOR("cache", d->cache_dtype, 0, FIG_DIM_PAGES, d->page_size, d->token_width),
             .page_table = table(program, d), .sinks = sinks, .window = d->window,
-            .sm_scale = d->sm_scale));
+            .sm_scale = d->sm_scale, .q_rope = q_rope(program, d)));
     return fig_program_finish(program);
 }
 
@@ -121,6 +141,7 @@ static fig_status record_decode(const draft *d, fig_program **out) {
         op.out = TENSOR("out", d->dtype, tokens_of(d), rows_of(d), d->heads, d->out_width);
     if (d->has_norm) op.norm = TENSOR("norm", d->dtype, 0, d->norm_width);
     if (d->has_sinks) op.sinks = TENSOR("sinks", FIG_F32, 0, d->heads);
+    op.q_rope = q_rope(program, d);
     fig_latent_decode(program, &op);
     return fig_program_finish(program);
 }
@@ -172,6 +193,50 @@ static void heads_pages_tokens_and_dtypes_may_vary(void **state) {
     dense.has_table = 0;
     dense.page_size = 256;
     takes(&dense);
+    draft two = apart();
+    takes(&two);
+    two.row_tokens = 4;
+    two.query_limit = 12;
+    two.heads = two.rope_heads = 8;
+    takes(&two);
+}
+
+static void a_refusal_names_q_rope(void **state) {
+    (void)state;
+    draft d = apart();
+    d.q_width = 576;
+    refuses(&d, FIG_UNSUPPORTED, "q has 576 values a head, it must be 512 beside q_rope");
+    d = apart();
+    d.rope_width = 128;
+    refuses(&d, FIG_INVALID, "q_rope: dims[2] is 128, it must be 64");
+    d = apart();
+    d.rope_heads = 8;
+    refuses(&d, FIG_INVALID, "q_rope: dims[1] is 8, it must be 16");
+    d = apart();
+    d.rope_dtype = FIG_F16;
+    refuses(&d, FIG_INVALID, "q_rope has dtype");
+    d = apart();
+    d.rope_tokens = 2;
+    refuses(&d, FIG_INVALID, "q_rope: multiple is 2, it must be 1");
+}
+
+/* A node without q_rope is as short as it was before there was one, so its file has the same
+ * bytes. */
+static void a_node_has_the_operand_q_rope_only_if_it_is_given(void **state) {
+    (void)state;
+    fig_status (*const records[])(const draft *, fig_program **) = {record_attention,
+                                                                    record_decode};
+    static const uint32_t counts[] = {FIG_LATENT_ATTENTION_LSE + 1, FIG_LATENT_DECODE_NORM + 1};
+    for (int i = 0; i < 2; i++) {
+        const draft one = sound(), two = apart();
+        fig_program *program;
+        assert_int_equal(records[i](&one, &program), FIG_OK);
+        assert_int_equal(fig_program_view_of(program)->nodes[0].operand_count, counts[i]);
+        fig_program_destroy(program);
+        assert_int_equal(records[i](&two, &program), FIG_OK);
+        assert_int_equal(fig_program_view_of(program)->nodes[0].operand_count, counts[i] + 1);
+        fig_program_destroy(program);
+    }
 }
 
 static void a_refusal_names_the_tensor_and_the_limit(void **state) {
@@ -265,6 +330,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(heads_pages_tokens_and_dtypes_may_vary),
         cmocka_unit_test(a_refusal_names_the_tensor_and_the_limit),
+        cmocka_unit_test(a_refusal_names_q_rope),
+        cmocka_unit_test(a_node_has_the_operand_q_rope_only_if_it_is_given),
         cmocka_unit_test(operands_of_decode_alone_are_checked_too),
         cmocka_unit_test(a_node_without_out_is_not_split),
     };

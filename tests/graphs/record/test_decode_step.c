@@ -353,6 +353,39 @@ static void layers_turn_as_their_kind_does(void **state) {
     check_kinds(1);
 }
 
+static void q_over_latents_may_be_in_two_parts(void **state) {
+    (void)state;
+    static const char *const preset = "deepseek-v3";
+    const int64_t q[4] = {FIG_DIM_BATCH, 128, 512}, rope[4] = {FIG_DIM_BATCH, 128, 64};
+    fig_spec spec = {.size = sizeof spec};
+    fig_program *whole, *parts;
+    assert_int_equal(fig_spec_preset(&spec, preset), FIG_OK);
+    whole = fig_sample_step(&spec);
+    assert_int_equal(fig_program_create(&parts, &spec), FIG_OK);
+    fig_program_decode_step_parts(parts);
+    assert_int_equal(fig_program_finish(parts), FIG_OK);
+    assert_tensor(parts, "q.1", FIG_ROLE_BOUND, q);
+    assert_tensor(parts, "q_rope.1", FIG_ROLE_BOUND, rope);
+    assert_int_equal(fig_program_find(whole, "q_rope.1").id, 0);
+    const fig_program_view *one = fig_program_view_of(whole), *two = fig_program_view_of(parts);
+    assert_int_equal(two->node_count, one->node_count);
+    assert_int_equal(two->segment_count, one->segment_count);
+    assert_int_equal(two->tensor_count, one->tensor_count + (uint32_t)spec.layers);
+    fig_program_destroy(whole);
+    fig_program_destroy(parts);
+}
+
+static void only_q_over_latents_is_in_two_parts(void **state) {
+    (void)state;
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    fig_program_decode_step_parts(program);
+    FIG_SAMPLE_REFUSES(fig_program_finish(program), FIG_INVALID,
+                       "q in two parts, but latent_dim is 0, it must be 512");
+    fig_program_destroy(program);
+}
+
 static void every_preset_and_the_most_layers_record(void **state) {
     (void)state;
     fig_spec spec = {.size = sizeof spec};
@@ -383,6 +416,8 @@ int main(void) {
         cmocka_unit_test(each_class_of_layers_has_its_page_table),
         cmocka_unit_test(the_activation_is_the_specs),
         cmocka_unit_test(layers_turn_as_their_kind_does),
+        cmocka_unit_test(q_over_latents_may_be_in_two_parts),
+        cmocka_unit_test(only_q_over_latents_is_in_two_parts),
         cmocka_unit_test(every_preset_and_the_most_layers_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ struct latent_case {
     fig_plan_shape shape;
     fig_latent_attention_params params;
     int32_t rows, lengths[ROW_LIMIT], starts[ROW_LIMIT + 1];
-    std::vector<uint8_t> plan, q, cache, out[2];
+    std::vector<uint8_t> plan, q, q_rope, cache, out[2];
     std::vector<float> lse[2], sinks, partials, sums;
     std::vector<uint32_t> counters;
     std::vector<int32_t> table;
@@ -175,6 +175,29 @@ static void draw_cache(latent_case *c, fig_random *random) {
     }
 }
 
+static std::vector<uint8_t> draw_numbers(fig_random *random, int32_t dtype, int64_t count) {
+    std::vector<uint8_t> numbers((size_t)(count * fig_numeric_bytes(dtype)));
+    for (int64_t i = 0; i < count; i++)
+        fig_numeric_store(numbers.data(), dtype, i, fig_random_float(random));
+    return numbers;
+}
+
+/* Draws q in one tensor, or in two of which the first has its heads outermost. */
+static void draw_q(latent_case *c, fig_random *random, int32_t rows) {
+    fig_latent_attention_params *p = &c->params;
+    const int is_apart = draw(random, 0, 1);
+    const int32_t width = is_apart ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM;
+    p->q_strides.head = is_apart ? rows * width : width;
+    p->q_strides.row = is_apart ? width : p->q_heads * width;
+    c->q = draw_numbers(random, p->dtype, (int64_t)rows * p->q_heads * width);
+    p->q = c->q.data();
+    if (!is_apart) return;
+    p->q_rope_strides.head = FIG_LATENT_ROPE_DIM + 3;
+    p->q_rope_strides.row = p->q_heads * p->q_rope_strides.head;
+    c->q_rope = draw_numbers(random, p->dtype, rows * p->q_rope_strides.row);
+    p->q_rope = c->q_rope.data();
+}
+
 static void draw_case(latent_case *c, fig_random *random) {
     static const int32_t dtypes[] = {FIG_F32, FIG_F16, FIG_BF16}, heads[] = {8, 16, 24, 72};
     fig_latent_attention_params *p = &c->params;
@@ -186,15 +209,10 @@ static void draw_case(latent_case *c, fig_random *random) {
     draw_cache(c, random);
     const int32_t unit = fig_numeric_bytes(p->dtype),
                   vectors = ROW_LIMIT * c->shape.row_tokens * p->q_heads;
-    p->q_strides.head = FIG_LATENT_KEY_DIM;
-    p->q_strides.row = p->q_heads * FIG_LATENT_KEY_DIM;
     p->out_strides.head = FIG_LATENT_DIM;
     p->out_strides.row = p->q_heads * FIG_LATENT_DIM;
     p->lse_stride = p->q_heads;
-    c->q.resize((size_t)(vectors * FIG_LATENT_KEY_DIM * unit));
-    for (int32_t i = 0; i < vectors * FIG_LATENT_KEY_DIM; i++)
-        fig_numeric_store(c->q.data(), p->dtype, i, fig_random_float(random));
-    p->q = c->q.data();
+    draw_q(c, random, ROW_LIMIT * c->shape.row_tokens);
     for (int side = 0; side < 2; side++) {
         c->out[side].assign((size_t)(vectors * FIG_LATENT_DIM * unit), 0x55);
         c->lse[side].assign((size_t)vectors, 5.0f);

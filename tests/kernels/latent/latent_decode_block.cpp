@@ -59,8 +59,8 @@ static float norm_factor(double sum, int32_t count, float epsilon) {
 #define fig_norm_factor norm_factor
 #include "kernels/common/heads.cuh"
 
-static double frequency_of(const fig_rope_params *p, const fig_rope_angles *angles, int32_t pair) {
-    return p->cos_sin != NULL || pair >= 32 ? 0 : angles->table.frequencies[pair];
+static double frequency_of(const fig_rope_params *p, const fig_rope_table *table, int32_t pair) {
+    return p->cos_sin != NULL || pair >= 32 ? 0 : table->frequencies[pair];
 }
 #define fig_heads_frequency frequency_of
 #include "kernels/latent/latent_decode.cu"
@@ -78,7 +78,7 @@ struct decode_case {
     fig_plan_shape shape;
     fig_latent_decode_params params;
     int32_t rows, tokens, lengths[ROW_LIMIT], starts[ROW_LIMIT + 1];
-    std::vector<uint8_t> plan, latent, norm, q[2], cache[2];
+    std::vector<uint8_t> plan, latent, norm, q[2], q_rope[2], cache[2];
     std::vector<float> cos_sin;
     std::vector<int32_t> table;
 };
@@ -140,6 +140,12 @@ static void draw_case(decode_case *c, fig_random *random) {
     p->q_strides.head = FIG_LATENT_KEY_DIM;
     p->q_strides.row = p->q_heads * FIG_LATENT_KEY_DIM;
     c->q[0] = c->q[1] = draw_numbers(random, p->dtype, count * p->q_strides.row);
+    if (draw(random, 0, 1)) {
+        p->q_rope_strides.head = FIG_LATENT_ROPE_DIM + 5;
+        p->q_rope_strides.row = p->q_heads * p->q_rope_strides.head;
+        c->q_rope[0] = c->q_rope[1] =
+            draw_numbers(random, p->dtype, count * p->q_rope_strides.row);
+    }
     p->latent_stride = FIG_LATENT_KEY_DIM + 8;
     c->latent = draw_numbers(random, p->dtype, count * p->latent_stride);
     p->latent = c->latent.data();
@@ -149,8 +155,8 @@ static void draw_case(decode_case *c, fig_random *random) {
     p->rope.interleaved = draw(random, 0, 1);
     p->rope.rotary_dim = FIG_LATENT_ROPE_DIM;
     for (int32_t i = 0; i < FIG_LATENT_ROPE_DIM / 2; i++)
-        p->angles.table.frequencies[i] = std::pow(10000.0, -i / 32.0);
-    p->angles.table.factor = 1.25;
+        p->angles.frequencies[i] = std::pow(10000.0, -i / 32.0);
+    p->angles.factor = 1.25;
     for (int32_t i = 0; i < 100 * FIG_LATENT_ROPE_DIM; i++)
         c->cos_sin.push_back(fig_random_float(random));
     if (draw(random, 0, 2) == 0) p->cos_sin = c->cos_sin.data();
@@ -176,6 +182,20 @@ static void run_kernel(const void *params) {
 static int is_near(float a, float b, int32_t dtype) {
     const float tolerance = dtype == FIG_F32 ? 1e-6f : dtype == FIG_F16 ? 1e-3f : 8e-3f;
     return a == b || std::fabs(a - b) <= tolerance * (1 + std::fabs(a));
+}
+
+/* Compares what both sides leave of an array of the dtype. */
+static int has_same_numbers(const char *name, uint64_t seed, const std::vector<uint8_t> sides[2],
+                            int32_t dtype) {
+    for (int64_t i = 0; i < (int64_t)sides[0].size() / fig_numeric_bytes(dtype); i++) {
+        const float due = fig_numeric_load(sides[0].data(), dtype, i);
+        const float got = fig_numeric_load(sides[1].data(), dtype, i);
+        if (is_near(due, got, dtype)) continue;
+        printf("seed %llu: %s %lld is %g, the twin's %g\n", (unsigned long long)seed, name,
+               (long long)i, got, due);
+        return 0;
+    }
+    return 1;
 }
 
 /* Compares the caches, token by token. */
@@ -209,6 +229,7 @@ static int try_case(uint64_t seed) {
     const uint32_t blocks = (uint32_t)(p->rows.row_limit * fig_latent_decode_blocks(p->q_heads));
     for (int side = 0; side < 2; side++) {
         p->q = c.q[side].data();
+        p->q_rope = c.q_rope[side].empty() ? NULL : c.q_rope[side].data();
         p->k_cache = c.cache[side].data();
         for (uint32_t n = 0; n < blocks; n++) {
             const uint32_t block[3] = {n, 0, 0};
@@ -220,14 +241,8 @@ static int try_case(uint64_t seed) {
             }
         }
     }
-    for (int64_t i = 0; i < p->rows.row_limit * p->q_strides.row; i++) {
-        const float due = fig_numeric_load(c.q[0].data(), p->dtype, i);
-        const float got = fig_numeric_load(c.q[1].data(), p->dtype, i);
-        if (is_near(due, got, p->dtype)) continue;
-        printf("seed %llu: q %lld is %g, the twin's %g\n", (unsigned long long)seed, (long long)i,
-               got, due);
-        return 0;
-    }
+    if (!has_same_numbers("q", seed, c.q, p->dtype)) return 0;
+    if (!has_same_numbers("q_rope", seed, c.q_rope, p->dtype)) return 0;
     if (has_same_cache(&c, (int64_t)c.table.size() * PAGE)) return 1;
     printf("seed %llu\n", (unsigned long long)seed);
     return 0;

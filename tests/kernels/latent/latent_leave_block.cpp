@@ -1,7 +1,7 @@
 /* latent_leave_block.cpp: runs kernels/latent/latent_leave.cuh and narrow_leave.cuh on a CPU, thread
  * by thread. Blocks leave partials of a segment's pieces, and blocks merge them.
  *
- * The program replaces the headers that consist of a GPU's instructions: latent_words.cuh,
+ * The program replaces the headers that consist of a GPU's instructions: latent_machine.cuh,
  * latent_ring.cuh, narrow_ring.cuh and what they include. Out and log-sum-exp must be float64's up to the rounding of
  * out to f16, and partials must be zeros again. Some pieces have seen nothing of some vectors, and
  * values may be far from 1. */
@@ -70,22 +70,22 @@ uint32_t atomicInc(uint32_t *counter, uint32_t last) {
 #define __CUDA_ARCH_FEAT_SM90_ALL
 #include "kernels/latent/latent.h"
 
-/* ---- What stands for latent_words.cuh */
+/* ---- What stands for latent_machine.cuh */
 
-#define FIG_KERNELS_LATENT_WORDS_CUH
+#define FIG_KERNELS_LATENT_MACHINE_CUH
 
-template <int32_t DTYPE> static uint32_t fig_latent_words_pair(float low, float high) {
+template <int32_t DTYPE> static uint32_t fig_latent_machine_pair(float low, float high) {
     uint16_t words[2];
     fig_numeric_store(words, DTYPE, 0, low);
     fig_numeric_store(words, DTYPE, 1, high);
     return words[0] | (uint32_t)words[1] << 16;
 }
 
-static float2 fig_latent_words_floats(uint32_t pair) {
+static float2 fig_latent_machine_floats(uint32_t pair) {
     return {fig_numeric_load(&pair, FIG_F16, 0), fig_numeric_load(&pair, FIG_F16, 1)};
 }
 
-static uint32_t fig_latent_words_across(uint32_t pair) {
+static uint32_t fig_latent_machine_across(uint32_t pair) {
     const uint64_t *words = meet_warp(pair) + threadIdx.x / WARP * WARP;
     const uint32_t lane = threadIdx.x % WARP, column = lane / 4, row = lane % 4 * 2;
     const uint32_t shift = column % 2 * 16;
@@ -93,7 +93,7 @@ static uint32_t fig_latent_words_across(uint32_t pair) {
            (words[(row + 1) * 4 + column / 2] >> shift & 0xffff) << 16;
 }
 
-static void fig_latent_words_end_if(int32_t is_vain) {
+static void fig_latent_machine_end_if(int32_t is_vain) {
     if (!is_vain) return;
     puts("a merge waits for a piece that nobody left");
     exit(1);
@@ -147,7 +147,7 @@ template <int32_t VECTORS> struct fig_narrow_ring_state {
     float weights[FIG_LATENT_RING_WARPS][VECTORS];
 };
 
-static float fig_partials_power(float x) {
+static float fig_machine_exp2(float x) {
     return std::exp2(x);
 }
 
@@ -156,11 +156,11 @@ static uint32_t fig_partials_word(float x) {
     return word == 0 ? 0x80000000u : word;
 }
 
-template <class T> static void fig_partials_store(float *to, T words) {
+template <class T> static void fig_machine_store(float *to, T words) {
     memcpy(to, &words, sizeof words);
 }
 
-template <class T> static void fig_partials_load(T *words, const float *from) {
+template <class T> static void fig_machine_load(T *words, const float *from) {
     memcpy(words, from, sizeof *words);
 }
 

@@ -141,6 +141,13 @@ static void a_row_of_forty_thousand_tokens_agrees(void **state) {
     }
 }
 
+/* Returns vector [query][head] number n of a row of out. */
+static const uint8_t *vector_of(const fig_latent_case *c, int32_t row, int32_t n) {
+    const int32_t heads = c->form.q_heads;
+    return (const uint8_t *)c->out.data +
+           fig_latent_case_out(c, row, n / heads, n % heads) * fig_numeric_bytes(c->form.dtype);
+}
+
 static void freeze(fig_latent_case *c) {
     fig_reference_array_keep(&c->out);
     fig_reference_array_keep(&c->lse);
@@ -256,6 +263,32 @@ static void without_lse_out_is_the_same(void **state) {
     fig_latent_case_close(&c);
 }
 
+/* One run has q in one tensor. The others have the same q in two, and the same split. */
+static void q_in_two_tensors_gives_the_bits_of_one(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < (uint64_t)fig_place_cases(24); n++) {
+        fig_random random = fig_random_seed(seed + 9000 + n);
+        fig_latent_form form = n % 2 ? fig_latent_form_draw(&random, seed + n)
+                                     : fig_latent_form_draw_wide(&random, seed + n);
+        const size_t bytes = FIG_LATENT_DIM * (size_t)fig_numeric_bytes(form.dtype);
+        fig_latent_case one, two;
+        form.outside = 0; /* each case draws its pages */
+        form.apart = 0;
+        fig_latent_case_open(&one, &form, random);
+        fig_latent_case_run(&one, NULL);
+        for (form.apart = 1; form.apart <= 2; form.apart++) {
+            fig_latent_case_open(&two, &form, random);
+            fig_latent_case_run(&two, NULL);
+            for (int32_t row = 0; row < form.rows; row++)
+                for (int32_t i = 0; i < fig_latent_form_queries(&form, row).count * form.q_heads;
+                     i++)
+                    assert_memory_equal(vector_of(&one, row, i), vector_of(&two, row, i), bytes);
+            fig_latent_case_close(&two);
+        }
+        fig_latent_case_close(&one);
+    }
+}
+
 /* The heads of a group have at most 64 query vectors, and all groups have equally many heads. */
 static void groups_hold_at_most_64_vectors(void **state) {
     (void)state;
@@ -282,6 +315,7 @@ static fig_latent_attention_params wide_params(void) {
                                          .k_cache = (const void *)(uintptr_t)2048,
                                          .out = (void *)(uintptr_t)4096,
                                          .q_strides = {64 * 576, 576},
+                                         .q_rope_strides = {64 * 64, 64},
                                          .out_strides = {64 * 512, 512},
                                          .k_cache_strides = {64 * 576, 576},
                                          .k_pages = 9,
@@ -377,15 +411,17 @@ static void warpgroups_need_whole_tiles_and_aligned_vectors(void **state) {
     params = wide_params();
     params.split.tile_tokens = 128;
     expect_refusal(&params, split);
-    for (int32_t i = 0; i < 9; i++) {
+    for (int32_t i = 0; i < 12; i++) {
         params = wide_params();
         int64_t *const strides[] = {&params.q_strides.row,         &params.q_strides.head,
                                     &params.out_strides.row,       &params.out_strides.head,
-                                    &params.k_cache_strides.token, &params.k_cache_strides.page};
-        if (i < 6) *strides[i] += 4;
-        if (i == 6) params.q = (const void *)(uintptr_t)1032;
-        if (i == 7) params.k_cache = (const void *)(uintptr_t)2056;
-        if (i == 8) params.out = (void *)(uintptr_t)4104;
+                                    &params.k_cache_strides.token, &params.k_cache_strides.page,
+                                    &params.q_rope_strides.row,    &params.q_rope_strides.head};
+        if (i < 8) *strides[i] += 4;
+        if (i == 8) params.q = (const void *)(uintptr_t)1032;
+        if (i == 9) params.k_cache = (const void *)(uintptr_t)2056;
+        if (i == 10) params.out = (void *)(uintptr_t)4104;
+        if (i == 11) params.q_rope = (const void *)(uintptr_t)8200;
         expect_refusal(&params, places);
     }
 }
@@ -472,6 +508,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(idle_rows_get_zeros_and_minus_infinity_whoever_works),
         cmocka_unit_test(no_rows_over_a_stale_plan_do_nothing),
         cmocka_unit_test(without_lse_out_is_the_same),
+        cmocka_unit_test(q_in_two_tensors_gives_the_bits_of_one),
         cmocka_unit_test(groups_hold_at_most_64_vectors),
         cmocka_unit_test(warpgroups_serve_caches_of_q_s_dtype_on_hopper),
         cmocka_unit_test(warpgroups_leave_other_kinds_of_rows_to_plain_cores),

@@ -24,7 +24,7 @@ static uint64_t seed;
 typedef struct step_case {
     fig_reference_step step;
     int32_t dense, page_size, pages;
-    fig_reference_array q, latent, norm, cache, table, cos_sin;
+    fig_reference_array q, q_rope, latent, norm, cache, table, cos_sin;
     fig_latent_decode_params params;
     int has_table;
 } step_case;
@@ -78,6 +78,20 @@ static void open_cache(step_case *c) {
     p->table_stride = c->dense ? 0 : TABLE_LIMIT + 1;
 }
 
+/* Makes q in one tensor or in two. */
+static void open_q(step_case *c) {
+    fig_latent_decode_params *p = &c->params;
+    const int is_apart = draw(c, 0, 1);
+    p->q_strides = fig_reference_step_strides(&c->step, p->q_heads,
+                                              is_apart ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM);
+    c->q = fig_reference_step_array(&c->step, p->q_strides.row, 1);
+    p->q = c->q.data;
+    if (!is_apart) return;
+    p->q_rope_strides = fig_reference_step_strides(&c->step, p->q_heads, FIG_LATENT_ROPE_DIM);
+    c->q_rope = fig_reference_step_array(&c->step, p->q_rope_strides.row, 1);
+    p->q_rope = c->q_rope.data;
+}
+
 static void open_case(step_case *c, int number) {
     memset(c, 0, sizeof *c);
     fig_reference_step_open(&c->step, seed, number);
@@ -92,12 +106,11 @@ static void open_case(step_case *c, int number) {
                                .rotary_dim = FIG_LATENT_ROPE_DIM,
                                .theta = 1e4f,
                                .scale = 1.0f};
-    p->angles = fig_turns_draw(&c->step.random, &p->rope, &c->has_table);
+    p->angles = fig_turns_draw(&c->step.random, &p->rope, &c->has_table).table;
     draw_lengths(c);
     if (draw(c, 0, 2) == 0) open_cos_sin(c);
     open_table(c);
-    p->q_strides = fig_reference_step_strides(&c->step, p->q_heads, FIG_LATENT_KEY_DIM);
-    c->q = fig_reference_step_array(&c->step, p->q_strides.row, 1);
+    open_q(c);
     p->latent_stride = fig_reference_step_stride(&c->step, FIG_LATENT_KEY_DIM);
     c->latent = fig_reference_step_array(&c->step, p->latent_stride, draw(c, 0, 3) ? 2.0f : 1e3f);
     if (draw(c, 0, 2) > 0) {
@@ -106,7 +119,6 @@ static void open_case(step_case *c, int number) {
         p->norm = c->norm.data;
         p->norm_epsilon = 1e-6f;
     }
-    p->q = c->q.data;
     p->latent = c->latent.data;
     p->plan = c->step.plan;
     p->lengths_offset = c->step.shape.layout.lengths;
@@ -117,7 +129,7 @@ static void open_case(step_case *c, int number) {
 }
 
 static void close_case(step_case *c) {
-    fig_reference_array *arrays[] = {&c->q,     &c->latent, &c->norm,
+    fig_reference_array *arrays[] = {&c->q,     &c->q_rope, &c->latent, &c->norm,
                                      &c->cache, &c->table,  &c->cos_sin};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         fig_reference_array_free(arrays[i]);
@@ -224,14 +236,16 @@ static void latent_decode_is_rope_norm_and_append(void **state) {
         open_case(&c, n);
         fig_reference_array tokens = make_tokens(&c);
         fig_reference_launch(FIG_OP_LATENT_DECODE, &c.params, &c.step.random);
-        const size_t bytes = (size_t)c.q.count * (size_t)fig_numeric_bytes(c.q.dtype);
+        fig_reference_array *turned = c.params.q_rope != NULL ? &c.q_rope : &c.q;
+        const size_t bytes = (size_t)turned->count * (size_t)fig_numeric_bytes(turned->dtype);
         void *q = malloc(bytes);
         assert_non_null(q);
-        memcpy(q, c.q.data, bytes);
-        memcpy(c.q.data, c.q.before, bytes);
+        memcpy(q, turned->data, bytes);
+        memcpy(turned->data, turned->before, bytes);
         const fig_rope_params rope = fig_latent_decode_rope(&c.params);
         fig_reference_launch(FIG_OP_ROPE, &rope, &c.step.random);
-        assert_memory_equal(q, c.q.data, bytes);
+        assert_memory_equal(q, turned->data, bytes);
+        if (turned != &c.q) fig_reference_array_check(&c.q, "q");
         fig_reference_array_check(&c.latent, "latent");
         check_cache(&c, &tokens);
         free(q);

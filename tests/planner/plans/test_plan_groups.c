@@ -13,6 +13,7 @@
 
 #include "planner/plans/plan.h"
 #include "tests/support/random.h"
+#include "tests/support/strip_heads.h"
 
 enum {
     ROWS = 20,
@@ -25,7 +26,7 @@ enum {
     UNTOUCHED = 0xa5
 };
 
-static _Alignas(16) uint8_t slot[PLAN_CAPACITY], plan[PLAN_CAPACITY];
+static _Alignas(16) uint8_t slot[PLAN_CAPACITY], plan[PLAN_CAPACITY], unfolded[PLAN_CAPACITY];
 
 static struct ground {
     fig_random random;
@@ -264,7 +265,8 @@ static void each_token_is_seen_once(void **state) {
             const uint8_t *strips = fig_plan_strips_of(plan, fig_plan_strips_place(&g.shape), i);
             expect_line(&step, i);
             expect_bounds(i, strips);
-            mark_items(strips, &g.strips[i], draw(0, g.strips[i].kv_heads - 1));
+            fig_strip_heads_unfold(strips, unfolded);
+            mark_items(unfolded, &g.strips[i], draw(0, g.strips[i].kv_heads - 1));
             expect_seen(&step, i);
             shared += ((const fig_strips_head *)(const void *)strips)->members > 0;
         }
@@ -369,6 +371,70 @@ static void groups_travel_and_so_does_their_end(void **state) {
     fig_plan_held_finish(&g.held);
 }
 
+static void swap(int32_t *values, int32_t count) {
+    if (count < 2) return;
+    const int32_t i = draw(0, count - 1), j = draw(0, count - 1), kept = values[i];
+    values[i] = values[j];
+    values[j] = kept;
+}
+
+/* Changes a row in no group: its length to 0 or back, or its query tokens. */
+static void change_single_row(int32_t rows) {
+    const int32_t row = rows > 0 ? draw(0, rows - 1) : 0;
+    if (rows == 0 || g.is_grouped[row]) return;
+    if (draw(0, 1) == 0) {
+        g.lengths[row] = g.lengths[row] > 0 ? 0 : g.queries[row] + 5;
+        return;
+    }
+    g.queries[row] = draw(0, g.queries[row]);
+}
+
+/* Changes what a step may differ in from the last one. A step may also have no groups, or lengths
+ * that only the device knows. */
+static void change_step(fig_plan_step *step) {
+    step->lengths = draw(0, 9) > 0 ? g.lengths : NULL;
+    step->groups = draw(0, 9) > 0 ? &g.all : NULL;
+    for (int32_t row = 0; row < step->rows && draw(0, 3) > 0; row++)
+        if (g.queries[row] > 0 && g.lengths[row] > 0 && g.lengths[row] < KV) g.lengths[row]++;
+    if (draw(0, 4) == 0) change_single_row(step->rows);
+    if (draw(0, 4) == 0) swap(g.sequences, step->rows);
+    if (g.all.count == 0) return;
+    fig_strip_group *last = &g.groups[g.all.count - 1]; /* no other group is within it */
+    if (draw(0, 6) == 0) swap(g.order + last->first, last->rows);
+    if (draw(0, 6) == 0 && last->to > last->from + 1) last->to--;
+    if (draw(0, 9) == 0) g.all.count--;
+}
+
+/* What is kept from step to step must not show. */
+static void a_plan_does_not_depend_on_the_steps_before_it(void **state) {
+    (void)state;
+    int32_t kept = 0, fresh = 0;
+    for (uint64_t seed = 0; seed < CASES; seed++) {
+        open_ground(seed);
+        fig_plan_step step = draw_step();
+        for (int32_t turn = 0; turn < 12; turn++) {
+            const int was_listed = g.held.is_listed;
+            fig_plan_settle(&g.shape, &step, &g.held);
+            const fig_plan_held held = g.held;
+            open_held();
+            fig_plan_settle(&g.shape, &step, &g.held);
+            if (step.lengths != NULL && g.held.group_count > 0) {
+                assert_int_equal(held.strips_bytes, g.held.strips_bytes);
+                assert_memory_equal(held.strips, g.held.strips, held.strips_bytes);
+                for (int32_t i = 0; i < g.shape.class_count; i++)
+                    assert_memory_equal(held.prefix[i], g.held.prefix[i],
+                                        (size_t)(step.rows + 1) * sizeof(int32_t));
+                *(was_listed ? &kept : &fresh) += 1;
+            }
+            fig_plan_held_finish(&g.held);
+            g.held = held;
+            change_step(&step);
+        }
+        fig_plan_held_finish(&g.held);
+    }
+    assert_true(kept > CASES && fresh > CASES / 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_token_is_seen_once),
@@ -376,6 +442,7 @@ int main(void) {
         cmocka_unit_test(a_class_that_shares_nothing_has_the_bounds_of_chunks),
         cmocka_unit_test(the_limit_of_shared_tokens_follows_the_rows),
         cmocka_unit_test(groups_travel_and_so_does_their_end),
+        cmocka_unit_test(a_plan_does_not_depend_on_the_steps_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

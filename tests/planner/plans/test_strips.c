@@ -13,6 +13,7 @@
 
 #include "planner/plans/strips.h"
 #include "tests/support/random.h"
+#include "tests/support/strip_heads.h"
 
 enum {
     RANDOM_STEPS = 4000,
@@ -33,7 +34,8 @@ static struct ground {
     uint8_t counted[COUNTER_LIMIT];
     fig_strips_item items[ITEM_LIMIT];
 } ground;
-static _Alignas(16) uint8_t plan[PLAN_BYTES];
+static _Alignas(16) uint8_t folded[PLAN_BYTES]; /* the plan as it is made */
+static _Alignas(16) uint8_t plan[PLAN_BYTES];   /* the same with one head per item */
 
 static void expect(const char *what, int64_t index, int64_t seen, int64_t expected) {
     const fig_strips_shape *s = &ground.shape;
@@ -212,14 +214,16 @@ static void check_step(void) {
     int64_t queries = 0;
     ground.size = fig_strip_sizes_of(shape, ground.segments, ground.count);
     assert_true(ground.size.plan_bytes <= PLAN_BYTES);
-    memset(plan, 0xa5, (size_t)ground.size.plan_bytes + 64);
-    ground.made = fig_strips_make(shape, ground.segments, ground.count, plan);
+    memset(folded, 0xa5, (size_t)ground.size.plan_bytes + 64);
+    ground.made = fig_strips_make(shape, ground.segments, ground.count, folded);
     for (int32_t i = 0; i < ground.count; i++)
         queries += ground.segments[i].queries;
     ground.bound = fig_strip_sizes_bound(
         shape, &(fig_strips_limits){.segments = ground.count, .queries = queries});
     for (int32_t i = 0; i < 64; i++)
-        expect("byte behind the plan", i, plan[ground.size.plan_bytes + i], 0xa5);
+        expect("byte behind the plan", i, folded[ground.size.plan_bytes + i], 0xa5);
+    expect_at_most("items of the plan", ground.made.items, ground.size.items);
+    ground.made.items = fig_strip_heads_unfold(folded, plan);
     expect_at_most("items", ground.made.items, ground.size.items);
     expect_at_most("partials", ground.made.partial_vectors, ground.size.partial_vectors);
     expect_at_most("counters", ground.made.counters, ground.size.counters);
@@ -377,7 +381,8 @@ static int32_t pieces_of_own(int32_t rows, int32_t longest) {
         ground.segments[i].is_shared = 1;
         ground.segments[i].first_member = i == 0 ? 0 : rows + i - 1;
     }
-    fig_strips_make(&ground.shape, ground.segments, ground.count, plan);
+    fig_strips_make(&ground.shape, ground.segments, ground.count, folded);
+    fig_strip_heads_unfold(folded, plan);
     const fig_strips_item *items = fig_strips_items(plan, ground.shape.workers);
     int32_t pieces = 0;
     for (int32_t i = 0; i < ((const fig_strips_head *)(const void *)plan)->items; i++)
@@ -392,9 +397,25 @@ static void few_tokens_behind_a_shared_prefix_stay_whole(void **state) {
     assert_in_range(pieces_of_own(16, 32768), 2, 132);
 }
 
+/* A worker that has several heads of a row has them as one item, so the plan of many rows with few
+ * tokens each has about one item per row. */
+static void heads_of_a_row_are_one_item(void **state) {
+    (void)state;
+    ground.shape = (fig_strips_shape){
+        .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 7, .whole = 1};
+    ground.count = 0;
+    for (int32_t row = 0; row < SEGMENT_LIMIT; row++)
+        add(1 + row % 16, 0, 256);
+    check_step();
+    expect("items with one head each", 0, ground.made.items, 8 * SEGMENT_LIMIT);
+    expect_at_most("items of the plan", ((const fig_strips_head *)(const void *)folded)->items,
+                   SEGMENT_LIMIT + ground.shape.workers - 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_tokens_behind_a_shared_prefix_stay_whole),
+        cmocka_unit_test(heads_of_a_row_are_one_item),
         cmocka_unit_test(every_tile_has_one_item_and_every_partial_one_piece),
         cmocka_unit_test(some_steps_need_all_partials_and_counters),
         cmocka_unit_test(a_long_chunk_is_read_in_step),

@@ -144,6 +144,21 @@ def attention_is_right_over_every_kind_of_cache():
                 lent = after
 
 
+def q_in_two_arrays_gives_the_bits_of_one():
+    for cache, dtype in kinds():
+        for shape, given in (((ROWS,), {}), ((ROWS, 2), {}), ((sum(COUNTS),), GIVEN)):
+            q, lent = normal(*shape, HEADS, 576, dtype=dtype), None
+            if shape == (ROWS,):
+                lent = plan_of(cache, dtype)
+            more = dict(logits=logits(), with_lse=True, **given)
+            one = fj.latent_attention(q, cache, SEEN, **more)
+            two = jax.jit(lambda q, rope, plan: fj.latent_attention(
+                q, cache, SEEN, q_rope=rope, plan=plan, **more))(q[..., :512], q[..., 512:], lent)
+            assert (two.plan is None) == (lent is None)
+            np.testing.assert_array_equal(one.out, two.out)
+            np.testing.assert_array_equal(one.lse, two.lse)
+
+
 def a_step_is_rope_norm_append_and_attention():
     places = int32([100, 7, 0, 2000])
     angle = np.arange(2048.0)[:, None] * 1e4 ** (-np.arange(0, 64, 2) / 64)
@@ -277,6 +292,15 @@ def mistakes_are_refused_by_name():
     ):
         given = {**sound, **changes}
         refused(words, lambda: fj.latent_decode(**given), (ValueError, TypeError))
+    first, rope = q[..., :512], q[..., 512:]
+    for words, parts in (
+        ("q is [4, 16, 576], its last dim must be 512 beside q_rope", (q, rope)),
+        ("q_rope is [4, 16, 32], it must be [4, 16, 64] like q", (first, rope[..., :32])),
+        ("q_rope is [4, 8, 64], it must be [4, 16, 64] like q", (first, rope[:, :8])),
+        ("q_rope is float16, it must be float32", (first, rope.astype(jnp.float16))),
+    ):
+        refused(words, lambda: fj.latent_attention(parts[0], cache, SEEN, logits=logits(),
+                                                   q_rope=parts[1]), (ValueError, TypeError))
     refused("layout is given, but a latent cache has none",
             lambda: plan_of(cache, q.dtype, layout="hnd"))
     refused("figraph.jax.latent_attention under vmap", lambda: jax.vmap(
@@ -301,6 +325,7 @@ def the_documented_output_is_the_real_one():
 
 CASES = [
     attention_is_right_over_every_kind_of_cache,
+    q_in_two_arrays_gives_the_bits_of_one,
     a_step_is_rope_norm_append_and_attention,
     rows_may_have_several_tokens,
     rows_of_unequal_numbers_of_tokens_are_right,

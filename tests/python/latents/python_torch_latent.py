@@ -122,6 +122,39 @@ def attention_is_right_over_every_kind_of_cache():
                                                         logits=logits()))
 
 
+def parts_of(q):
+    """Returns q's first 512 and last 64 values in two tensors with random strides. The first one
+    has its heads in front of its rows, as a batched product leaves them."""
+    gap = 8 * int(torch.randint(0, 3, ()))
+    first = q[..., :512].movedim(-2, 0).contiguous().movedim(0, -2)
+    room = torch.zeros(*q.shape[:-1], 128 + gap, dtype=q.dtype, device=q.device)
+    room[..., gap : gap + 64] = q[..., 512:]
+    return first, room[..., gap : gap + 64]
+
+
+def q_in_two_tensors_gives_the_bits_of_one():
+    def alike(one, two, tokens):
+        return all(torch.equal(a[:tokens], b[:tokens]) for a, b in zip(one, two))
+
+    for n, (was, dtype) in enumerate(kinds()):
+        for shape, given in (((ROWS,), {}), ((1,), {}), ((ROWS, 3), {}),
+                             ((8,), dict(query_start_loc=STARTS, row_tokens=MOST))):
+            rows, used = (ROWS, sum(COUNTS)) if given else (shape[0], shape[0])
+            q, latent = (normal(*shape, *dims, 576, dtype=dtype) for dims in ([HEADS], []))
+            first, rope = parts_of(q)
+            more = dict(logits=logits(window=5 * (n % 2)), with_lse=True, **given)
+            one, two = copy_of(was), copy_of(was)
+            assert alike(ft.latent_attention(q, one, SEEN[:rows], **more),
+                         ft.latent_attention(first, two, SEEN[:rows], q_rope=rope, **more), used)
+            more.update(norm=normal(512, dtype=dtype), rope=ROPE)
+            assert alike(ft.latent_decode(q, latent, one, SEEN[:rows], **more),
+                         ft.latent_decode(first, latent, two, SEEN[:rows], q_rope=rope, **more),
+                         used)
+            assert torch.equal(one.latents, two.latents)
+            assert torch.equal(first[:used], q[:used, ..., :512])
+            assert torch.equal(rope[:used], q[:used, ..., 512:])
+
+
 def windows_and_sinks_are_as_asked():
     cache, q = paged(torch.bfloat16), normal(ROWS, HEADS, 576, dtype=torch.bfloat16)
     for window in (0, 5):
@@ -282,10 +315,10 @@ def each_operator_is_what_its_schema_says():
         page = 0 if cache.page_table is None else PAGE
         holds = torch.bfloat16 if page == 0 else torch.float8_e4m3fn
         for op, given in {
-            ops.latent_attention: (q, *held, *asked, True),
-            ops.latent_attention_out: (q, *held, *asked, *outs),
-            ops.latent_decode: (q, latent, *held, *asked, *new, True),
-            ops.latent_decode_out: (q, latent, *held, *asked, *new, *outs),
+            ops.latent_attention: (*parts_of(q), *held, *asked, True),
+            ops.latent_attention_out: (q, None, *held, *asked, *outs),
+            ops.latent_decode: (*parts_of(q), latent, *held, *asked, *new, True),
+            ops.latent_decode_out: (q, None, latent, *held, *asked, *new, *outs),
             ops.plan: (SEEN, q.dtype, HEADS, 1, 576, page, ROOM, holds, 0, 1, False, None, None, 0,
                        512),
         }.items():
@@ -307,7 +340,11 @@ def numbers_and_kinds_are_told_by_name():
     def decode(**more):
         return ft.latent_decode(q, latent, cache, SEEN, **{**dict(logits=logits()), **more})
 
-    lent = plan_of(narrow, torch.bfloat16)
+    lent, (first, rope) = plan_of(narrow, torch.bfloat16), parts_of(q)
+
+    def apart(first=first, rope=rope):
+        return attend(q=first, q_rope=rope)
+
     for words, call in (
         ("cache is a Cache, it must be a LatentCache", lambda: attend(cache=pair)),
         ("logits.scale is 0, it must be given", lambda: attend(logits=ft.Logits())),
@@ -343,6 +380,19 @@ def numbers_and_kinds_are_told_by_name():
         ("q_heads is 12, it must be a multiple of 8",
          lambda: ft.plan(SEEN, dtype=q.dtype, q_heads=12, cache=cache)),
         ("tensor out: overlaps tensor q", lambda: attend(out=q[..., :512])),
+        ("q is [4, 16, 576], its last dim must be 512 beside q_rope", lambda: apart(q)),
+        ("q_rope is [4, 16, 32], it must be [4, 16, 64] like q",
+         lambda: apart(rope=rope[..., :32])),
+        ("q_rope is [4, 8, 64], it must be [4, 16, 64] like q", lambda: apart(rope=rope[:, :8])),
+        ("q_rope is [3, 16, 64], it must be [4, 16, 64] like q", lambda: apart(rope=rope[:3])),
+        ("q_rope is [16, 64], it must be [4, 16, 64] like q", lambda: apart(rope=rope[0])),
+        ("q_rope is float16, it must be float32", lambda: apart(rope=rope.half())),
+        ("the elements of its last dim must lie side by side",
+         lambda: apart(rope=torch.stack((rope, rope), -1)[..., 0])),
+        ("q_rope: strides[0] is 0, it must be positive",
+         lambda: apart(rope=rope[:1].expand(ROWS, -1, -1))),
+        ("tensor q_rope: overlaps tensor out",
+         lambda: attend(q=first, q_rope=q[..., 512:], out=q[..., 64:])),
     ):
         refused(words, call)
 
@@ -389,6 +439,7 @@ def calls_make_no_more_runners():
 
 CASES = [
     attention_is_right_over_every_kind_of_cache,
+    q_in_two_tensors_gives_the_bits_of_one,
     windows_and_sinks_are_as_asked,
     a_step_is_rope_norm_append_and_attention,
     rows_may_have_several_tokens,

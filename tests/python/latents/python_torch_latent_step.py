@@ -16,7 +16,7 @@ import figraph.torch as ft  # noqa: E402
 import torch  # noqa: E402
 from python_torch import DEVICE, close, normal, numpy, refused, run  # noqa: E402
 from python_torch_latent import (  # noqa: E402
-    HEADS, PAGE, ROOM, ROWS, SCALE, TURNS, copy_of, dense, int32, paged)
+    HEADS, PAGE, ROOM, ROWS, SCALE, TURNS, copy_of, dense, int32, paged, parts_of)
 
 LAYERS, WINDOW = 2, 9
 ROPE = figraph.Rope(theta=TURNS["theta"], interleaved=1)
@@ -39,6 +39,7 @@ class Loop:
     def __init__(self, caches, dtype=torch.bfloat16, rows=ROWS, **options):
         norms = {f"latent_norm.{n}": normal(512, dtype=dtype) for n in range(LAYERS)}
         self.step = ft.DecodeStep(SPEC, caches, rows=rows, dtype=dtype, weights=norms, **options)
+        self.has_parts = options.get("q_rope", False)
         self.norms, count = list(norms.values()), self.step.tokens
         self.q = [normal(count, HEADS, 576, dtype=dtype) for _ in range(LAYERS)]
         self.latent = [normal(count, 576, dtype=dtype) for _ in range(LAYERS)]
@@ -47,8 +48,10 @@ class Loop:
     def __call__(self):
         self.step.plan()
         for n, out in enumerate(self.outs):
-            got = self.step.attend_latent(n, self.q[n].clone(), self.latent[n], out)
-            assert got is out
+            q, parts = self.q[n].clone(), {}
+            if self.has_parts:
+                q, parts["q_rope"] = parts_of(q)
+            assert self.step.attend_latent(n, q, self.latent[n], out, **parts) is out
 
     def right(self, caches, twins, **given):
         """Compares the last step with the operators, which append to `twins`."""
@@ -128,6 +131,24 @@ def rows_may_have_different_numbers_of_tokens():
         loop.right(caches, twins, query_start_loc=int32(starts), row_tokens=12)
     refused("query_start_loc gives row 0 13 new tokens, limits 0 to 12",
             lambda: loop.step([24, 1, 1, 1], [0, 13, 14, 15, 16]))
+
+
+def q_may_be_in_two_tensors():
+    for holds, options in ((torch.bfloat16, {}), (torch.uint8, dict(row_tokens=2)),
+                           (torch.bfloat16, dict(row_tokens=3, query_limit=9))):
+        caches = caches_of(paged, holds)
+        twins = [copy_of(cache) for cache in caches]
+        whole, loop = Loop(twins, **options), Loop(caches, q_rope=True, **options)
+        whole.q, whole.latent, norms = loop.q, loop.latent, zip(whole.norms, loop.norms)
+        for own, other in norms:
+            own.copy_(other)
+        more = [[0, 2, 3, 6, 9]] if "query_limit" in options else []
+        for one in (whole, loop):
+            one.step.capture(one)
+            one.step([24, 3, 20, 11], *more)
+        for n in range(LAYERS):
+            assert torch.equal(whole.outs[n], loop.outs[n])
+            assert torch.equal(twins[n].latents, caches[n].latents)
 
 
 def positions_may_be_given_apart():
@@ -219,6 +240,26 @@ def mistakes_are_told_by_name():
             lambda: step.attend_latent(0, q, latent.half()))
     refused("attn.0 has no gradient",
             lambda: step.attend_latent(0, q, latent.clone().requires_grad_()))
+    first, rope = parts_of(q)
+    refused("attend_latent(0): q_rope is given, but the step was made with q_rope=False",
+            lambda: step.attend_latent(0, first, latent, q_rope=rope), invalid)
+    split = Loop(caches, q_rope=True).step
+    split.plan()
+    refused("attend_latent(1): q_rope is not given, but the step was made with q_rope=True",
+            lambda: split.attend_latent(1, q, latent), invalid)
+    refused("tensor q.0: the array has shape [4, 16, 576]",
+            lambda: split.attend_latent(0, q, latent, q_rope=rope))
+    refused("tensor q_rope.0: the array has shape [4, 16, 32]",
+            lambda: split.attend_latent(0, first, latent, q_rope=rope[..., :32]))
+    refused("tensor q_rope.0: the array has dtype f16",
+            lambda: split.attend_latent(0, first, latent, q_rope=rope.half()))
+    refused("tensor q_rope.0: the array has shape [3, 16, 64]",
+            lambda: split.attend_latent(0, first, latent, q_rope=rope[:3]), invalid)
+    pairs = [ft.Cache(*(normal(ROWS, 8, 1, 64, dtype=torch.bfloat16) for _ in "kv"))] * LAYERS
+    refused("q in two parts, but latent_dim is 0, it must be 512",
+            lambda: ft.DecodeStep(plain, pairs, rows=ROWS, q_rope=True), invalid)
+    refused("q_rope is True beside a score or a mask",
+            lambda: make(caches, q_rope=True, score="score * 2.0"), invalid)
     other = ft.DecodeStep(plain, [ft.Cache(*(normal(ROWS, 8, 1, 64, dtype=torch.bfloat16)
                                              for _ in "kv"))], rows=ROWS)
     refused("call attend", lambda: other.attend_latent(0, q, latent), invalid)
@@ -268,6 +309,7 @@ CASES = [
     a_step_advances_and_idle_rows_stay_idle,
     rows_may_have_several_tokens,
     rows_may_have_different_numbers_of_tokens,
+    q_may_be_in_two_tensors,
     positions_may_be_given_apart,
     first_layers_may_have_no_experts,
     several_steps_share_one_pool_and_one_table,

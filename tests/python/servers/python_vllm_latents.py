@@ -22,6 +22,7 @@ latent_stubs.install()
 from figraph.integrations.counts import counts  # noqa: E402
 from figraph.integrations.vllm import attention_backend, backend_choice  # noqa: E402
 from figraph.integrations.vllm import latent_backend as ours  # noqa: E402
+from figraph.torch import latent_operators  # noqa: E402
 from sentences import refused, run  # noqa: E402
 
 PAGES, WIDTH = 24, 5  # pages in all; pages of a row
@@ -128,6 +129,54 @@ def queries_in_one_tensor_give_the_same_bits():
     is_right(made, q, pages, metadata, whole)
     for one, other in zip(whole, attend(made, q, pages, metadata)):
         assert torch.equal(one, other)
+
+
+def passed(parts, pages, metadata):
+    """Returns the results of a call, and the tensors that reach the library as q and q_rope."""
+    seen, was = [], latent_operators.call
+
+    def call(name, q, *rest):
+        seen.append((q, rest[-1]))
+        was(name, q, *rest)
+
+    latent_operators.call = call
+    try:
+        result = impl().forward_mqa(parts, pages, metadata, None)
+    finally:
+        latent_operators.call = was
+    return result, *seen[0]
+
+
+def the_parts_of_q_are_read_in_place():
+    """The part with RoPE lies behind another part of each head, as vLLM's layer leaves it."""
+    for numbers in ((1, 1, 1), (1,), (3, 1, 2)):
+        lengths = (40, 7, 77)[: len(numbers)]
+        metadata, pages = builder().build(0, batch(lengths, numbers)), pool()
+        q, whole = queries(sum(numbers)), torch.randn(sum(numbers), HEADS, 192).bfloat16()
+        whole[..., 128:] = q[..., 512:]
+        parts = q[..., :512].transpose(0, 1).contiguous().transpose(0, 1), whole[..., 128:]
+        if len(numbers) == 1:  # a stride that nobody uses
+            parts = parts[0], whole.as_strided((1, HEADS, 64), (3, 192, 1), 128)
+        result, first, rope = passed(parts, pages, metadata)
+        assert first.data_ptr() == parts[0].data_ptr() and first.stride() == parts[0].stride()
+        assert rope.data_ptr() == parts[1].data_ptr() and rope.stride() == parts[1].stride()
+        is_right(impl(), q, pages, metadata, result)
+        _, first, rope = passed(q, pages, metadata)
+        assert first.data_ptr() == q.data_ptr() and rope is None
+
+
+def parts_that_the_fast_kernels_cannot_read_are_joined():
+    metadata, q, pages = builder().build(0, batch()), queries(3), pool()
+    skewed = torch.empty(3 * HEADS * 64 + 4).bfloat16()[4:].view(3, HEADS, 64)
+    odd = torch.empty(3, HEADS, 68).bfloat16()[..., :64]
+    spread = torch.empty(3, HEADS, 64, 2).bfloat16()[..., 0]
+    q[..., 512:] = q[:, :1, 512:]  # all heads of a query are alike
+    for room in (skewed, odd, spread, q[:, :1, 512:].expand(3, HEADS, 64)):
+        if room.stride(1) > 0:
+            room.copy_(q[..., 512:])
+        result, first, rope = passed((q[..., :512].contiguous(), room), pages, metadata)
+        assert rope is None and torch.equal(first, q)
+        is_right(impl(), q, pages, metadata, result)
 
 
 def codes_are_read():
@@ -360,6 +409,8 @@ def one_name_stands_for_both_backends():
 CASES = [
     decode_steps_are_right_for_every_number_of_heads_and_page_size,
     queries_in_one_tensor_give_the_same_bits,
+    the_parts_of_q_are_read_in_place,
+    parts_that_the_fast_kernels_cannot_read_are_joined,
     codes_are_read,
     pages_may_have_gaps_between_them,
     idle_rows_of_a_full_graph_are_zeros,

@@ -9,6 +9,7 @@
 #ifndef FIG_TESTS_SUPPORT_BLOCK_HPP
 #define FIG_TESTS_SUPPORT_BLOCK_HPP
 
+#include <csetjmp>
 #include <cstdint>
 #include <cstring>
 #include <ucontext.h>
@@ -27,20 +28,32 @@ struct meeting {
     uint64_t words[2][THREAD_LIMIT];
 };
 
+/* A context starts a thread. Later, jumps go from stack to stack: unlike a change of context, they
+ * need no call of the system. */
 struct thread {
     ucontext_t context;
-    int is_done;
+    jmp_buf place;
+    int is_begun, is_done;
     char stack[STACK_BYTES];
 };
 
 thread threads[THREAD_LIMIT];
 meeting warps[THREAD_LIMIT / WARP], whole;
-ucontext_t back;
+jmp_buf back;
 index3 threadIdx, blockIdx;
 const index3 blockDim = {THREAD_LIMIT, 1, 1};
 
 void give_way() {
-    swapcontext(&threads[threadIdx.x].context, &back);
+    if (_setjmp(threads[threadIdx.x].place) == 0) _longjmp(back, 1);
+}
+
+/* Runs thread threadIdx.x until it gives way. */
+void go_on() {
+    thread *of = &threads[threadIdx.x];
+    if (_setjmp(back) != 0) return;
+    if (of->is_begun) _longjmp(of->place, 1);
+    of->is_begun = 1;
+    setcontext(&of->context);
 }
 
 /* Waits until `members` threads have called this; returns the words of all of them. */
@@ -117,11 +130,8 @@ static void begin() {
     give_way();
 }
 
-/* Runs block number `block` of a kernel. Returns 0 if the block never ends, because its threads
- * wait at different places. */
-static int block_runs(void (*kernel)(const void *params), const void *params, uint32_t block,
-                      int is_backwards) {
-    int left = THREAD_LIMIT, idle = 0;
+/* Makes the threads of block number `block`. */
+static void block_prepare(void (*kernel)(const void *params), const void *params, uint32_t block) {
     running = kernel;
     running_params = params;
     blockIdx.x = block;
@@ -129,18 +139,26 @@ static int block_runs(void (*kernel)(const void *params), const void *params, ui
     memset(&whole, 0, sizeof whole);
     for (thread &of : threads) {
         getcontext(&of.context);
-        of.is_done = 0;
+        of.is_begun = of.is_done = 0;
         of.context.uc_stack.ss_sp = of.stack;
         of.context.uc_stack.ss_size = sizeof of.stack;
         of.context.uc_link = NULL;
         makecontext(&of.context, begin, 0);
     }
+}
+
+/* Runs block number `block` of a kernel. Returns 0 if the block never ends, because its threads
+ * wait at different places. */
+static int block_runs(void (*kernel)(const void *params), const void *params, uint32_t block,
+                      int is_backwards) {
+    int left = THREAD_LIMIT, idle = 0;
+    block_prepare(kernel, params, block);
     while (left > 0 && idle < 1 << 14) {
         const int before = left;
         for (uint32_t i = 0; i < THREAD_LIMIT; i++) {
             threadIdx.x = is_backwards ? THREAD_LIMIT - 1 - i : i;
             if (threads[threadIdx.x].is_done) continue;
-            swapcontext(&back, &threads[threadIdx.x].context);
+            go_on();
             left -= threads[threadIdx.x].is_done;
         }
         idle = left == before ? idle + 1 : 0;

@@ -55,6 +55,7 @@ fig_latent_form fig_latent_form_draw(fig_random *random, uint64_t seed) {
     if (draw(random, 0, 2) == 0) form.window = draw(random, 1, 2 * form.tile_tokens + 2);
     form.rows = draw(random, 0, form.row_limit);
     draw_lengths(&form, random);
+    form.apart = draw(random, 0, 2);
     return form;
 }
 
@@ -78,6 +79,7 @@ fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
     if (draw(random, 0, 2) == 0) form.window = draw(random, 1, 200);
     form.rows = draw(random, 1, form.row_limit);
     draw_lengths(&form, random);
+    form.apart = draw(random, 0, 2);
     return form;
 }
 
@@ -205,33 +207,62 @@ static int64_t lse_at(const fig_latent_case *c, int32_t row, int32_t query, int3
     return at * c->params.lse_stride + q_head;
 }
 
+/* Makes memory for q of this many rows, in one tensor or in two. */
+static void open_q(fig_latent_case *c, int32_t rows) {
+    fig_latent_attention_params *p = &c->params;
+    fig_row_strides *latent = &p->q_strides, *rope = &p->q_rope_strides;
+    const int64_t width = c->form.apart ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM;
+    latent->head = stride_of(c, width);
+    latent->row = stride_of(c, p->q_heads * latent->head);
+    int64_t count = rows * latent->row;
+    if (c->form.apart == 2) {
+        latent->row = stride_of(c, width);
+        latent->head = stride_of(c, rows * latent->row);
+        count = p->q_heads * latent->head;
+    }
+    c->q = fig_reference_array_make(p->dtype, count);
+    p->q = c->q.data;
+    if (!c->form.apart) return;
+    rope->head = stride_of(c, FIG_LATENT_ROPE_DIM);
+    rope->row = stride_of(c, p->q_heads * rope->head);
+    c->q_rope = fig_reference_array_make(p->dtype, rows * rope->row);
+    p->q_rope = c->q_rope.data;
+}
+
+static void fill_q(fig_latent_case *c, int64_t row, int32_t head, fig_random content) {
+    const fig_latent_attention_params *p = &c->params;
+    const int64_t at = row * p->q_strides.row + head * p->q_strides.head;
+    fig_reference_array_fill(&c->q, at, FIG_LATENT_DIM, &content, 1);
+    if (c->form.apart) {
+        fig_reference_array_fill(&c->q_rope,
+                                 row * p->q_rope_strides.row + head * p->q_rope_strides.head,
+                                 FIG_LATENT_ROPE_DIM, &content, 1);
+    } else {
+        fig_reference_array_fill(&c->q, at + FIG_LATENT_DIM, FIG_LATENT_ROPE_DIM, &content, 1);
+    }
+}
+
 static void open_rows(fig_latent_case *c) {
     fig_latent_attention_params *p = &c->params;
     const fig_latent_form *f = &c->form;
-    p->q_strides.head = stride_of(c, FIG_LATENT_KEY_DIM);
-    p->q_strides.row = stride_of(c, p->q_heads * p->q_strides.head);
     p->out_strides.head = stride_of(c, FIG_LATENT_DIM);
     p->out_strides.row = stride_of(c, p->q_heads * p->out_strides.head);
     p->lse_stride = p->q_heads + draw(&c->random, 0, 3);
     const int32_t all = fig_latent_form_queries(f, f->rows).first;
     const int32_t limit = f->counted ? all : f->row_limit * f->row_tokens;
-    c->q = fig_reference_array_make(p->dtype, limit * p->q_strides.row);
+    open_q(c, limit);
     c->out = fig_reference_array_make(p->dtype, limit * p->out_strides.row);
     c->lse = fig_reference_array_make(FIG_F32, limit * p->lse_stride);
     for (int32_t row = 0; row < f->rows; row++) {
         const fig_plan_queries queries = fig_latent_form_queries(f, row);
         for (int32_t n = 0; n < queries.count * p->q_heads; n++) {
             const int32_t query = n / p->q_heads, head = n % p->q_heads;
-            fig_random content = content_of(c, f->contents[row], n);
-            fig_reference_array_fill(
-                &c->q, (queries.first + query) * p->q_strides.row + head * p->q_strides.head,
-                FIG_LATENT_KEY_DIM, &content, 1);
+            fill_q(c, queries.first + query, head, content_of(c, f->contents[row], n));
             fig_reference_array_allow(&c->out, fig_latent_case_out(c, row, query, head),
                                       FIG_LATENT_DIM);
             fig_reference_array_allow(&c->lse, lse_at(c, row, query, head), 1);
         }
     }
-    p->q = c->q.data;
     p->out = c->out.data;
     p->lse = c->lse.data;
 }
@@ -317,14 +348,15 @@ void fig_latent_case_open(fig_latent_case *c, const fig_latent_form *form, fig_r
         p->sinks = c->sinks.data;
     }
     open_split(c);
-    fig_reference_array *inputs[] = {&c->q, &c->cache, &c->out, &c->lse};
-    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+    fig_reference_array *inputs[] = {&c->q, &c->cache, &c->out, &c->lse, &c->q_rope};
+    const size_t count = sizeof inputs / sizeof inputs[0] - (form->apart ? 0 : 1);
+    for (size_t i = 0; i < count; i++)
         fig_reference_array_keep(inputs[i]);
 }
 
 void fig_latent_case_close(fig_latent_case *c) {
-    fig_reference_array *arrays[] = {&c->q,     &c->cache,    &c->table, &c->out,     &c->lse,
-                                     &c->sinks, &c->partials, &c->sums,  &c->counters};
+    fig_reference_array *arrays[] = {&c->q,   &c->q_rope, &c->cache,    &c->table, &c->out,
+                                     &c->lse, &c->sinks,  &c->partials, &c->sums,  &c->counters};
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         fig_reference_array_free(arrays[i]);
     fig_place_free(c->plan);
@@ -333,6 +365,7 @@ void fig_latent_case_close(fig_latent_case *c) {
 void fig_latent_case_run(fig_latent_case *c, fig_random *order) {
     fig_reference_launch(FIG_OP_LATENT_ATTENTION, &c->params, order);
     fig_reference_array_check(&c->q, "q");
+    fig_reference_array_check(&c->q_rope, "q_rope");
     fig_reference_array_check(&c->cache, "cache");
     fig_reference_array_check(&c->out, "out");
     fig_reference_array_check(&c->lse, "lse");
@@ -344,13 +377,13 @@ void fig_latent_case_run(fig_latent_case *c, fig_random *order) {
 static void fail_at(const fig_latent_case *c, const char *what, int32_t row, int32_t query,
                     int32_t head, int32_t i, double got, double want) {
     const fig_latent_form *f = &c->form;
-    fail_msg(
-        "%s[%d][%d][%d][%d] is %.9g, it must be %.9g: dtype %d cache %d heads %d page %d tile "
-        "%d workers %d rows %d row_tokens %d window %d fixed %d sinks %d counted %d length %d, "
-        "seed 0x%llx",
-        what, row, query, head, i, got, want, f->dtype, f->kv_dtype, f->q_heads, f->page_size,
-        f->tile_tokens, f->workers, f->rows, f->row_tokens, f->window, f->fixed, f->sinks,
-        f->counted, f->lengths[row], (unsigned long long)f->seed);
+    fail_msg("%s[%d][%d][%d][%d] is %.9g, it must be %.9g: dtype %d cache %d heads %d page %d tile "
+             "%d workers %d rows %d row_tokens %d window %d fixed %d sinks %d counted %d apart %d "
+             "length %d, "
+             "seed 0x%llx",
+             what, row, query, head, i, got, want, f->dtype, f->kv_dtype, f->q_heads, f->page_size,
+             f->tile_tokens, f->workers, f->rows, f->row_tokens, f->window, f->fixed, f->sinks,
+             f->counted, f->apart, f->lengths[row], (unsigned long long)f->seed);
 }
 
 static void check_vector(const fig_latent_case *c, int32_t row, int32_t query, int32_t head) {
@@ -361,6 +394,7 @@ static void check_vector(const fig_latent_case *c, int32_t row, int32_t query, i
     const double sink = f->sinks ? (double)p->sinks[head] : 0;
     truth_latent_args args = {
         .q = {p->q, dtype, p->q_strides.row, p->q_strides.head},
+        .q_rope = {p->q_rope, dtype, p->q_rope_strides.row, p->q_rope_strides.head},
         .cache = truth_cache_of(c),
         .row = queries.first + query,
         .sequence = c->sequences[row],

@@ -21,6 +21,7 @@ typedef struct fig_latent_form {
     int32_t length_limit; /* tokens of a dense page; a row of the table has this many */
     int32_t outside;      /* of 16 page numbers, this many lie outside the cache */
     int32_t is_aligned;   /* 1: vectors and tokens begin at multiples of 16 bytes; 0: drawn */
+    int32_t apart;        /* 1: q is in two tensors; 2: the first one has its heads outermost */
     int32_t lengths[FIG_LATENT_CASE_ROWS];
     int32_t contents[FIG_LATENT_CASE_ROWS]; /* rows of equal content have equal q and tokens */
     int32_t counted; /* 1: the program is packed, and `counts` has each row's queries */
@@ -34,7 +35,7 @@ typedef struct fig_latent_case {
     int32_t sequences[FIG_LATENT_CASE_ROWS];
     fig_plan_shape shape;
     uint8_t *plan;
-    fig_reference_array q, cache, table, out, lse, sinks, partials, sums, counters;
+    fig_reference_array q, q_rope, cache, table, out, lse, sinks, partials, sums, counters;
     fig_latent_attention_params params;
 } fig_latent_case;
 

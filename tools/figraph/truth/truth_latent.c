@@ -67,13 +67,27 @@ static void add_token(truth_latent_result *result, sums *s, double logit, const 
     }
 }
 
+static void load_part(const truth_latent_args *args, const truth_rows *rows, int32_t count,
+                      double *values) {
+    truth_load_row(rows->base, rows->dtype,
+                   args->row * rows->row_stride + args->q_head * rows->head_stride, count, values);
+}
+
+static void load_q(const truth_latent_args *args, double q[TRUTH_LATENT_KEY_DIM]) {
+    if (args->q_rope.base == NULL) {
+        load_part(args, &args->q, TRUTH_LATENT_KEY_DIM, q);
+    } else {
+        load_part(args, &args->q, TRUTH_LATENT_DIM, q);
+        load_part(args, &args->q_rope, TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM,
+                  q + TRUTH_LATENT_DIM);
+    }
+}
+
 void truth_latent(const truth_latent_args *args, truth_latent_result *result) {
     const truth_cache *cache = &args->cache;
     double q[TRUTH_LATENT_KEY_DIM], token[TRUTH_LATENT_KEY_DIM];
     sums s = {.greatest = -INFINITY};
-    truth_load_row(args->q.base, args->q.dtype,
-                   args->row * args->q.row_stride + args->q_head * args->q.head_stride,
-                   TRUTH_LATENT_KEY_DIM, q);
+    load_q(args, q);
     for (int32_t i = 0; i < TRUTH_LATENT_DIM; i++)
         result->out[i] = result->magnitude[i] = 0;
     result->lse = -INFINITY;

@@ -16,6 +16,7 @@ enum {
 /* One query head at the last of `length` tokens of a sequence. */
 typedef struct truth_latent_args {
     truth_rows q;
+    truth_rows q_rope; /* the last 64 values of each head; base NULL: they are in q */
     truth_cache cache; /* head_stride 0; the elements of a token of codes are bytes */
     int64_t row;       /* of q */
     int32_t sequence, length, q_head;

@@ -147,8 +147,6 @@ class FigraphLatentImpl(MLACommonImpl):
                     layer: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns attention of the rows that decode, [tokens, heads, 512], and its log-sum-exp,
         [tokens, heads]. q is [tokens, heads, 576], or its first 512 and its last 64 values."""
-        if isinstance(q, tuple):
-            q = torch.cat(q, dim=-1)
         return attn_metadata.decode.figraph.attend_latents(self._layer, q, kv_c_and_k_pe_cache)
 
 

@@ -1,0 +1,122 @@
+/* latent_machine.cuh: wraps the machine instructions that the warpgroup kernels over latents need
+ * beside products (wgmma.cuh, narrow_products.cuh) and barriers (kv_ring.cuh).
+ *
+ * Tests that run these kernels on a CPU have versions of their own (tests/kernels/latent/).
+ * Invariant: the low half of a pair is the value of the lower dimension. */
+#ifndef FIG_KERNELS_LATENT_MACHINE_CUH
+#define FIG_KERNELS_LATENT_MACHINE_CUH
+
+#include "kernels/attention/fragment.cuh"
+#include "kernels/common/params.h"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+template <int32_t DTYPE>
+static __device__ __forceinline__ uint32_t fig_latent_machine_pair(float low, float high) {
+    uint32_t pair;
+    if (DTYPE == FIG_BF16) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    } else {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    }
+    return pair;
+}
+
+/* Returns the values of a pair of f16. */
+static __device__ __forceinline__ float2 fig_latent_machine_floats(uint32_t pair) {
+    return __half22float2(*(const __half2 *)&pair);
+}
+
+/* Transposes a matrix of 8 x 8 values of 16 bits. The lane's pair holds values 2 (lane % 4) and
+ * 2 (lane % 4) + 1 of row lane / 4. All lanes of the warp take part. */
+static __device__ __forceinline__ uint32_t fig_latent_machine_across(uint32_t pair) {
+    uint32_t across;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(across) : "r"(pair));
+    return across;
+}
+
+/* If it waits in vain, ends the launch with an error by a store to address 0. With a trap instead,
+ * the assembler would give the products too few registers. */
+static __device__ __forceinline__ void fig_latent_machine_end_if(int32_t is_vain) {
+    asm volatile("{ .reg .pred p; .reg .b64 none; mov.b64 none, 0; setp.ne.b32 p, %0, 0;\n"
+                 "@p st.global.u32 [none], 0; }" ::"r"(is_vain)
+                 : "memory");
+}
+
+/* ---- Shared memory */
+
+/* Makes new barriers known to the copy engine. */
+static __device__ __forceinline__ void fig_latent_machine_show_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Waits for a phase of a barrier for up to 10 ms. Returns 1 if it is over. */
+static __device__ __forceinline__ uint32_t fig_latent_machine_try(uint32_t barrier,
+                                                                  uint32_t phase) {
+    uint32_t is_over;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, 0x989680;\n"
+                 "selp.u32 %0, 1, 0, p; }"
+                 : "=r"(is_over)
+                 : "r"(barrier), "r"(phase)
+                 : "memory");
+    return is_over;
+}
+
+/* Arrives, and lets the barrier expect `bytes` bytes more from the copy engine. */
+static __device__ __forceinline__ void fig_latent_machine_expect(const uint64_t *barrier,
+                                                                 uint32_t bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(fig_fragment_shared(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Orders the thread's accesses to shared memory before those of products and of the copy engine. */
+static __device__ __forceinline__ void fig_latent_machine_publish() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void fig_latent_machine_store(uint32_t to, uint4 words) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y),
+                 "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void fig_latent_machine_clear(uint32_t to) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+}
+
+/* Stores two matrices of 8 x 8 values of 16 bits, transposed. Lane r of the first 8 has the address
+ * of row r of the first matrix, the next 8 lanes those of the second. */
+static __device__ __forceinline__ void fig_latent_machine_store_turned(uint32_t to, uint32_t first,
+                                                                       uint32_t second) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(to),
+                 "r"(first), "r"(second)
+                 : "memory");
+}
+
+/* ---- Copies */
+
+/* Sends a box of the cache. */
+static __device__ __forceinline__ void
+fig_latent_machine_send(uint32_t to, const fig_tensor_map *map, int32_t column, int32_t token,
+                        int32_t page, const uint64_t *barrier, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+                 "l"(map), "r"(column), "r"(token), "r"(page), "r"(fig_fragment_shared(barrier)),
+                 "l"(policy)
+                 : "memory");
+}
+
+/* Brings the map of the cache close. Otherwise the first box would wait for it. */
+static __device__ __forceinline__ void fig_latent_machine_bring_map(const fig_tensor_map *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* Brings memory of the device into L2. */
+static __device__ __forceinline__ void fig_latent_machine_bring(const void *from, uint32_t bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
+#endif
+#endif

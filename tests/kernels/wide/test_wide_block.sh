@@ -1,0 +1,21 @@
+#!/bin/sh
+# test_wide_block.sh: tests that blocks of the warpgroup kernel, emulated thread by thread, give the
+# results of the reference kernel, and that none waits forever.
+#
+# Compiles the kernel's source for the CPU, which needs a C++ compiler.
+set -eu
+compiler=${CXX:-c++}
+library=${BUILD:-build}/libfigraph.a
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+if ! command -v "$compiler" > /dev/null; then
+    echo "skipped: there is no C++ compiler, $compiler"
+    exit 0
+fi
+"$compiler" -std=c++17 -O2 -w -I. -Iinclude tests/kernels/wide/wide_block.cpp \
+    "$library" -lzstd -ljansson -lhwloc -lm -lpthread -o "$scratch/wide" 2> "$scratch/log" || {
+    cat "$scratch/log"
+    exit 1
+}
+"$scratch/wide" 60 40
+"$scratch/wide" 450 2 # in 451 a warpgroup would pass the loads if it did not wait for them

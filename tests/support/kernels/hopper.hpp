@@ -1,0 +1,556 @@
+/* hopper.hpp: stands for the instructions of compute capability 9.0, on a CPU, for kernels that
+ * block.hpp runs: barriers in shared memory, the copy engine, and products of warpgroups.
+ *
+ * A program defines BLOCK_THREADS, includes this file, and then the kernel's .cu file. This file
+ * takes the place of block.cuh, fragment.cuh, kv_ring.cuh, wgmma.cuh and wide_machine.cuh. Nothing
+ * happens at a fixed time: warps run in random order and at random speed, a copy arrives at any
+ * time after it was sent, and a product reads its operands as early or as late as it may. Until a
+ * copy arrives, its place holds NaN. Invariant: whatever may happen on a GPU between two waits may
+ * happen here, except that memory is always consistent. */
+#ifndef FIG_TESTS_SUPPORT_HOPPER_HPP
+#define FIG_TESTS_SUPPORT_HOPPER_HPP
+
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "include/figraph.h"
+extern "C" {
+#include "kernels/table/reference_kernels.h"
+#include "planner/plans/strip_groups.h"
+}
+#include "tests/support/kernels/block.hpp"
+#include "tests/support/random.h"
+
+namespace {
+float __fdividef(float a, float b) {
+    return a / b;
+}
+int32_t __float2int_rd(float x) {
+    return (int32_t)std::floor(x);
+}
+} // namespace
+
+/* Headers of kernels are read as nvcc reads them: numeric.h has loops over rows, which are C. */
+#define __CUDACC__
+#define __host__
+extern "C" {
+#include "kernels/wide/wide.h"
+#undef __CUDACC__
+#include "kernels/table/table.h"
+}
+
+#define __CUDA_ARCH_FEAT_SM90_ALL
+#undef __shared__
+#define __shared__
+#define __align__(bytes)
+#define __log2f log2f
+
+static const index3 gridDim = {1u << 30, 1, 1}; /* no block is the last */
+enum { SHARED_BYTES = 227 * 1024, BARRIER_LIMIT = SHARED_BYTES / 8, NAMED_LIMIT = 16 };
+alignas(1024) uint8_t shared[SHARED_BYTES]; /* the dynamic shared memory */
+
+namespace {
+struct float2 {
+    float x, y;
+};
+struct alignas(16) int4 {
+    int32_t x, y, z, w;
+};
+float2 make_float2(float x, float y) {
+    return {x, y};
+}
+
+template <class T> T __ldcg(const T *from) {
+    return *from;
+}
+template <class T> void __stcg(T *to, T value) {
+    *to = value;
+}
+uint32_t atomicAdd(uint32_t *counter, uint32_t more) {
+    return (*counter += more) - more;
+}
+void __syncwarp() {
+    meet_warp(0);
+}
+int __any_sync(uint32_t, int x) {
+    const uint64_t *words = meet_warp(x != 0);
+    int any = 0;
+    for (uint32_t i = 0; i < WARP; i++)
+        any |= words[threadIdx.x / WARP * WARP + i] != 0;
+    return any;
+}
+int __all_sync(uint32_t mask, int x) {
+    return !__any_sync(mask, !x);
+}
+uint32_t __reduce_max_sync(uint32_t, uint32_t x) {
+    const uint64_t *words = meet_warp(x);
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < WARP; i++)
+        most = max(most, words[threadIdx.x / WARP * WARP + i]);
+    return (uint32_t)most;
+}
+float __fmaf_rn(float a, float b, float c) {
+    return std::fma(a, b, c);
+}
+float __fmul_rn(float a, float b) {
+    return a * b;
+}
+float __int_as_float(int32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+} // namespace
+
+/* ---- Barriers -------------------------------------------------------------------------------- */
+
+namespace {
+struct barrier {
+    int32_t count, left;
+    int64_t bytes; /* that the copy engine still owes */
+    uint32_t phase;
+};
+barrier barriers[BARRIER_LIMIT];
+struct {
+    uint32_t arrived, turn;
+} named[NAMED_LIMIT];
+const char *fault;  /* what the kernel did wrong; NULL: nothing */
+uint64_t happened;  /* grows with everything that may let a thread go on */
+fig_random chances; /* decides what happens when */
+
+int chance(int32_t percent) {
+    return fig_random_range(&chances, 0, 99) < percent;
+}
+
+barrier *barrier_at(uint32_t address) {
+    if (address % 8 != 0 || address >= SHARED_BYTES) fault = "a barrier outside shared memory";
+    return &barriers[address / 8 % BARRIER_LIMIT];
+}
+
+void barrier_change(barrier *of, int32_t arrivals, int64_t bytes) {
+    of->left -= arrivals;
+    of->bytes += bytes;
+    happened++;
+    if (of->left < 0) fault = "too many arrivals at a barrier";
+    if (of->left > 0 || of->bytes != 0) return;
+    of->left = of->count;
+    of->phase++;
+}
+} // namespace
+
+#define FIG_KERNELS_FRAGMENT_CUH
+static uint32_t fig_fragment_shared(const void *pointer) {
+    return (uint32_t)((const uint8_t *)pointer - shared);
+}
+
+/* Loads four matrices of 8 rows of 16 bytes. Lane 8 i + r has the address of row r of matrix i. */
+static void fig_fragment_load(uint32_t (&to)[4], uint32_t address) {
+    const uint64_t *words = meet_warp(address);
+    const uint32_t lane = threadIdx.x % WARP, first = threadIdx.x - lane;
+    for (uint32_t i = 0; i < 4; i++)
+        memcpy(&to[i], &shared[words[first + 8 * i + lane / 4] + lane % 4 * 4], 4);
+}
+
+#define FIG_KERNELS_BLOCK_CUH
+enum { FIG_BLOCK_WARP = 32, FIG_BLOCK_WARP_LIMIT = 32 };
+static void fig_block_wait() {
+}
+static void fig_block_trigger() {
+}
+static int32_t fig_block_warp() {
+    return (int32_t)(threadIdx.x / WARP);
+}
+
+#define FIG_KERNELS_KV_RING_CUH
+static void fig_ring_barrier_init(uint64_t *at, int32_t count) {
+    *barrier_at(fig_fragment_shared(at)) = {count, count, 0, 0};
+}
+
+static void fig_ring_arrive(uint32_t address) {
+    barrier_change(barrier_at(address), 1, 0);
+}
+
+static void fig_ring_wait(uint32_t address, uint32_t phase) {
+    while ((barrier_at(address)->phase & 1) == (phase & 1))
+        give_way();
+}
+
+static void fig_ring_pass(int32_t number, uint32_t members) {
+    happened++;
+    if (++named[number].arrived < members) return;
+    named[number].arrived = 0;
+    named[number].turn++;
+}
+
+static void fig_ring_meet(int32_t number, uint32_t members) {
+    const uint32_t turn = named[number].turn;
+    fig_ring_pass(number, members);
+    while (named[number].turn == turn)
+        give_way();
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+#define FIG_KERNELS_WIDE_MACHINE_CUH
+
+namespace {
+enum { MAP_LIMIT = 3 };
+fig_tensor_map_recipe maps[MAP_LIMIT]; /* the first byte of a fig_tensor_map tells which one */
+
+/* A box on its way. */
+struct parcel {
+    const fig_tensor_map_recipe *map;
+    int32_t place[FIG_TENSOR_MAP_RANK_LIMIT];
+    uint32_t to, bytes;
+    barrier *of;
+};
+std::vector<parcel> parcels;
+
+uint32_t swizzled(uint32_t address, uint32_t width) {
+    if (width == 128) return address ^ (address >> 7 & 7) << 4;
+    return address ^ (address >> 7 & 3) << 4;
+}
+
+/* Copies a box of elements of two bytes. Those outside the tensor are 0. */
+void deliver(const parcel &of) {
+    const fig_tensor_map_recipe *map = of.map;
+    for (uint32_t n = 0; n < of.bytes / 2; n++) {
+        uint64_t from = map->address;
+        uint32_t rest = n, is_inside = 1;
+        for (uint32_t i = 0; i < map->rank; i++) {
+            const int64_t at = of.place[i] + (int64_t)(rest % map->box[i]);
+            rest /= map->box[i];
+            is_inside &= at >= 0 && (uint64_t)at < map->dims[i];
+            from += (uint64_t)at * (i == 0 ? 2 : map->strides_bytes[i]);
+        }
+        const uint16_t value = is_inside ? *(const uint16_t *)from : 0;
+        memcpy(&shared[swizzled(of.to + 2 * n, map->swizzle_bytes)], &value, 2);
+    }
+    barrier_change(of.of, 0, -(int64_t)of.bytes);
+}
+
+void send(uint32_t to, const fig_tensor_map *map, const int32_t *place, const uint64_t *barrier) {
+    parcel of = {};
+    of.map = &maps[map->bytes[0] % MAP_LIMIT];
+    of.bytes = 2;
+    of.to = to;
+    of.of = barrier_at(fig_fragment_shared(barrier));
+    for (uint32_t i = 0; i < of.map->rank; i++) {
+        of.place[i] = place[i];
+        of.bytes *= of.map->box[i];
+    }
+    if (to % 16 != 0 || to + of.bytes > SHARED_BYTES) {
+        fault = "a box outside shared memory";
+        return;
+    }
+    memset(&shared[to], 0xff, of.bytes);
+    parcels.push_back(of);
+}
+
+/* Delivers parcels that have waited long enough. */
+void deliver_some(int32_t percent) {
+    for (size_t i = 0; i < parcels.size();) {
+        if (!chance(percent)) {
+            i++;
+            continue;
+        }
+        deliver(parcels[i]);
+        parcels[i] = parcels.back();
+        parcels.pop_back();
+    }
+}
+
+/* A copy that its thread has not waited for. */
+struct piece {
+    uint32_t to;
+    uint64_t from;
+};
+std::vector<piece> pieces[BLOCK_THREADS];
+} // namespace
+
+static void fig_wide_show_barriers() {
+}
+
+static void fig_wide_wait(const uint64_t *barrier, uint32_t phase) {
+    fig_ring_wait(fig_fragment_shared(barrier), phase);
+}
+
+static void fig_wide_expect(const uint64_t *barrier, uint32_t bytes) {
+    barrier_change(barrier_at(fig_fragment_shared(barrier)), 1, bytes);
+}
+
+static void fig_wide_arrive(const uint64_t *barrier, uint32_t count) {
+    barrier_change(barrier_at(fig_fragment_shared(barrier)), (int32_t)count, 0);
+}
+
+struct fig_wide_box_place {
+    int32_t token, column, block, page;
+};
+
+static void fig_wide_box_send(uint32_t to, const fig_tensor_map *map, const fig_wide_box_place &box,
+                              const uint64_t *barrier) {
+    const int32_t place[] = {0, box.token, box.column, box.block, box.page};
+    send(to, map, place, barrier);
+}
+
+static void fig_wide_column_send(uint32_t to, const fig_tensor_map *map, int32_t head,
+                                 int32_t query, int32_t column, const uint64_t *barrier) {
+    const int32_t place[] = {0, head, query, column, 0};
+    send(to, map, place, barrier);
+}
+
+static void fig_wide_copy(uint32_t to, uint64_t from) {
+    memset(&shared[to], 0xff, 16);
+    pieces[threadIdx.x].push_back({to, from});
+}
+
+static void fig_wide_await_copies() {
+    for (const piece &of : pieces[threadIdx.x])
+        memcpy(&shared[of.to], (const void *)of.from, 16);
+    pieces[threadIdx.x].clear();
+}
+
+static void fig_wide_clear_chunk(uint32_t to) {
+    memset(&shared[to], 0, 16);
+}
+
+static void fig_wide_order_engines() {
+}
+static void fig_wide_bring(const void *) {
+}
+static void fig_wide_order_memory() {
+}
+
+static uint32_t fig_wide_acquire(const uint32_t *counter) {
+    return *counter;
+}
+
+static uint32_t fig_wide_exchange(uint32_t *counter, uint32_t value) {
+    const uint32_t before = *counter;
+    *counter = value;
+    return before;
+}
+
+static float fig_wide_exp2(float x) {
+    return std::exp2(x);
+}
+
+template <int32_t DTYPE> static uint32_t fig_wide_pack(float low, float high) {
+    if (DTYPE == FIG_BF16) return fig_numeric_bf16(low) | (uint32_t)fig_numeric_bf16(high) << 16;
+    return fig_numeric_f16(low) | (uint32_t)fig_numeric_f16(high) << 16;
+}
+
+static void fig_wide_need_few_registers() {
+}
+static void fig_wide_need_many_registers() {
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+#define FIG_KERNELS_WGMMA_CUH
+struct fig_wgmma_bf16 {};
+struct fig_wgmma_f16 {};
+
+namespace {
+enum { PRODUCT_LIMIT = 64 };
+
+/* A product that its thread has issued. It adds 64 x 16 values of a times 16 x N of b. */
+struct product {
+    float *sums;
+    int32_t count; /* sums of the thread: N / 2 */
+    uint32_t a[4];
+    uint64_t a_at, b_at; /* matrices in shared memory; a_at 0: registers hold a */
+    int32_t is_across, is_sum, is_bf16;
+};
+
+struct product_queue {
+    product of[PRODUCT_LIMIT];
+    int32_t count, done;      /* products issued and computed */
+    int32_t ends[8], commits; /* where each group of them ends */
+} queues[BLOCK_THREADS];
+
+std::vector<float> values_of_f16() {
+    std::vector<float> values;
+    for (uint32_t i = 0; i < 1 << 16; i++)
+        values.push_back(fig_numeric_of_f16((uint16_t)i));
+    return values;
+}
+const std::vector<float> of_f16 = values_of_f16();
+
+inline float half_of(uint16_t bits, int32_t is_bf16) {
+    return is_bf16 ? __int_as_float((int32_t)((uint32_t)bits << 16)) : of_f16[bits];
+}
+
+/* Returns the address of 16 bytes of a matrix: chunk `chunk` of its row `row`, counted from where
+ * the matrix begins. */
+inline const uint16_t *chunk_of(uint64_t matrix, uint32_t row, uint32_t chunk, uint32_t lead_of) {
+    const uint32_t width = matrix >> 62 == 1 ? 128 : 64, stride = (matrix >> 32 & 0x3fff) << 4;
+    const uint32_t lead = (matrix >> 16 & 0x3fff) << 4, begin = (matrix & 0x3fff) << 4;
+    const uint32_t at = begin + row / 8 * stride + row % 8 * width + lead_of * lead + chunk * 16;
+    return (const uint16_t *)&shared[swizzled(at, width) % SHARED_BYTES];
+}
+
+/* Loads the thread's two rows of a: 16 values each. */
+void load_a(const product &of, int32_t index, float (&a)[2][16]) {
+    const uint32_t lane = threadIdx.x % WARP, quad = threadIdx.x / 4 * 4;
+    const uint32_t row = threadIdx.x / WARP % 4 * 16 + lane / 4;
+    for (uint32_t h = 0; h < 2; h++)
+        for (uint32_t i = 0; i < 16; i++) {
+            const uint32_t word = queues[quad + i % 8 / 2].of[index].a[h + i / 8 * 2];
+            a[h][i] = of.a_at != 0
+                          ? half_of(chunk_of(of.a_at, row + 8 * h, i / 8, 0)[i % 8], of.is_bf16)
+                          : half_of((uint16_t)(word >> i % 2 * 16), of.is_bf16);
+        }
+}
+
+/* Loads 16 values of each of the thread's two columns of b, from column n on. */
+inline void load_b(const product &of, uint32_t n, float (&b)[2][16]) {
+    const uint32_t of_lead = of.b_at >> 62 == 1 ? 64 : 32, first = n / 8 * 8;
+    for (uint32_t k = 0; of.is_across && k < 16; k++) {
+        const uint16_t *from = chunk_of(of.b_at, k, first % of_lead / 8, first / of_lead) + n % 8;
+        b[0][k] = half_of(from[0], of.is_bf16);
+        b[1][k] = half_of(from[1], of.is_bf16);
+    }
+    for (uint32_t i = 0; !of.is_across && i < 4; i++) {
+        const uint16_t *from = chunk_of(of.b_at, n + i / 2, i % 2, 0);
+        for (uint32_t k = 0; k < 8; k++)
+            b[i / 2][i % 2 * 8 + k] = half_of(from[k], of.is_bf16);
+    }
+}
+
+/* Adds one product to the thread's sums. */
+void compute(const product &of, int32_t index) {
+    float a[2][16], b[2][16];
+    load_a(of, index, a);
+    for (uint32_t j = 0; j < (uint32_t)of.count / 4; j++) {
+        load_b(of, 8 * j + threadIdx.x % 4 * 2, b);
+        for (uint32_t i = 0; i < 4; i++) {
+            float sum = of.is_sum ? of.sums[4 * j + i] : 0;
+            for (uint32_t k = 0; k < 16; k++)
+                sum += a[i / 2][k] * b[i % 2][k];
+            of.sums[4 * j + i] = sum;
+        }
+    }
+}
+
+/* Computes the products up to number `end`. All lanes of the warp have issued them. */
+void compute_until(product_queue *queue, int32_t end) {
+    meet_warp(0);
+    for (; queue->done < end; queue->done++)
+        compute(queue->of[queue->done % PRODUCT_LIMIT], queue->done % PRODUCT_LIMIT);
+    meet_warp(0);
+}
+
+template <int32_t N>
+void issue(float (&d)[N], const uint32_t *a, uint64_t a_at, uint64_t b_at, int32_t is_across,
+           int32_t is_sum, int32_t is_bf16) {
+    product_queue *queue = &queues[threadIdx.x];
+    if (queue->count - queue->done >= PRODUCT_LIMIT) fault = "more products than this file holds";
+    product *of = &queue->of[queue->count++ % PRODUCT_LIMIT];
+    *of = {d, N, {}, a_at, b_at, is_across, is_sum, is_bf16};
+    if (a != NULL) memcpy(of->a, a, sizeof of->a);
+}
+
+int32_t is_bf16(fig_wgmma_bf16) {
+    return 1;
+}
+int32_t is_bf16(fig_wgmma_f16) {
+    return 0;
+}
+int32_t reads_early; /* 1: products read their operands as soon as they may */
+} // namespace
+
+static void fig_wgmma_begin() {
+    meet_warp(0);
+}
+
+static uint64_t fig_wgmma_matrix(uint32_t address, int32_t width, int32_t stride, int32_t lead) {
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(lead >> 4) << 16 |
+           (uint64_t)(stride >> 4) << 32 | (uint64_t)(width == 128 ? 1 : 2) << 62;
+}
+
+static void fig_wgmma_commit() {
+    product_queue *queue = &queues[threadIdx.x];
+    queue->ends[queue->commits++ % 8] = queue->count;
+    if (reads_early) compute_until(queue, queue->count);
+}
+
+template <int LEFT, int N> static void fig_wgmma_wait(float (&)[N]) {
+    product_queue *queue = &queues[threadIdx.x];
+    if (queue->commits > LEFT) compute_until(queue, queue->ends[(queue->commits - LEFT - 1) % 8]);
+}
+
+template <class tag, int N>
+static void fig_wgmma_along_r(tag of, float (&d)[N], const uint32_t *a, uint64_t b,
+                              int32_t is_sum) {
+    issue(d, a, 0, b, 0, is_sum, is_bf16(of));
+}
+
+template <class tag, int N>
+static void fig_wgmma_along(tag of, float (&d)[N], uint64_t a, uint64_t b, int32_t is_sum) {
+    issue(d, NULL, a, b, 0, is_sum, is_bf16(of));
+}
+
+template <class tag, int N>
+static void fig_wgmma_across(tag of, float (&d)[N], const uint32_t *a, uint64_t b, int32_t is_sum) {
+    issue(d, a, 0, b, 1, is_sum, is_bf16(of));
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+namespace {
+enum { QUIET_LIMIT = 3000 }; /* rounds in which nothing happens before a block has hung */
+
+void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {
+    block_prepare(kernel, params, block);
+    memset(named, 0, sizeof named);
+    memset(queues, 0, sizeof queues);
+    memset(shared, 0xff, sizeof shared);
+    parcels.clear();
+    for (std::vector<piece> &of : pieces)
+        of.clear();
+    fault = NULL;
+}
+
+/* Runs the threads of a warp as far as they go. Returns the number of those that ended. */
+int run_warp(uint32_t warp) {
+    int ended = 0;
+    for (uint32_t i = 0; i < WARP; i++) {
+        threadIdx.x = warp * WARP + i;
+        if (threads[threadIdx.x].is_done) continue;
+        go_on();
+        ended += threads[threadIdx.x].is_done;
+    }
+    return ended;
+}
+
+/* Runs a block. Returns NULL, or what the kernel did wrong. */
+const char *hopper_run(void (*kernel)(const void *), const void *params, uint32_t block,
+                       uint64_t seed) {
+    enum { WARPS = BLOCK_THREADS / WARP };
+    int32_t speeds[WARPS], left = BLOCK_THREADS, quiet = 0;
+    chances = fig_random_seed(seed);
+    prepare(kernel, params, block);
+    reads_early = chance(50);
+    for (int32_t &speed : speeds)
+        speed = chance(30) ? 10 : 100;
+    const int32_t arrival = chance(50) ? 3 : 50;
+    while (left > 0 && fault == NULL) {
+        const uint64_t before = happened;
+        const uint32_t first = (uint32_t)fig_random_range(&chances, 0, WARPS - 1);
+        const int32_t was_left = left;
+        for (uint32_t i = 0; i < WARPS; i++) {
+            const uint32_t warp = (first + i) % WARPS;
+            if (chance(speeds[warp])) left -= run_warp(warp);
+        }
+        deliver_some(arrival);
+        quiet = happened == before && left == was_left ? quiet + 1 : 0;
+        if (quiet > QUIET_LIMIT && parcels.empty()) return "the block never ends";
+    }
+    if (fault == NULL && !parcels.empty()) fault = "the block ended before its copies arrived";
+    return fault;
+}
+} // namespace
+
+#endif
