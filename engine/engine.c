@@ -57,7 +57,6 @@ fig_status fig_engine_bind(fig_engine *engine, const fig_binding *binding) {
 
 static fig_status find_address(fig_engine *engine, const char *name, void **address) {
     uint32_t tensor;
-    *address = NULL;
     FIG_TRY(fig_binding_find(&engine->bindings, name, &tensor));
     *address = engine->bindings.tensors[tensor - 1].place.address;
     fig_table_mirrors_give(&engine->tables.mirrors, tensor);
@@ -65,8 +64,9 @@ static fig_status find_address(fig_engine *engine, const char *name, void **addr
 }
 
 fig_status fig_engine_address(fig_engine *engine, const char *name, void **address) {
-    FIG_TRY(fig_thread_check_enter(&engine->owner));
-    return fig_thread_check_leave(&engine->owner, find_address(engine, name, address));
+    *address = NULL;
+    FIG_TRY(fig_engine_enter(engine));
+    return fig_engine_leave(engine, find_address(engine, name, address));
 }
 
 fig_status fig_engine_register(fig_engine *engine, const char *call, fig_callback callback,
@@ -213,15 +213,22 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
     fig_engine_catch_up(engine);
     FIG_TRY(engine->api->stream_take_fault(engine->dev, engine->stream));
     const uint64_t torn = fig_ring_torn(&engine->ring) - engine->told_torn;
+    const uint64_t late = fig_ring_late(&engine->ring) - engine->told_late;
     const uint64_t missed = fig_ring_missed(&engine->ring) - engine->missed;
     if (missed == 0) return FIG_OK;
     engine->missed += missed;
     engine->told_torn += torn;
+    engine->told_late += late;
     if (torn > 0)
         return fig_fail(FIG_DRIVER,
                         "%" PRIu64 " plan%s arrived damaged, and %" PRIu64 " step%s ran no rows "
                         "for it; the next plan carries their page table entries again",
                         torn, FIG_PLURAL(torn), missed, FIG_PLURAL(missed));
+    if (late > 0)
+        return fig_fail(FIG_DRIVER,
+                        "%" PRIu64 " step%s ran no rows, staged before it was known that an "
+                        "earlier plan had arrived damaged",
+                        missed, FIG_PLURAL(missed));
     if (fig_program_view_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
                         "%" PRIu64 " step%s ran no rows: lengths on the device are more than the "

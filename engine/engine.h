@@ -93,6 +93,7 @@ struct fig_engine {
     uint64_t missed;     /* launches without a plan that fig_engine_wait() has reported */
     uint64_t torn;       /* damaged plans for which `held` has been reset */
     uint64_t told_torn;  /* damaged plans that fig_engine_wait() has reported */
+    uint64_t told_late;  /* the same for plans behind them, see fig_ring_late() */
     fig_engine_counters counters;
     fig_graph_refs *refs; /* counts our pieces in callers' graphs; see graph_refs.h */
     fig_engine_fetch fetches[FIG_ENGINE_FETCH_LIMIT];
@@ -160,8 +161,12 @@ static inline uint32_t fig_engine_exec_of(const fig_engine *engine, uint32_t buc
 }
 
 /* Returns the status for a step that ran no rows. If the program reads lengths on the device, the
- * lengths were too large for the bucket. Otherwise the launch found no plan. */
+ * lengths were too large for the bucket. Otherwise the launch found no plan, or none that was
+ * sound. */
 static inline fig_status fig_engine_miss_status(const fig_engine *engine) {
+    if (fig_ring_torn(&engine->ring) != engine->told_torn ||
+        fig_ring_late(&engine->ring) != engine->told_late)
+        return FIG_DRIVER;
     return fig_program_view_reads_lengths(engine->program) ? FIG_TOO_LARGE : FIG_DRIVER;
 }
 

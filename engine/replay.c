@@ -43,6 +43,7 @@ static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fi
     fig_plan_head *head = (fig_plan_head *)(void *)slot;
     uint32_t sections = fig_plan_settle(shape, step, &engine->held);
     if (engine->check_plans) sections |= FIG_PLAN_HAS_CHECKSUM;
+    sections |= fig_plan_stamp(engine->tables.torn);
     uint32_t bytes = fig_plan_write(shape, step, sections, &engine->held, slot);
     bytes = fig_page_tables_carry(&engine->tables, slot, bytes);
     if (engine->check_plans || bytes <= FIG_PLAN_SHORT_BYTES)

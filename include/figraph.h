@@ -1137,7 +1137,8 @@ typedef struct fig_engine_options {
      * FIG_STREAM_OWN: the engine opens a stream of its own. */
     void *const *stream;
     /* 1: every plan carries a checksum. If a launch finds a plan whose checksum does not match, it
-     * runs no rows, and the next wait returns FIG_DRIVER. */
+     * runs no rows, nor does any step that was staged before the engine knew of it, and the next
+     * wait returns FIG_DRIVER. */
     int32_t check_plans;
     /* The NUMA node that holds the plan ring. n above 0: node n - 1. 0: the GPU's node. -1: any
      * node. */
@@ -1416,7 +1417,9 @@ typedef struct fig_append {
  *                   tensors cannot be bound again (FIG_ORDER).
  *     early start   A kernel that the caller launches with the programmatic attribute, behind a
  *                   segment, begins while the segment's kernels still run. It must wait
- *                   (griddepcontrol.wait) before it touches the step's data.
+ *                   (griddepcontrol.wait) before it touches the step's data. A segment may read
+ *                   weights of norms before a kernel of the caller in front of it has ended, so no
+ *                   kernel of the graph may write them.
  *
  * FIG_INVALID: there is no such segment or bucket. FIG_ORDER: no "fetch" of that bucket comes
  * before the segment; or the stream is not capturing, and no step of the bucket is staged for

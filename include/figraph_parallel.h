@@ -51,8 +51,10 @@ FIG_API fig_status fig_graphs_rank(fig_graphs **share, const fig_graphs *model, 
  * Each rank has its own GPU. If there are at most 8 GPUs, all on one host, and each can access the
  * memory of the others, the ranks write into one another's memory. For this purpose each engine
  * allocates device memory for each rank: four times the largest message, but at most 16 MB if NCCL
- * is available. NCCL carries larger messages, and all messages of groups that do not meet these
- * conditions. FIG_UNSUPPORTED: libnccl.so.2 of version 2.14 or later is missing.
+ * is available. Because another rank may be late and still write into this memory, it stays
+ * allocated after fig_engine_close(), until the process ends. NCCL carries larger messages, and all
+ * messages of groups that do not meet these conditions. FIG_UNSUPPORTED: libnccl.so.2 of version
+ * 2.14 or later is missing.
  *
  * If a rank is gone, any call of this library that waits for the engine aborts NCCL's work.
  * fig_engine_close() gives that work two seconds to end. A caller that waits for the stream by

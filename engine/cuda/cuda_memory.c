@@ -68,9 +68,10 @@ static fig_status allocate_pinned(fig_cuda_gpu *gpu, const fig_placement *placem
     return FIG_OK;
 }
 
+/* Another thread may be capturing a call on `aside`. */
 fig_status fig_cuda_memory_clear(fig_cuda_gpu *gpu, void *device, size_t bytes) {
-    CU_TRY(gpu, MemsetD8Async, address_of(device), 0, bytes, gpu->aside);
-    CU_TRY(gpu, StreamSynchronize, gpu->aside);
+    CU_TRY(gpu, MemsetD8Async, address_of(device), 0, bytes, gpu->uploads);
+    CU_TRY(gpu, StreamSynchronize, gpu->uploads);
     return FIG_OK;
 }
 

@@ -113,6 +113,7 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
                               const fig_cuda_nccl_wish *wish) {
     const uint64_t count = (uint64_t)wish->count;
     *nccl = (fig_cuda_nccl){.api = fig_nccl_api_table(),
+                            .in_use = PTHREAD_MUTEX_INITIALIZER,
                             .ranks = wish->ranks,
                             .timeout_us = wish->timeout_us,
                             .rank = wish->rank,
@@ -205,8 +206,12 @@ static void finish_ending(fig_cuda_nccl *nccl, const fig_cuda_gpu *gpu) {
     }
 }
 
+/* Does not wait for a capture: that may itself wait for NCCL, and only the group's timeout ends
+ * it. */
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl) {
+    if (nccl->api == NULL || pthread_mutex_trylock(&nccl->in_use) != 0) return;
     if (nccl->comm != NULL) begin_ending(nccl, nccl->api->CommAbort);
+    pthread_mutex_unlock(&nccl->in_use);
 }
 
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
@@ -217,6 +222,7 @@ void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu) {
         begin_ending(nccl, status == FIG_OK ? nccl->api->CommDestroy : nccl->api->CommAbort);
     }
     finish_ending(nccl, gpu);
+    if (nccl->api != NULL) pthread_mutex_destroy(&nccl->in_use);
     if (nccl->places != 0) gpu->cu->MemFree(nccl->places);
     if (nccl->parts != 0) gpu->cu->MemFree(nccl->parts);
     *nccl = (fig_cuda_nccl){0};
@@ -346,6 +352,7 @@ typedef struct capture {
 
 static int32_t enqueue(void *user, const fig_call_args *args) {
     capture *c = user;
+    pthread_mutex_lock(&c->job->nccl->in_use);
     if (c->job->nccl->comm == NULL) {
         c->status = fig_fail(FIG_LOST, "nccl: the communicator was aborted");
     } else if (fig_kernel_table[c->job->launch->op].meets == FIG_MEETING_SUM) {
@@ -353,6 +360,7 @@ static int32_t enqueue(void *user, const fig_call_args *args) {
     } else {
         c->status = enqueue_gather(c->job, c->tells, args->stream);
     }
+    pthread_mutex_unlock(&c->job->nccl->in_use);
     if (c->status == FIG_OK) return 0;
     snprintf(c->sentence, sizeof c->sentence, "%s", fig_message());
     return (int32_t)c->status;

@@ -10,11 +10,15 @@
 #ifndef FIG_ENGINE_CUDA_CUDA_NCCL_H
 #define FIG_ENGINE_CUDA_CUDA_NCCL_H
 
+#include <pthread.h>
+
 #include "engine/graph/cuda_work.h"
 #include "engine/driver/nccl_api.h"
 
 typedef struct fig_cuda_nccl {
     const fig_nccl_api *api;
+    /* Held by a thread that captures with the communicator, and by the thread that gives it up */
+    pthread_mutex_t in_use;
     fig_nccl_comm comm; /* NULL: closed or aborted */
     /* a former communicator that a thread is still ending; NULL: none */
     struct fig_cuda_nccl_ending *ending;
@@ -44,7 +48,8 @@ fig_status fig_cuda_nccl_init(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu,
 fig_status fig_cuda_nccl_open(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
 void fig_cuda_nccl_close(fig_cuda_nccl *nccl, fig_cuda_gpu *gpu);
 /* Makes NCCL's kernels on the device stop waiting, and gives up the communicator: `comm` is NULL
- * from then on. */
+ * from then on. While another thread captures with the communicator, the call does nothing; call it
+ * again until `comm` is NULL. */
 void fig_cuda_nccl_abort(fig_cuda_nccl *nccl);
 
 /* The arguments of a captured collective. */

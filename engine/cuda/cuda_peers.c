@@ -119,6 +119,7 @@ static fig_status meet_near(fig_cuda_peers *peers, fig_cuda_gpu *gpu, uint64_t b
     if (peers->count == 1) return status == FIG_OK ? reach_all(peers, gpu, NULL, block) : status;
     if (status == FIG_OK) status = make_card(peers, gpu, &own);
     FIG_TRY(conclude(peers, status));
+    peers->is_told = 1;
     FIG_TRY(fig_ranks_all_gather(peers->ranks, &own, sizeof own, cards));
     return conclude(peers, reach_all(peers, gpu, cards, block));
 }
@@ -230,6 +231,21 @@ fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
     return FIG_OK;
 }
 
+/* Frees the inbox if no other rank knows it. Otherwise another rank may still write into it: it may
+ * be late in a collective that this rank gave up, or begin one that this rank never begins. Its
+ * packets must not reach whoever would get the memory next, and no call tells when all ranks have
+ * ended: a rank may close its engine long before another one. So the inbox, and the context that
+ * holds it, stay until the process ends. */
+static void let_go_of_inbox(const fig_cuda_peers *peers, const fig_cuda_gpu *gpu) {
+    fig_cu_context kept;
+    if (peers->inbox == 0) return;
+    if (peers->is_told) {
+        gpu->cu->DevicePrimaryCtxRetain(&kept, gpu->device);
+    } else {
+        gpu->cu->MemFree(peers->inbox);
+    }
+}
+
 void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
     if (peers->watched) fig_group_unwatch(peers->ranks, &peers->words->lost);
     if (gpu->attended == peers) gpu->attend = NULL;
@@ -237,7 +253,7 @@ void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
     for (int32_t r = 0; r < FIG_PEERS_LIMIT; r++)
         if (peers->opened[r] != 0) gpu->cu->IpcCloseMemHandle(peers->opened[r]);
     if (peers->block != 0) gpu->cu->MemFree(peers->block);
-    if (peers->inbox != 0) gpu->cu->MemFree(peers->inbox);
+    let_go_of_inbox(peers, gpu);
     if (peers->words != NULL) gpu->cu->MemFreeHost(peers->words);
     *peers = (fig_cuda_peers){0};
 }

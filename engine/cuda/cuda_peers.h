@@ -19,6 +19,7 @@ typedef struct fig_cuda_peers {
     uint32_t exec_count;
     fig_cu_address block; /* the device's fig_peers; 0: not open */
     fig_cu_address inbox;
+    int is_told;                            /* 1: other ranks may have the inbox's address */
     fig_cu_address opened[FIG_PEERS_LIMIT]; /* inboxes of other processes; 0: not opened */
     fig_peers_words *words;
     fig_cuda_nccl nccl; /* closed if NCCL carries no message */
@@ -35,8 +36,9 @@ typedef struct fig_cuda_peers {
 
 /* fig_cuda_peers_open() fills a zeroed struct. It returns FIG_UNSUPPORTED on every rank if NCCL is
  * missing and the GPUs cannot reach each other, or if NCCL is missing and there are too many GPUs.
- * fig_cuda_peers_close() also accepts a zeroed or half-open struct; no work may be running when it
- * is called. */
+ * fig_cuda_peers_close() also accepts a zeroed or half-open struct; no work of this rank may be
+ * running when it is called. Other ranks may still write into the inbox, so it is not freed once
+ * they have its address. */
 fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
                                const fig_dev_meeting *meeting, fig_dev_met *met);
 void fig_cuda_peers_close(fig_cuda_peers *peers, fig_cuda_gpu *gpu);

@@ -2,10 +2,11 @@
  *
  * begin() pushes the GPU's context, and end() pops it. prepare() makes the driver compute a
  * launch's tensor maps on the host. launch() makes one driver call. Each kernel may begin before
- * the previous work on the stream has ended, whether or not that work is ours. So each kernel keeps
- * the law of programmatic edges (kernels/common/block.cuh): it waits before it writes, and before
- * that wait it reads only memory that was written before its run began. Invariant: once a
- * fig_run_device is open, no run changes it; a run changes only copies on its own thread. */
+ * the previous work on the stream has ended, whether or not that work is ours, unless its launch is
+ * plain. So each kernel keeps the law of programmatic edges (kernels/common/block.cuh): it waits
+ * before it writes, and before that wait it reads only memory that was written before its run
+ * began. Invariant: once a fig_run_device is open, no run changes it; a run changes only copies on
+ * its own thread. */
 #include "engine/seam/run_device.h"
 
 #include <inttypes.h>
@@ -196,7 +197,8 @@ static fig_status cuda_launch(const fig_run_device *device, const fig_run_launch
     void *params[] = {launch->params};
     memcpy(config.grid, shape->grid, sizeof config.grid);
     memcpy(config.block, shape->block, sizeof config.block);
-    config.attribute_count = device->gpu.path == FIG_IMAGE_HOPPER && !device->gpu.plain_edges;
+    config.attribute_count =
+        device->gpu.path == FIG_IMAGE_HOPPER && !device->gpu.plain_edges && !launch->is_plain;
     const fig_cu_result result =
         device->gpu.cu->LaunchKernelEx(&config, launch->kernel, params, NULL);
     return result == FIG_CU_SUCCESS ? FIG_OK : refuse(device, result, "cuLaunchKernelEx");

@@ -144,7 +144,7 @@ static void destroy_event(fig_cuda_gpu *gpu, fig_cu_event event) {
 /* Does not wait if the context is lost, because its work will never end, or if the stream is
  * capturing, because no thread can wait for such a stream. */
 void fig_cuda_stream_close(fig_dev_stream *stream, fig_cuda_gpu *gpu) {
-    if (gpu->lost[0] == '\0' && fig_cuda_stream_check(stream, gpu) == FIG_OK) {
+    if (!fig_cuda_gpu_is_lost(gpu) && fig_cuda_stream_check(stream, gpu) == FIG_OK) {
         const waited what = {.stream = stream->stream};
         wait_for(gpu, &what);
     }

@@ -240,7 +240,7 @@ static fig_status cuda_stream_wait(fig_dev *dev, fig_dev_stream *stream, int64_t
 static fig_status cuda_stream_query(fig_dev *dev, fig_dev_stream *stream, int64_t *pending,
                                     fig_status *fault) {
     *pending = stream->pending;
-    *fault = dev->gpu.lost[0] == '\0' ? FIG_OK : FIG_LOST;
+    *fault = fig_cuda_gpu_is_lost(&dev->gpu) ? FIG_LOST : FIG_OK;
     FIG_TRY(count_call(dev, FIG_DRIVER, "stream_query"));
     FIG_TRY(fig_cuda_gpu_check(&dev->gpu));
     FIG_TRY(stream->stream == NULL ? fig_cuda_gpu_enter(&dev->gpu) : fig_cuda_gpu_relax(&dev->gpu));

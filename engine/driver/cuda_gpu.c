@@ -43,8 +43,13 @@ static int is_fatal(fig_cu_result result) {
     }
 }
 
+int fig_cuda_gpu_is_lost(const fig_cuda_gpu *gpu) {
+    /* partner: the release in fig_cuda_gpu_refuse */
+    return __atomic_load_n(&gpu->loss, __ATOMIC_ACQUIRE) == FIG_CUDA_GPU_LOST;
+}
+
 fig_status fig_cuda_gpu_check(const fig_cuda_gpu *gpu) {
-    if (gpu->lost[0] == '\0') return FIG_OK;
+    if (!fig_cuda_gpu_is_lost(gpu)) return FIG_OK;
     return fig_status_relay(FIG_LOST, gpu->lost);
 }
 
@@ -61,11 +66,17 @@ static fig_status fail_as(const fig_cuda_gpu *gpu, fig_status status, fig_cu_res
 fig_status fig_cuda_gpu_refuse(fig_cuda_gpu *gpu, fig_cu_result result, const char *call) {
     if (result == FIG_CU_OUT_OF_MEMORY) return fail_as(gpu, FIG_NOMEM, result, call);
     if (!is_fatal(result)) return fail_as(gpu, FIG_DRIVER, result, call);
-    /* The first error is the cause; later errors only repeat it. */
-    if (gpu->lost[0] == '\0') {
-        fail_as(gpu, FIG_LOST, result, call);
-        snprintf(gpu->lost, sizeof gpu->lost, "%s", fig_message());
-    }
+    /* The first error is the cause; later errors only repeat it. If another thread is writing the
+     * cause at this moment, this call tells its own error. Partner of the exchange: that of the
+     * other thread. Partner of the store: fig_cuda_gpu_is_lost(). */
+    uint32_t loss = FIG_CUDA_GPU_FINE;
+    if (fig_cuda_gpu_is_lost(gpu)) return fig_cuda_gpu_check(gpu);
+    fail_as(gpu, FIG_LOST, result, call);
+    if (!__atomic_compare_exchange_n(&gpu->loss, &loss, FIG_CUDA_GPU_LOSING, 0, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_ACQUIRE))
+        return FIG_LOST;
+    snprintf(gpu->lost, sizeof gpu->lost, "%s", fig_message());
+    __atomic_store_n(&gpu->loss, FIG_CUDA_GPU_LOST, __ATOMIC_RELEASE);
     return fig_cuda_gpu_check(gpu);
 }
 

@@ -19,7 +19,7 @@ typedef struct fig_cuda_gpu {
     /* Our own stream for work at set-up. The NULL stream is unsuitable: each use of it waits for
      * other streams and breaks captures. */
     fig_cu_stream aside;
-    /* Execs are uploaded on this stream; nothing is captured on it. */
+    /* Execs are uploaded and memory is cleared on this stream; nothing is captured on it. */
     fig_cu_stream uploads;
     fig_image_path path;
     int plain_edges; /* 1: no edge is programmatic */
@@ -31,8 +31,14 @@ typedef struct fig_cuda_gpu {
      * work on streams ends by itself, so a wait needs no checks. */
     void (*attend)(void *attended);
     void *attended;
-    char lost[256]; /* the driver's description of the fatal error; "": not lost */
+    /* The driver's description of the fatal error. It is complete, and does not change any more,
+     * when the atomic `loss` is FIG_CUDA_GPU_LOST. */
+    char lost[256];
+    uint32_t loss;
 } fig_cuda_gpu;
+
+/* FIG_CUDA_GPU_LOSING: a thread is writing the description. */
+enum { FIG_CUDA_GPU_FINE, FIG_CUDA_GPU_LOSING, FIG_CUDA_GPU_LOST };
 
 /* Makes one driver call. If the call fails, the macro sets the message and returns the error's
  * status from the function. */
@@ -81,6 +87,8 @@ fig_status fig_cuda_gpu_leave(fig_cuda_gpu *gpu, fig_status status);
  * none. */
 fig_status fig_cuda_gpu_relax(fig_cuda_gpu *gpu);
 
+/* Returns 1 if the context is lost. Another thread may have found that. */
+int fig_cuda_gpu_is_lost(const fig_cuda_gpu *gpu);
 /* Returns FIG_LOST if the context is lost. */
 fig_status fig_cuda_gpu_check(const fig_cuda_gpu *gpu);
 /* Returns FIG_NOMEM, FIG_LOST or FIG_DRIVER; the message has the driver's name and description of

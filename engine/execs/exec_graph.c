@@ -71,7 +71,8 @@ fig_status fig_exec_graph_add_one(const fig_execs *execs, const fig_exec_order *
         fetch.tells = 1;
         kernel.params = &fetch;
     }
-    kernel.is_plain = order->is_plain;
+    kernel.is_plain =
+        order->is_plain || (graphs->common.early_reads[index] & FIG_EARLY_READS_WRITTEN) != 0;
     return bindings->api->graph_kernel(bindings->dev, graph, &kernel, after);
 }
 

@@ -36,12 +36,16 @@ static inline uint64_t fig_ring_replays(const fig_ring *ring) {
 }
 
 /* fig_ring_missed() returns the number of launches that found no plan. fig_ring_torn() returns the
- * number of those that found a damaged plan. Partner: the releases in kernels/step/fetch.c. */
+ * number of those that found a damaged plan, and fig_ring_late() the number of those whose plan was
+ * staged before the host knew of such damage. Partner: the releases in kernels/step/fetch.c. */
 static inline uint64_t fig_ring_missed(const fig_ring *ring) {
     return __atomic_load_n(&ring->words->missed, __ATOMIC_ACQUIRE);
 }
 static inline uint64_t fig_ring_torn(const fig_ring *ring) {
     return __atomic_load_n(&ring->words->torn, __ATOMIC_ACQUIRE);
+}
+static inline uint64_t fig_ring_late(const fig_ring *ring) {
+    return __atomic_load_n(&ring->words->late, __ATOMIC_ACQUIRE);
 }
 
 /* Prefetches the beginning of the next slot into this core's cache, which lost it when the device

@@ -179,11 +179,27 @@ static fig_status fill(const run_work *work, uint32_t launch, uint8_t *params) {
 
 /* ---- Launches -------------------------------------------------------------------------------- */
 
-static fig_status put(run_work *work, fig_op op, uint8_t *params) {
+/* Returns 1 if the launch reads a weight before its wait, and a node of the run writes it. A caller
+ * may also bind the weight and another tensor to the same memory. */
+static int reads_written(const run_work *work, uint32_t launch) {
+    const fig_launch *ours = &work->runner->graphs->common.launches[launch];
+    const fig_program_view *view = work->runner->program;
+    const fig_node *node = &view->nodes[ours->node];
+    if (work->runner->early_reads[launch] & FIG_EARLY_READS_WRITTEN) return 1;
+    if (work->bound.nodes.count < 2 || ours->op != node->op) return 0;
+    for (uint32_t weights = fig_kernel_table[node->op].early_weights, i = 0; weights >> i != 0; i++)
+        if ((weights >> i & 1) && fig_run_order_is_written(&work->runner->order, &work->bound,
+                                                           fig_program_view_operand(view, node, i)))
+            return 1;
+    return 0;
+}
+
+/* Sets the shape and the kernel of the launch. */
+static fig_status put(run_work *work, fig_run_launch launch) {
     const fig_runner *runner = work->runner;
     fig_family_choice choice;
-    fig_families_choose(op, params, &runner->kernel_traits, &choice);
-    fig_run_launch launch = {.op = op, .shape = choice.shape, .params = params};
+    fig_families_choose(launch.op, launch.params, &runner->kernel_traits, &choice);
+    launch.shape = choice.shape;
     work->launched++;
     FIG_TRY(runner->api->prepare(runner->device, &choice, &launch));
     if (work->is_kept) FIG_TRY(fig_run_memo_add(runner->memo, &launch));
@@ -213,7 +229,7 @@ static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_byte
     params.zeros = zeros;
     params.zero_pieces = (uint32_t)(zero_bytes / PIECE_BYTES);
     memcpy(bytes, &params, sizeof params);
-    return put(work, FIG_OP_PLAN, bytes);
+    return put(work, (fig_run_launch){.op = FIG_OP_PLAN, .params = bytes});
 }
 
 /* Finds the first of a node's launches that this run needs. If the node's last launch can do all
@@ -239,7 +255,11 @@ static fig_status launch_node(run_work *work, uint32_t node) {
     for (uint32_t i = first; i < range.first + range.count; i++) {
         alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
         FIG_TRY(fill(work, i, params));
-        FIG_TRY(put(work, (fig_op)work->runner->graphs->common.launches[i].op, params));
+        FIG_TRY(put(work, (fig_run_launch){
+                              .op = (fig_op)work->runner->graphs->common.launches[i].op,
+                              .params = params,
+                              .is_plain = reads_written(work, i),
+                          }));
     }
     return FIG_OK;
 }
@@ -267,7 +287,8 @@ static fig_status launch_whole(run_work *work, int *launched) {
     FIG_TRY(fill(work, range.first, bytes));
     *launched = row->make(bytes, work->run->rows, (int32_t)work->run->kv_length,
                           &runner->kernel_traits, whole);
-    return *launched ? put(work, (fig_op)row->op, whole) : FIG_OK;
+    if (!*launched) return FIG_OK;
+    return put(work, (fig_run_launch){.op = (fig_op)row->op, .params = whole});
 }
 
 static fig_status launch_all(run_work *work) {

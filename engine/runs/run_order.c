@@ -83,3 +83,13 @@ int fig_run_order_is_free(const fig_run_order *order, const fig_run_bound *bound
         if ((order->uses[i] & OF_APART) != 0 && !is_clear(order, bound, i)) return 0;
     return 1;
 }
+
+int fig_run_order_is_written(const fig_run_order *order, const fig_run_bound *bound,
+                             uint32_t tensor) {
+    const int32_t number = tensor != 0 ? bound->tensors->of[tensor - 1].binding : -1;
+    if (number < 0 || number >= binding_count(bound)) return 0;
+    const fig_binding *own = binding_of(bound->run, number);
+    for (int32_t i = 0; i < binding_count(bound); i++)
+        if ((order->uses[i] & WRITTEN) != 0 && meet(own, binding_of(bound->run, i))) return 1;
+    return 0;
+}

@@ -23,5 +23,9 @@ void fig_run_order_finish(fig_run_order *order);
 /* Returns 1 if, in this run, the nodes that are apart may go first: their memory does not overlap
  * the other nodes' memory, except where neither side writes. */
 int fig_run_order_is_free(const fig_run_order *order, const fig_run_bound *bound);
+/* Returns 1 if a node writes a tensor whose memory overlaps, in this run, that of a bound tensor.
+ * Returns 0 for tensor 0, which is absent, and for a temp. */
+int fig_run_order_is_written(const fig_run_order *order, const fig_run_bound *bound,
+                             uint32_t tensor);
 
 #endif

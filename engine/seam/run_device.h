@@ -18,6 +18,7 @@ typedef struct fig_run_launch {
     fig_op op;
     fig_launch_shape shape;
     uint8_t *params; /* 64-byte aligned */
+    int is_plain;    /* 1: the launch begins only after the preceding work has ended */
     void *kernel;    /* set by prepare; only the device interprets it */
 } fig_run_launch;
 

@@ -252,8 +252,8 @@ static fig_status open_named(const place *at, char name[NAME_BYTES], int *fd) {
         if (*fd < 0) continue;
         unlinkat(at->directory, name, 0);
         close(*fd);
+        *fd = -1; /* the caller closes what is left here, whichever call fails next */
     }
-    *fd = -1;
     return fig_fail(FIG_IO, "%s: no file beside it could be locked", at->path);
 }
 

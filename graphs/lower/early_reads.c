@@ -36,6 +36,19 @@ static void find_writes(const fig_program_view *view, int64_t *written) {
     }
 }
 
+/* Returns FIG_EARLY_READS_WRITTEN if a node writes a weight that the launch reads before its
+ * wait. */
+static uint32_t weight_flags_of(const fig_program_view *view, const fig_launch *launch,
+                                const int64_t *written) {
+    if (launch->node_count == 0 || launch->op >= FIG_OP_KERNEL_COUNT) return 0;
+    const fig_node *node = &view->nodes[launch->node];
+    if (launch->op != node->op) return 0;
+    for (uint32_t weights = fig_kernel_table[node->op].early_weights, i = 0; weights >> i != 0; i++)
+        if ((weights >> i & 1) && written[fig_program_view_operand(view, node, i)] > 0)
+            return FIG_EARLY_READS_WRITTEN;
+    return 0;
+}
+
 /* Every launch may read early, with one exception: split attention may not, if a node of the same
  * step writes to the attention's page table, or writes tokens of its caches other than the newest
  * tokens of its rows. */
@@ -93,7 +106,8 @@ fig_status fig_early_reads_list(const fig_program_view *view, const fig_launch *
                         view->tensor_count);
     find_writes(view, written);
     for (uint32_t i = 0; i < count; i++)
-        early_reads[i] = flags_of(view, &launches[i], written);
+        early_reads[i] =
+            flags_of(view, &launches[i], written) | weight_flags_of(view, &launches[i], written);
     free(written);
     return FIG_OK;
 }

@@ -3,13 +3,14 @@
  * Owns the part of the law of programmatic edges (block.cuh) that depends on the graph: a launch
  * may read the plan before its own wait, and may let later launches begin at once, unless it
  * directly follows the launch that makes the plan. Also decides which parts of the cache attention
- * may read early. Invariant: flags of 0 are always correct. */
+ * may read early, and finds launches that read a weight early although a node writes it. Invariant:
+ * flags of FIG_EARLY_READS_WRITTEN alone are always correct. */
 #ifndef FIG_GRAPHS_EARLY_READS_H
 #define FIG_GRAPHS_EARLY_READS_H
 
 #include "graphs/lower/lower.h"
 
-/* Sets common->early_reads to the FIG_EARLY_READS_* or FIG_ATTENTION_* flags of every launch. The
+/* Sets common->early_reads to the FIG_EARLY_READS_* and FIG_ATTENTION_* flags of every launch. The
  * launches and edges of `common` must be set. */
 fig_status fig_early_reads_find(fig_lower_common *common);
 /* Like fig_early_reads_find(), but for launches that all begin after the plan is complete.

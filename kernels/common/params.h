@@ -31,6 +31,8 @@ typedef struct fig_fetch_words {
     uint64_t replays;  /* launches that ran under a plan */
     uint64_t missed;   /* launches without a plan of their own, which ran zero rows */
     uint64_t torn;     /* those of `missed` whose plan did not match its checksum */
+    /* those of `missed` whose plan was staged before the host knew of an earlier, damaged one */
+    uint64_t late;
 } fig_fetch_words;
 
 /* Holds the device's progress, in memory that only the device writes. A slot follows the struct in
@@ -43,7 +45,8 @@ typedef struct fig_fetch_state {
     int32_t left;  /* launches that remain for that plan */
     int32_t rows;  /* rows of that plan */
     uint32_t held; /* 1 + the exec whose sections the plan holds; 0: it holds no sections */
-    uint32_t reserved[7];
+    uint32_t torn; /* damaged plans so far; later plans must have this stamp */
+    uint32_t reserved[6];
 } fig_fetch_state;
 static_assert(sizeof(fig_fetch_state) == 64, "the slot behind it is aligned");
 

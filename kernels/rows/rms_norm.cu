@@ -7,9 +7,10 @@
  * vectors, a thread loads vectors, two at a time, and single numbers only after the last whole
  * vector. A thread goes through its row twice, forwards and then backwards, so that the numbers
  * that it read last are still in registers; in most rows these are all its numbers. A thread reads
- * its first weights while the preceding launch ends, because no kernel writes weights. The dtype
- * is a constant once the compiler has inlined a helper. Invariant: a thread reads and writes the
- * same places of a row, so out may be the same tensor as in. */
+ * its first weights while the preceding launch ends; where a node writes the weights, the edge into
+ * the launch is a full one (graphs/lower/early_reads.h). The dtype is a constant once the compiler
+ * has inlined a helper. Invariant: a thread reads and writes the same places of a row, so out may
+ * be the same tensor as in. */
 #include "kernels/common/block.cuh"
 #include "kernels/common/norm.cuh"
 #include "kernels/common/numeric.h"

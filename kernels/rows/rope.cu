@@ -8,11 +8,11 @@
  *
  * A block processes some heads of one token or, if there are many tokens, of a few side by side,
  * as heads.h deals them. The block's pieces are in flight while it looks up the positions and
- * computes the cosines and sines, which all heads share. Frequencies and norm weights, which no
- * kernel writes, are loaded before the preceding launch has ended. The dtype and the number of
- * tokens are constants once the compiler has inlined a helper. Invariant: the thread that writes a
- * pair has itself read both numbers of the pair before, so out may be the same tensor as in.
- * Values that are neither rotated nor normalised keep their bits. */
+ * computes the cosines and sines, which all heads share. Frequencies and norm weights are
+ * loaded before the preceding launch has ended (rms_norm.cu tells why they may be). The dtype and
+ * the number of tokens are constants once the compiler has inlined a helper. Invariant: the thread
+ * that writes a pair has itself read both numbers of the pair before, so out may be the same tensor
+ * as in. Values that are neither rotated nor normalised keep their bits. */
 #include "kernels/common/block.cuh"
 #include "kernels/common/heads.cuh"
 

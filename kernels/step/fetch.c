@@ -46,15 +46,14 @@ const uint8_t *fig_fetch_find(const fig_fetch_ring *ring, uint64_t number, uint3
     return fig_plan_tag_number(tag) == number ? slot : NULL;
 }
 
-/* Returns 0 for a slot with impossible data. The tag, by which the slot was found and copied, must
- * give the same number of bytes as the head. */
+/* Returns 0 for a slot with impossible data. */
 static int is_sound(const fig_fetch_params *p, const fig_plan_head *head, uint64_t number) {
-    if (head->tag != fig_plan_tag(number, head->bytes)) return 0;
+    if (!fig_plan_is_tagged(head, number, p->slot_bytes)) return 0;
     if (head->rows < 0 || head->rows > p->shape.row_limit || head->horizon < 1) return 0;
     if (head->page_count > p->slot_bytes / sizeof(fig_plan_page)) return 0;
     if (!fig_plan_has_places(&p->shape, head)) return 0;
     const fig_plan_places places = fig_plan_places_of(&p->shape, head);
-    return places.bytes == head->bytes && head->bytes <= p->slot_bytes;
+    return places.bytes == head->bytes;
 }
 
 /* Returns 1 if the device already has every section that the plan leaves out. After a torn plan
@@ -90,19 +89,26 @@ static void finish(const fig_fetch_params *p) {
     if (p->tells) fig_fetch_tell(p->state, p->words);
 }
 
-/* Discards a plan, which then runs no rows. The plan still counts for all its launches; otherwise
- * the device's count of launches would differ from the host's. */
-static void tear(const fig_fetch_params *p) {
+/* Discards a plan, which then runs no rows, and counts it in `word`. The plan still counts for all
+ * its launches; otherwise the device's count of launches would differ from the host's. */
+static void discard(const fig_fetch_params *p, uint64_t *word) {
     p->state->held = 0;
     p->state->replays++;
     miss(p);
-    count(&p->words->torn);
+    count(word);
     fig_fetch_tell(p->state, p->words);
 }
 
+static void tear(const fig_fetch_params *p) {
+    p->state->torn++;
+    discard(p, &p->words->torn);
+}
+
 /* Takes the next plan. A plan for another bucket stays in its slot: the launch of that plan is
- * still to come, and the host staged no plan for this launch. If an incomplete plan is dropped,
- * every section that later plans leave out is lost as well. */
+ * still to come, and the host staged no plan for this launch. But if its checksum is wrong, its
+ * bucket may be too, and no launch might ever take it. A damaged plan is judged as such even if it
+ * is also late, because the host must learn of every damaged plan. If an incomplete plan is
+ * dropped, every section that later plans leave out is lost as well. */
 static void take(const fig_fetch_params *p) {
     fig_fetch_state *state = p->state;
     const fig_fetch_ring ring = {p->ring, p->slot_count, p->slot_bytes};
@@ -111,27 +117,36 @@ static void take(const fig_fetch_params *p) {
     const uint8_t *slot =
         state->ahead == next ? fig_fetch_slot_ahead(state) : fig_fetch_find(&ring, next, &bytes);
     const fig_plan_head *head = (const fig_plan_head *)(const void *)slot;
-    if (slot == NULL || head->exec != p->shape.exec) {
+    if (slot == NULL) {
         miss(p);
         return;
     }
-    const int sound = is_sound(p, head, next);
+    const int is_own = head->exec == p->shape.exec;
+    const int sound =
+        is_own ? is_sound(p, head, next) : fig_plan_is_tagged(head, next, p->slot_bytes);
     /* A GPU may read a short plan from the ring by one round of unordered loads, glance() in
      * fetch.cu, while the host writes. Only the checksum then tells whether all loads saw this
      * plan, so it is compared here too. */
-    const int glanced = state->ahead != next && head->bytes <= FIG_PLAN_SHORT_BYTES;
-    const int is_summed = (head->sections & FIG_PLAN_HAS_CHECKSUM) != 0 || glanced;
-    state->number = next;
-    state->left = sound ? head->horizon - 1 : 0;
-    if (!sound || !is_complete(p, head) || (is_summed && !is_whole(slot, next))) {
-        tear(p);
+    const int needs_sum = (state->ahead != next || !is_own) && head->bytes <= FIG_PLAN_SHORT_BYTES;
+    const int is_summed = (head->sections & FIG_PLAN_HAS_CHECKSUM) != 0 || needs_sum;
+    const int whole = sound && (!is_summed || is_whole(slot, next));
+    if (whole && !is_own) {
+        miss(p);
         return;
     }
-    fig_plan_unpack(&p->shape, slot, p->plan);
-    change_pages(p, slot);
-    state->held = head->exec + 1;
-    state->rows = head->rows;
-    finish(p);
+    state->number = next;
+    state->left = sound && is_own ? head->horizon - 1 : 0;
+    if (whole && fig_plan_is_late(head, state->torn)) {
+        discard(p, &p->words->late);
+    } else if (!whole || !is_complete(p, head)) {
+        tear(p);
+    } else {
+        fig_plan_unpack(&p->shape, slot, p->plan);
+        change_pages(p, slot);
+        state->held = head->exec + 1;
+        state->rows = head->rows;
+        finish(p);
+    }
 }
 
 /* Begins the next launch of a horizon: adds row_tokens to the length and the position of every row

@@ -130,12 +130,12 @@ static __device__ int glance(const fig_fetch_params &p, const uint4 *slot, uint6
 /* Returns 1 if the head is sound, and then sets *places. */
 static __device__ int is_sound(const fig_fetch_params &p, const fig_plan_head &head,
                                uint64_t number, fig_plan_places *places) {
-    if (head.tag != fig_plan_tag(number, head.bytes)) return 0;
+    if (!fig_plan_is_tagged(&head, number, p.slot_bytes)) return 0;
     if (head.rows < 0 || head.rows > p.shape.row_limit || head.horizon < 1) return 0;
     if (head.page_count > p.slot_bytes / sizeof(fig_plan_page)) return 0;
     if (!fig_plan_has_places(&p.shape, &head)) return 0;
     *places = fig_plan_places_of(&p.shape, &head);
-    return places->bytes == head.bytes && head.bytes <= p.slot_bytes;
+    return places->bytes == head.bytes;
 }
 
 static __device__ int is_complete(const fig_fetch_params &p, const fig_fetch_state &state,
@@ -233,11 +233,14 @@ static __device__ void unpack(const fig_fetch_params &p, const fig_plan_head &he
 
 /* ---- Taking and growing a plan */
 
-static __device__ void tear(const fig_fetch_params &p, uint64_t number, uint64_t replays) {
+/* Discards plan `number` and counts it in `word`. torn: damaged plans so far. */
+static __device__ void discard(const fig_fetch_params &p, uint64_t number, uint64_t replays,
+                               uint32_t torn, uint64_t *word) {
     if (threadIdx.x == 0) {
         p.state->held = 0;
+        p.state->torn = torn;
         p.state->replays = replays;
-        fig_fetch_count(&p.words->torn);
+        fig_fetch_count(word);
     }
     miss(p);
     tell(p, number, replays);
@@ -270,18 +273,22 @@ static __device__ void take(const fig_fetch_params &p, const fig_fetch_state &st
     if (threadIdx.x < HEAD_PIECES) head_pieces[threadIdx.x] = pieces[0];
     __syncthreads(); /* all threads have also read the state, which is written below */
     const fig_plan_head head = *(const fig_plan_head *)head_pieces;
-    if (head.exec != p.shape.exec) return miss(p);
+    const int is_own = head.exec == p.shape.exec;
     fig_plan_places places;
-    const int sound = is_sound(p, head, next, &places);
+    const int sound =
+        is_own ? is_sound(p, head, next, &places) : fig_plan_is_tagged(&head, next, p.slot_bytes);
     const int is_summed = (head.sections & FIG_PLAN_HAS_CHECKSUM) != 0 ||
-                          (owes_sum && head.bytes <= FIG_PLAN_SHORT_BYTES);
+                          ((owes_sum || !is_own) && head.bytes <= FIG_PLAN_SHORT_BYTES);
+    const int whole = sound && (!is_summed || is_whole(p, head, next, &slot, pieces));
+    if (whole && !is_own) return miss(p);
     if (threadIdx.x == 0) {
         p.state->number = next;
-        p.state->left = sound ? head.horizon - 1 : 0;
+        p.state->left = sound && is_own ? head.horizon - 1 : 0;
     }
-    if (!sound || !is_complete(p, state, head) ||
-        (is_summed && !is_whole(p, head, next, &slot, pieces)))
-        return tear(p, next, state.replays + 1);
+    if (whole && fig_plan_is_late(&head, state.torn))
+        return discard(p, next, state.replays + 1, state.torn, &p.words->late);
+    if (!whole || !is_complete(p, state, head))
+        return discard(p, next, state.replays + 1, state.torn + 1, &p.words->torn);
     unpack(p, head, places, slot, pieces);
     if (threadIdx.x == 0) {
         p.state->held = head.exec + 1;

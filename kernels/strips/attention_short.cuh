@@ -563,9 +563,7 @@ static __device__ __forceinline__ void fig_short_attend(const fig_attention_para
     const uint4 *q = fig_short_q<form>(p, row, role);
     fig_short_eyes<form> eyes;
     fig_short_seen<form> seen = {{{0}}, {{FIG_PARTIALS_NONE, 0}, {FIG_PARTIALS_NONE, 0}}};
-    if (row.row >= rows) row.length = row.sequence = 0;
-    row.seen.first = p.split.window > 0 ? max(row.length - p.split.window, 0) : 0;
-    row.seen.end = row.length;
+    fig_short_bound(p, rows, &row);
     const fig_short_way way = fig_short_way_of<form>(row);
 #pragma unroll 1
     for (int32_t turn = 0; turn < form::STAGES; turn++)

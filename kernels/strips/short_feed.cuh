@@ -71,6 +71,7 @@ typedef struct fig_short_row {
     int32_t row, kv_head, rank; /* rank: number of the block in the cluster */
     int32_t vectors;
     int32_t length, sequence;
+    int32_t last;     /* number of the last token; 0 if there is none */
     int32_t position; /* position for RoPE, if the launch applies it */
     fig_strip_range seen;
     float k_scale, v_scale; /* scales of codes; known after the wait */
@@ -93,6 +94,15 @@ static __device__ __forceinline__ fig_short_row fig_short_row_of(const fig_atten
             fig_vector_fetch_number((const int32_t *)(p.plan + p.turn.positions_offset) + row.row);
     row.vectors = fig_geometry_divide(p.q_heads, p.kv_heads);
     return row;
+}
+
+/* Finds the tokens that the row sees. A row behind the step's rows has none. */
+static __device__ __forceinline__ void fig_short_bound(const fig_attention_params &p, int32_t rows,
+                                                       fig_short_row *row) {
+    if (row->row >= rows) row->length = row->sequence = 0;
+    row->last = max(row->length - 1, 0);
+    row->seen.first = p.split.window > 0 ? max(row->length - p.split.window, 0) : 0;
+    row->seen.end = row->length;
 }
 
 /* Describes a warp's way through the row's turns. */
@@ -205,14 +215,15 @@ fig_short_page(const void *cache, const fig_cache_strides &strides, int64_t page
                (fig_feed_known(page, pages) * strides.page + within * strides.token);
 }
 
-/* Returns the page number of `token`, or that of the last token that a row may have if `token` is
- * past it. */
+/* Returns the page number of `token`, or that of the row's last token if `token` is past it: behind
+ * the row's own entries, the table may end. */
 static __device__ __forceinline__ int32_t fig_short_number(const fig_attention_params &p,
                                                            const fig_short_row &row, int32_t token,
                                                            int32_t *within) {
-    const int32_t number = fig_geometry_divide(token, p.page_size);
-    *within = token - number * p.page_size;
-    return p.page_table[row.sequence * p.table_stride + min(number, (int32_t)p.table_stride - 1)];
+    const int32_t known = min(token, row.last);
+    const int32_t number = fig_geometry_divide(known, p.page_size);
+    *within = known - number * p.page_size;
+    return p.page_table[row.sequence * p.table_stride + number];
 }
 
 /* Starts the copies of the warp's 16 tokens from `token` on: one group for K, one for V. */

@@ -259,6 +259,7 @@ static const fig_split_row decode_attention_split = {
                         offsetof(fig_decode_attention_attributes, table)),                         \
         .split = &decode_attention_split, .then = FIG_OP_ATTENTION,                                \
         .beside = FIG_OP_PROMPT_ATTENTION, .appends = FIG_SLOT(FIG_DECODE_ATTENTION_K),            \
+        .early_weights = 1u << FIG_DECODE_ATTENTION_Q_NORM | 1u << FIG_DECODE_ATTENTION_K_NORM,    \
         .rest = READS(decode_attention_rest, decode_attention_ranges)
 #define DECODE_ATTENTION_STILL                                                                     \
     .refuses = fig_decode_attention_still_refuses, .shape = fig_decode_attention_still_shape,      \

@@ -212,7 +212,8 @@ static const fig_field rms_norm_fields[] = {
 
 #define RMS_NORM_ROW                                                                               \
     OPERANDS(rms_norm_operands, FIG_RMS_NORM_OUT, FIG_RMS_NORM_OUT), FIELDS(rms_norm_fields),      \
-        ATTRIBUTE_BYTES(fig_rms_norm_attributes, sizeof(fig_rms_norm_attributes))
+        ATTRIBUTE_BYTES(fig_rms_norm_attributes, sizeof(fig_rms_norm_attributes)),                 \
+        .early_weights = 1u << FIG_RMS_NORM_WEIGHT
 #define RMS_NORM_GENERAL .shape = fig_rms_norm_shape
 
 /* ---- rope */
@@ -278,7 +279,8 @@ static const fig_field rope_fields[] = {
 #define ROPE_ROW                                                                                   \
     OPERANDS(rope_operands, FIG_ROPE_K_OUT, FIG_ROPE_K_OUT), FIELDS(rope_fields),                  \
         ATTRIBUTE_BYTES(fig_rope_node_attributes, sizeof(fig_rope_attributes)),                    \
-        .plan_unless = 1u << FIG_ROPE_POSITIONS | 1u << FIG_ROPE_INDPTR
+        .plan_unless = 1u << FIG_ROPE_POSITIONS | 1u << FIG_ROPE_INDPTR,                           \
+        .early_weights = 1u << FIG_ROPE_Q_NORM | 1u << FIG_ROPE_K_NORM
 #define ROPE_GENERAL .shape = fig_rope_shape
 
 /* ---- append_kv */
@@ -365,7 +367,7 @@ static const fig_field all_reduce_fields[] = {
     OPERANDS(all_reduce_operands, FIG_ALL_REDUCE_OUT, FIG_ALL_REDUCE_OUT),                         \
         FIELDS(all_reduce_fields),                                                                 \
         ATTRIBUTE_BYTES(fig_rms_norm_attributes, sizeof(fig_rms_norm_attributes)),                 \
-        .meets = FIG_MEETING_SUM
+        .meets = FIG_MEETING_SUM, .early_weights = 1u << FIG_ALL_REDUCE_WEIGHT
 #define ALL_REDUCE_NCCL                                                                            \
     .refuses = fig_all_reduce_nccl_refuses, .shape = fig_all_reduce_shape,                         \
     .entry = fig_all_reduce_nccl_entry, .is_captured = 1

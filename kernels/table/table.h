@@ -287,6 +287,8 @@ typedef struct fig_kernel {
     fig_reads own, rest;
     /* bit o: a node with operand o reads no plan, although fields of its launch name one */
     uint32_t plan_unless;
+    /* bit o: the node's own launch may read operand o, a weight, before its wait at any place */
+    uint32_t early_weights;
     const fig_split_row *split; /* NULL: the node is never split */
     const fig_whole *whole;     /* NULL: no operation can replace it */
     /* Runs one block. Blocks of a launch may run in any order, one at a time. */
@@ -457,6 +459,10 @@ typedef struct fig_scored_attributes {
 /* A flag beside FIG_ATTENTION_*: the device may compile the score of the launch. An engine sets it
  * in its own params, so no lowering depends on it. No kernel reads it. */
 enum { FIG_SCORED_COMPILES = 1 << 16 };
+/* A flag beside FIG_EARLY_READS_* and FIG_ATTENTION_*: a node writes memory that the launch reads
+ * before its wait, so the launch begins only after all launches in front of it have ended. No
+ * kernel reads it. */
+enum { FIG_EARLY_READS_WRITTEN = 1 << 17 };
 /* The table follows the fig_rope_attributes at `offset`, rounded up to the alignment of a
  * double. */
 static inline uint32_t fig_table_rope_table(uint32_t offset) {

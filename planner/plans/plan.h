@@ -43,7 +43,7 @@ typedef struct fig_plan_head {
     uint32_t bytes; /* bytes of the slot, this head included; a multiple of 16 */
     uint32_t exec;  /* the exec that runs the plan; buckets may share an exec */
     int32_t rows;
-    uint32_t sections;  /* FIG_PLAN_HAS_* */
+    uint32_t sections;  /* FIG_PLAN_HAS_*, and fig_plan_stamp() in the upper half */
     int32_t horizon;    /* number of launches that use the plan, at least 1 */
     int32_t row_tokens; /* tokens by which a row grows from launch to launch; 0: rows do not grow */
     uint32_t page_count; /* entries of page tables that the plan changes */
@@ -52,6 +52,17 @@ typedef struct fig_plan_head {
     int32_t tile_limits[FIG_CLASS_LIMIT]; /* most tiles on any line of the plan's bucket */
 } fig_plan_head;
 static_assert(sizeof(fig_plan_head) == 64, "plan layout");
+
+/* The stamp of a plan counts the damaged plans that the host knew of when it staged this one,
+ * modulo 65536. A plan behind a damaged one relies on its page table entries, so the device refuses
+ * it if the host did not yet know of the damage. */
+enum { FIG_PLAN_STAMP_SHIFT = 16 };
+FIG_BOTH uint32_t fig_plan_stamp(uint64_t torn) {
+    return (uint32_t)torn << FIG_PLAN_STAMP_SHIFT;
+}
+FIG_BOTH int fig_plan_is_late(const fig_plan_head *head, uint64_t torn) {
+    return head->sections >> FIG_PLAN_STAMP_SHIFT != fig_plan_stamp(torn) >> FIG_PLAN_STAMP_SHIFT;
+}
 
 /* A new value for one entry of a page table; `address` is the entry's address on the device. */
 typedef struct fig_plan_page {
@@ -71,6 +82,12 @@ FIG_BOTH uint64_t fig_plan_tag(uint64_t number, uint32_t bytes) {
 }
 FIG_BOTH uint64_t fig_plan_tag_number(uint64_t tag) {
     return tag >> FIG_PLAN_TAG_BITS;
+}
+/* Returns 1 if the tag, by which the slot was found and copied, gives the same number of bytes as
+ * the head. */
+FIG_BOTH int fig_plan_is_tagged(const fig_plan_head *head, uint64_t number, uint32_t slot_bytes) {
+    return head->tag == fig_plan_tag(number, head->bytes) && head->bytes >= sizeof *head &&
+           head->bytes <= slot_bytes;
 }
 /* Returns the bytes to read from a slot that has this tag: at least a head, at most the slot. */
 FIG_BOTH uint32_t fig_plan_tag_bytes(uint64_t tag, uint32_t slot_bytes) {

@@ -7,25 +7,28 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/driver/cuda_bench.h"
 #include "tests/support/gate.h"
 
 /* The statuses that a callback got from its own engine and from another engine. */
 typedef struct caller {
     fig_engine *engine, *other;
-    fig_status own[5], others;
+    fig_status own[6], others;
     int calls;
 } caller;
 
 static int call_the_engines(void *user, const fig_call_args *args) {
     caller *c = user;
     const fig_step step = fig_gate_step(1);
+    void *address;
     (void)args;
     c->own[0] = fig_engine_wait(c->engine, -1);
     c->own[1] = fig_engine_stage(c->engine, &step);
     c->own[2] = fig_engine_prepare(c->engine, 0);
     c->own[3] = fig_engine_close_within(c->engine, -1);
-    c->own[4] = fig_engine_close(c->engine);
+    c->own[4] = fig_engine_address(c->engine, "x", &address);
+    c->own[5] = fig_engine_close(c->engine);
     c->others = c->other != NULL ? fig_engine_wait(c->other, -1) : FIG_OK;
     c->calls++;
     return 0;
@@ -33,7 +36,7 @@ static int call_the_engines(void *user, const fig_call_args *args) {
 
 static void check(const caller *c) {
     assert_true(c->calls > 0);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         assert_int_equal(c->own[i], FIG_ORDER);
     assert_int_equal(c->others, FIG_OK);
 }

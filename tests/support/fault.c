@@ -2,7 +2,9 @@
  *
  * The linker turns each call of a gated function into a call of __wrap_<name>; __real_<name> is the
  * function itself. A gated close or fclose still closes when it fails, as on Linux, so that a test
- * of the failure leaks nothing. Invariant: a disarmed gate only passes calls on. */
+ * of the failure leaks nothing. If an armed thread closes a descriptor twice, the test ends,
+ * because the second close might close what another thread has opened meanwhile. Invariant: a
+ * disarmed gate only passes calls on. */
 #include "tests/support/fault.h"
 
 #include <assert.h>
@@ -45,6 +47,7 @@ static _Thread_local int fault_armed, fault_kills;
 static _Thread_local uint64_t fault_bytes; /* the bytes that were requested while armed */
 static _Thread_local size_t fault_most_bytes;
 static _Thread_local void (*fault_act)(void); /* what happens before the next open */
+static _Thread_local void (*fault_act_lock)(void);
 static _Thread_local int64_t fault_owner = -1;
 
 static void count_bytes(size_t bytes) {
@@ -91,6 +94,10 @@ void fig_fault_shorten(size_t bytes) {
 
 void fig_fault_intrude(void (*act)(void)) {
     fault_act = act;
+}
+
+void fig_fault_intrude_lock(void (*act)(void)) {
+    fault_act_lock = act;
 }
 
 void fig_fault_own(int64_t user) {
@@ -210,6 +217,9 @@ int __wrap_openat(int directory, const char *path, int flags, ...) {
 
 GATE(int, flock, (int file, int operation)) {
     FAIL_WITH(ENOLCK, -1);
+    void (*act)(void) = fault_act_lock;
+    fault_act_lock = NULL; /* before the call, which may lock files itself */
+    if (act != NULL) act();
     return __real_flock(file, operation);
 }
 
@@ -273,6 +283,10 @@ GATE(int, ftruncate, (int file, off_t bytes)) {
 GATE(int, close, (int file)) {
     int fails = fault_is_due();
     int result = __real_close(file);
+    if (fault_armed && result != 0 && errno == EBADF) {
+        fprintf(stderr, "descriptor %d is closed, and was closed again\n", file);
+        abort();
+    }
     if (!fails) return result;
     errno = EIO;
     return -1;

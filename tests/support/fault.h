@@ -49,6 +49,8 @@ void fig_fault_shorten(size_t bytes);
 /* Calls `act` once, right before this thread's next open: it stands for another process, which
  * changes files between two calls of this one. */
 void fig_fault_intrude(void (*act)(void));
+/* Does the same right before this thread's next flock. */
+void fig_fault_intrude_lock(void (*act)(void));
 
 /* From this call on, this thread's fstat names this user as the owner of every file, which a test
  * could not make without being root. -1: the true owner. */

@@ -157,6 +157,15 @@ static void close_gpu(fig_cuda_gpu *gpu) {
     assert_int_equal(play.watched, 0);
 }
 
+/* Closes the peers, and then frees what they keep for late ranks until the process ends. */
+static void close_all(fig_cuda_peers *peers, fig_cuda_gpu *gpu) {
+    const fig_cu_address inbox = peers->is_told ? peers->inbox : 0;
+    close_peers(peers, gpu);
+    if (inbox == 0) return;
+    assert_int_equal(gpu->cu->MemFree(inbox), FIG_CU_SUCCESS);
+    assert_int_equal(gpu->cu->DevicePrimaryCtxRelease(gpu->device), FIG_CU_SUCCESS);
+}
+
 /* ---- Opening */
 
 static const fig_peers *block_of(const fig_cuda_peers *peers) {
@@ -174,7 +183,7 @@ static void a_single_rank_has_its_own_inbox_and_meets_nobody(void **state) {
     assert_int_equal(block_of(&peers)->slot_bytes, FIG_PEERS_HEAD_BYTES + 2 * INBOX);
     assert_int_equal(play.gathers, 0);
     assert_int_equal(check_peers(&peers), FIG_OK);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     close_gpu(&gpu);
 }
 
@@ -191,7 +200,7 @@ static void ranks_reach_each_other_in_one_process_and_in_several(void **state) {
         assert_int_equal(block_of(&peers)->timeout_ns, 5000000);
         assert_ptr_equal(block_of(&peers)->inboxes[1], play.inbox);
         assert_int_equal(peers.opened[1] != 0, elsewhere);
-        close_peers(&peers, &gpu);
+        close_all(&peers, &gpu);
         close_gpu(&gpu);
     }
 }
@@ -203,28 +212,50 @@ static void a_group_whose_ranks_cannot_reach_each_other_is_refused(void **state)
     open_gpu(&gpu);
     play.no_nccl = 1;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 9), FIG_UNSUPPORTED, "9 ranks, limit 8");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     play.same_gpu = 1;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_INVALID, "ranks 0 and 1 are both on GPU");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     play.same_gpu = 0;
     play.reports = FIG_NOMEM;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_NOMEM, "rank 1 has no memory");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     play.reports = FIG_OK;
     fig_cuda_bench_fake->fail_name = "cuCtxEnablePeerAccess";
     fig_cuda_bench_fake->fail_with = FIG_CU_UNKNOWN;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_UNSUPPORTED,
                        "rank 0 cannot reach rank 1's GPU 0000:01:00.0");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     fig_cuda_bench_fake->fail_name = NULL;
     const fig_dev_meeting meeting = {.ranks = (struct fig_ranks *)(void *)&play,
                                      .byte_limit = INBOX};
     play.local_count = 1;
     FIG_SAMPLE_REFUSES(open_peers(&peers, &gpu, &meeting, &met), FIG_UNSUPPORTED,
                        "1 of 2 ranks are on this host");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     close_gpu(&gpu);
+}
+
+/* Another rank may be late, and then writes into the inbox. */
+static void an_inbox_that_other_ranks_know_outlives_its_rank(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    fig_cuda_peers peers;
+    for (int count = 1; count <= 2; count++) {
+        open_gpu(&gpu);
+        const int64_t held = fig_cuda_bench_fake->held;
+        assert_int_equal(open_with(&peers, &gpu, count), FIG_OK);
+        volatile uint8_t *inbox = (volatile uint8_t *)(uintptr_t)peers.inbox;
+        close_peers(&peers, &gpu);
+        if (count == 2) {
+            assert_int_equal(fig_cuda_bench_fake->held, held + 2); /* the inbox and the context */
+            inbox[0] = 1;
+            gpu.cu->MemFree((fig_cu_address)(uintptr_t)inbox);
+            gpu.cu->DevicePrimaryCtxRelease(gpu.device);
+        }
+        assert_int_equal(fig_cuda_bench_fake->held, held);
+        close_gpu(&gpu);
+    }
 }
 
 /* Tests two groups. One sends only its large messages through NCCL. In the other the driver gives
@@ -248,7 +279,7 @@ static void each_driver_call_that_fails_is_reported(void **state) {
         fig_cuda_bench_fake->fail_at = 0;
         const int fell_back = status == FIG_OK && met.routes == FIG_ROUTE_NCCL;
         assert_true((status == FIG_OK) == (!failed || fell_back));
-        close_peers(&peers, &gpu);
+        close_all(&peers, &gpu);
         assert_int_equal(nccl->held, 0);
         if (!failed) break;
     }
@@ -289,12 +320,12 @@ static void nccl_carries_all_between_gpus_that_do_not_reach_each_other(void **st
     assert_int_equal(met.ranks, 2);
     assert_int_equal(nccl->held, 1);
     assert_int_equal(nccl->tried_bytes, INBOX);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     assert_int_equal(nccl->held, 0);
     assert_int_equal(nccl->destroyed, 1);
     play.no_nccl = 1;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_UNSUPPORTED, "rank 0 cannot reach rank 1");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     assert_int_equal(nccl->held, 0);
     close_far(&gpu);
 }
@@ -309,13 +340,13 @@ static void nccl_is_started_only_where_it_carries_something(void **state) {
     assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
     assert_int_equal(met.routes, FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT);
     assert_int_equal(nccl->eager, 0);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     message_bytes = 16 * INBOX;
     assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
     assert_int_equal(met.routes, FIG_ROUTE_ONE_SHOT | FIG_ROUTE_TWO_SHOT | FIG_ROUTE_NCCL);
     assert_int_equal(peers.slot_bytes, FIG_PEERS_HEAD_BYTES + 2 * fig_routes_own_limit(2));
     assert_int_equal(nccl->tried_bytes, 16 * INBOX);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     message_bytes = INBOX;
     close_gpu(&gpu);
     fig_fake_nccl_remove();
@@ -328,22 +359,22 @@ static void refusals_and_hangs_of_nccl_are_reported(void **state) {
     fig_fake_nccl *nccl = open_far(&gpu);
     play.other_nccl = 1;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_INVALID, "NCCL's version differs");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     play.other_nccl = 0;
     nccl->fail_name = "ncclCommInitRankConfig";
     nccl->fail_with = FIG_NCCL_CUDA_ERROR;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_DRIVER,
                        "nccl: ncclCommInitRankConfig: unhandled cuda error: as the test wants it");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     nccl->fail_name = NULL;
     nccl->looks = -1;
     play.timeout_us = SHORT_US;
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_TIMEOUT,
                        "nccl: ncclCommInitRankConfig: not all ranks came within 100000 us");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     play.is_lost = 1; /* a lost group is not waited for */
     FIG_SAMPLE_REFUSES(open_with(&peers, &gpu, 2), FIG_LOST, "rank 1 is gone");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     assert_int_equal(nccl->held, 0);
     assert_int_equal(nccl->aborted, 3);
     close_far(&gpu);
@@ -407,7 +438,7 @@ static void an_nccl_collective_is_one_node_of_a_graph(void **state) {
     assert_int_equal(fig_cuda_work_check(work, &gpu), FIG_OK);
     fig_cuda_work_release(work, &gpu);
     fig_cuda_kernels_finish(&kernels, &gpu);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     close_far(&gpu);
 }
 
@@ -449,7 +480,7 @@ static void an_nccl_collective_that_hangs_is_aborted_in_time(void **state) {
                        "rank 0 waited for others in a collective for 100000 us");
     assert_string_equal(play.aborted, fig_message());
     __atomic_store_n(&nccl->graphs, 0, __ATOMIC_RELAXED);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     assert_int_equal(nccl->held, 0);
     assert_null(gpu.attend);
     play.aborted[0] = '\0';
@@ -458,7 +489,7 @@ static void an_nccl_collective_that_hangs_is_aborted_in_time(void **state) {
     gpu.attend(gpu.attended);
     play.is_lost = 1;
     FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_LOST, "rank 1 is gone");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     assert_int_equal(nccl->aborted, 2);
     assert_int_equal(nccl->held, 0);
     close_far(&gpu);
@@ -475,7 +506,7 @@ static void a_communicator_that_hangs_is_abandoned_at_the_groups_timeout(void **
     peers.words->lost = 1;
     gpu.attend(gpu.attended);
     const int64_t began_ns = fig_clock_ns();
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     assert_true(fig_clock_ns() - began_ns >= SHORT_US * 1000);
     __atomic_store_n(&nccl->graphs, 0, __ATOMIC_RELAXED);
     while (__atomic_load_n(&nccl->held, __ATOMIC_RELAXED) > 0)
@@ -507,7 +538,7 @@ static void ranks_at_different_places_are_both_named(void **state) {
                        "bucket 7, node 3 with 4 rows");
     assert_string_equal(play.aborted, fig_message());
     assert_int_equal(check_peers(&peers), FIG_LOST);
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     close_gpu(&gpu);
 }
 
@@ -519,7 +550,7 @@ static void stale_words_of_an_aborted_nccl_are_not_reported_as_a_place(void **st
     open_apart(&peers, &gpu, &(fig_peers_place){0x41a04120, 0x41a04120, 0xc0e04120, 0});
     play.is_lost = 1;
     FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_LOST, "rank 1 is gone");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     close_gpu(&gpu);
 }
 
@@ -534,14 +565,14 @@ static void a_rank_that_is_late_or_gone_is_named(void **state) {
     FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_TIMEOUT,
                        "rank 1 did not come to a collective within 5000 us");
     assert_string_equal(play.aborted, fig_message());
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     play.aborted[0] = '\0';
     assert_int_equal(open_with(&peers, &gpu, 2), FIG_OK);
     peers.words->verdict = FIG_PEERS_LOST;
     play.is_lost = 1;
     FIG_SAMPLE_REFUSES(check_peers(&peers), FIG_LOST, "rank 1 is gone");
     assert_string_equal(play.aborted, "");
-    close_peers(&peers, &gpu);
+    close_all(&peers, &gpu);
     close_gpu(&gpu);
 }
 
@@ -550,6 +581,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_single_rank_has_its_own_inbox_and_meets_nobody),
         FIG_CUDA_BENCH_TEST(ranks_reach_each_other_in_one_process_and_in_several),
         FIG_CUDA_BENCH_TEST(a_group_whose_ranks_cannot_reach_each_other_is_refused),
+        FIG_CUDA_BENCH_TEST(an_inbox_that_other_ranks_know_outlives_its_rank),
         FIG_CUDA_BENCH_TEST(each_driver_call_that_fails_is_reported),
         FIG_CUDA_BENCH_TEST(nccl_carries_all_between_gpus_that_do_not_reach_each_other),
         FIG_CUDA_BENCH_TEST(nccl_is_started_only_where_it_carries_something),

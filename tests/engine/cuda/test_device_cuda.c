@@ -351,12 +351,37 @@ static void run_gemm(void *user) {
             g->up[r * 2 * FIG_GATE_WIDTH + c] = g->x[r * 4] * (float)(c + 1);
 }
 
+static void nothing(void *user) {
+    (void)user;
+}
+
 static int32_t enqueue_gemm(void *user, const fig_call_args *args) {
     gemm *g = user;
     /* the rows of the largest bucket */
     *g = (gemm){args->reads[0], args->writes[0], FIG_GATE_ROWS};
     fig_fake_cuda_enqueue(args->stream, run_gemm, g);
     return 0;
+}
+
+/* A callback that asks for memory of the engine's device, as another thread may do meanwhile. */
+static int32_t allocate_and_enqueue(void *user, const fig_call_args *args) {
+    fig_block block;
+    fig_dev *dev = *(fig_dev **)user;
+    if (api->allocate(dev, &block, FIG_MEMORY_DEVICE, 64) != FIG_OK) return 1;
+    api->release(dev, &block);
+    fig_fake_cuda_enqueue(args->stream, nothing, NULL);
+    return 0;
+}
+
+static void memory_can_be_allocated_while_a_call_is_captured(void **state) {
+    (void)state;
+    fig_cuda_bench b;
+    fig_cuda_bench_open(&b, NULL);
+    const fig_dev_call call = {.callback = allocate_and_enqueue, .user = &b.dev, .name = "gemm"};
+    if (api->graph_call(b.dev, b.graph, &call, (fig_dev_after){NULL, 0}) != FIG_OK)
+        fail_msg("%s", fig_message());
+    assert_int_equal(fake->unsafe, 0);
+    fig_cuda_bench_close(&b);
 }
 
 static void an_engine_steps_and_rebinds_on_the_cuda_device(void **state) {
@@ -404,6 +429,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_launch_is_one_call_and_a_query_one_between_two_mode_changes),
         FIG_CUDA_BENCH_TEST(a_lost_gpu_says_why_and_is_not_called_again),
         FIG_CUDA_BENCH_TEST(each_wait_notices_a_lost_gpu),
+        FIG_CUDA_BENCH_TEST(memory_can_be_allocated_while_a_call_is_captured),
         FIG_CUDA_BENCH_TEST(an_engine_steps_and_rebinds_on_the_cuda_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

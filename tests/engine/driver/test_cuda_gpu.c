@@ -2,6 +2,8 @@
  * does. */
 #include "engine/driver/cuda_gpu.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -162,6 +164,25 @@ static void auto_never_becomes_the_host_if_the_caller_named_a_gpu(void **state) 
     fig_graphs_destroy(graphs);
 }
 
+static void *find_it_lost(void *gpu) {
+    fig_cuda_gpu_refuse(gpu, FIG_CU_ILLEGAL_ADDRESS, "cuGraphUpload");
+    return NULL;
+}
+
+/* One thread may prepare a bucket while another one runs steps. */
+static void a_loss_that_one_thread_finds_is_told_whole_to_another(void **state) {
+    (void)state;
+    fig_cuda_gpu gpu;
+    pthread_t thread;
+    assert_int_equal(fig_cuda_gpu_find(&gpu, 0, 0), FIG_OK);
+    assert_int_equal(pthread_create(&thread, NULL, find_it_lost, &gpu), 0);
+    while (fig_cuda_gpu_check(&gpu) == FIG_OK)
+        sched_yield();
+    assert_non_null(strstr(fig_message(), "cuda device: cuGraphUpload: "));
+    assert_non_null(strstr(fig_message(), "(700), "));
+    pthread_join(thread, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIG_CUDA_BENCH_TEST(the_missing_part_is_named),
@@ -170,6 +191,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(auto_is_the_host_where_there_is_no_driver_or_no_gpu),
         FIG_CUDA_BENCH_TEST(auto_never_leaves_a_gpu_that_it_cannot_use_for_the_host),
         FIG_CUDA_BENCH_TEST(auto_never_becomes_the_host_if_the_caller_named_a_gpu),
+        FIG_CUDA_BENCH_TEST(a_loss_that_one_thread_finds_is_told_whole_to_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -252,6 +252,75 @@ static void a_run_launches_independent_nodes_first(void **state) {
     end(w);
 }
 
+/* ---- Weights */
+
+enum { OF_GATE, GATED, OF_NORM, NORMED, WEIGHT, NORM_TENSORS };
+
+/* Two nodes: an activation, and a norm whose weight no node of the program writes. */
+static fig_program *record_norm(void) {
+    static const int64_t widths[NORM_TENSORS] = {2 * WIDTH, WIDTH, WIDTH, WIDTH, WIDTH};
+    static const char *const names[NORM_TENSORS] = {"of_gate", "gated", "of_norm", "normed",
+                                                    "weight"};
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_F16,
+                           .q_heads = HEADS,
+                           .kv_heads = 1,
+                           .head_dim = DIM,
+                           .batch_limit = ROWS,
+                           .kv_limit = LIMIT};
+    fig_tensor tensors[NORM_TENSORS];
+    fig_program *program;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    for (int i = 0; i < NORM_TENSORS; i++)
+        tensors[i] = fig_program_tensor(
+            program, FIG_OPTIONS(fig_tensor_info, .name = names[i], .role = FIG_ROLE_BOUND,
+                                 .dtype = FIG_F16, .rank = i == WEIGHT ? 1 : 2,
+                                 .dims = {i == WEIGHT ? WIDTH : FIG_DIM_BATCH,
+                                          i == WEIGHT ? 0 : widths[i]}));
+    fig_silu_and_mul(program,
+                     FIG_OPTIONS(fig_gated_op, .in = tensors[OF_GATE], .out = tensors[GATED]));
+    fig_rms_norm(program, FIG_OPTIONS(fig_rms_norm_op, .in = tensors[OF_NORM],
+                                      .weight = tensors[WEIGHT], .out = tensors[NORMED]));
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+/* Norms read weights before their wait. If the run binds the weight to memory that another node
+ * writes, the launch waits for that node as a whole, also when the memo repeats it. */
+static void a_norm_whose_weight_the_run_writes_is_a_plain_launch(void **state) {
+    (void)state;
+    static _Alignas(64) uint8_t memory[NORM_TENSORS][BYTES];
+    fig_program *program = record_norm();
+    fig_graphs *graphs;
+    fig_runner *runner;
+    fig_fake_cuda *driver = fig_fake_cuda_install();
+    assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
+    assert_int_equal(fig_runner_open(&runner, graphs,
+                                     FIG_OPTIONS(fig_runner_options, .device = FIG_DEVICE_CUDA)),
+                     FIG_OK);
+    for (int n = 0; n < 4; n++) {
+        const int is_written = n >= 2;
+        fig_binding bindings[NORM_TENSORS];
+        for (int i = 0; i < NORM_TENSORS; i++)
+            bindings[i] = (fig_binding){
+                .size = sizeof(fig_binding), .address = memory[i], .bytes = BYTES - GAP};
+        bindings[WEIGHT].address = memory[is_written ? GATED : WEIGHT];
+        bindings[WEIGHT].bytes = 2 * WIDTH;
+        const fig_run run = {
+            .size = sizeof run, .rows = ROWS, .bindings = bindings, .binding_count = NORM_TENSORS};
+        const int64_t launches = driver->stream_launches, early = driver->early_launches;
+        if (fig_runner_run(runner, &run) != FIG_OK) fail_msg("%s", fig_message());
+        assert_int_equal(driver->stream_launches - launches, 2);
+        assert_int_equal(driver->early_launches - early, is_written ? 1 : 2);
+    }
+    fig_runner_close(runner);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+    fig_cuda_resident_forget();
+    assert_int_equal(driver->held, 0);
+    fig_fake_cuda_remove();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_without_edges_are_independent_except_attention),
@@ -259,6 +328,7 @@ int main(void) {
         cmocka_unit_test(memory_that_is_written_keeps_nodes_where_they_are),
         cmocka_unit_test(bindings_of_a_later_header_are_read_too),
         cmocka_unit_test(a_run_launches_independent_nodes_first),
+        cmocka_unit_test(a_norm_whose_weight_the_run_writes_is_a_plain_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,9 +23,14 @@
 #include "tests/support/random.h"
 #include "tests/support/files/sample.h"
 
-enum { PATH_BYTES = 256, LIMIT = 1 << 20 };
+enum {
+    PATH_BYTES = 256,
+    LIMIT = 1 << 20,
+    UNNAMED = 3 /* the gated call of a save that opens a file without a name */
+};
 
 static char directory[PATH_BYTES];
+static int sweeper = -1;
 
 static const char *path_of(const char *name) {
     static char path[PATH_BYTES + 64];
@@ -127,6 +132,34 @@ static void each_call_that_fails_leaves_the_old_file_or_the_new(void **state) {
     assert_int_equal(n - 1 - refused, 5);
     assert_true(refused >= 6);
     assert_int_equal(out_of_memory, 0);
+    assert_int_equal(count_descriptors(), descriptors);
+}
+
+/* Stands for a process that sweeps the folder and locks the temporary file before the saving
+ * process does. That one then removes the file, closes it and draws another name, which fails. */
+static void lock_the_temporary(void) {
+    DIR *listing = opendir(directory);
+    assert_non_null(listing);
+    for (const struct dirent *entry; (entry = readdir(listing)) != NULL;)
+        if (strncmp(entry->d_name, ".figraph-", 9) == 0)
+            sweeper = open(path_of(entry->d_name), O_RDONLY);
+    closedir(listing);
+    assert_true(sweeper >= 0);
+    assert_int_equal(flock(sweeper, LOCK_EX), 0);
+    fig_fault_arm(3);
+}
+
+static void a_temporary_file_that_was_given_up_is_closed_once(void **state) {
+    (void)state;
+    const int descriptors = count_descriptors(), files = count_files();
+    fig_fault_intrude_lock(lock_the_temporary);
+    fig_fault_arm(UNNAMED);
+    const fig_status status = put(path_of("f"), "new");
+    assert_true(fig_fault_disarm() >= 3);
+    assert_int_equal(status, FIG_IO);
+    assert_non_null(strstr(fig_message(), "getrandom"));
+    close(sweeper);
+    assert_int_equal(count_files(), files);
     assert_int_equal(count_descriptors(), descriptors);
 }
 
@@ -384,6 +417,7 @@ int main(void) {
         cmocka_unit_test(written_bytes_are_read),
         cmocka_unit_test(short_reads_and_writes_are_continued),
         cmocka_unit_test(each_call_that_fails_leaves_the_old_file_or_the_new),
+        cmocka_unit_test(a_temporary_file_that_was_given_up_is_closed_once),
         cmocka_unit_test(each_call_that_fails_while_reading_is_reported),
         cmocka_unit_test(a_file_that_is_not_ours_is_not_read),
         cmocka_unit_test(a_neighbouring_file_is_not_touched),

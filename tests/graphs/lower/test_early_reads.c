@@ -1,5 +1,6 @@
 /* test_early_reads.c: tests when attention may begin before the preceding launch has ended: exactly
- * if that launch writes nothing that attention reads early. */
+ * if that launch writes nothing that attention reads early. Also tests which launches must not
+ * begin early at all, because a node writes their weights. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -172,6 +173,94 @@ static void early_reads_are_found_once_for_all_buckets(void **state) {
     fig_program_destroy(program);
 }
 
+/* ---- Weights */
+
+static fig_tensor weight_of(fig_program *program, const char *name, int64_t width) {
+    return fig_program_tensor(program,
+                              FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_STATE,
+                                          .dtype = FIG_F16, .rank = 1, .dims = {width}));
+}
+
+static fig_tensor matrix_of(fig_program *program, const char *name) {
+    return fig_program_tensor(program, FIG_OPTIONS(fig_tensor_info, .name = name,
+                                                   .role = FIG_ROLE_BOUND, .dtype = FIG_F16,
+                                                   .rank = 2, .dims = {FIG_DIM_BATCH, 64}));
+}
+
+/* Records a node of the operation with the two weights; an operation with one weight takes the
+ * second. */
+static void record_with(fig_program *program, fig_op op, fig_tensor a, fig_tensor b) {
+    if (op == FIG_OP_RMS_NORM || op == FIG_OP_ALL_REDUCE) {
+        fig_rms_norm_op norm = {.size = sizeof norm, .weight = b};
+        norm.in = matrix_of(program, "in");
+        norm.out = matrix_of(program, "normed");
+        if (op == FIG_OP_ALL_REDUCE) norm.residual = matrix_of(program, "residual");
+        if (op == FIG_OP_RMS_NORM) fig_rms_norm(program, &norm);
+        if (op == FIG_OP_ALL_REDUCE) fig_all_reduce_add_rms_norm(program, &norm);
+        return;
+    }
+    const fig_tensor q = fig_sample_rows(program, "q", 4, 64);
+    const fig_tensor k = fig_sample_rows(program, "k", 2, 64);
+    if (op == FIG_OP_ROPE) {
+        fig_rope(program, FIG_OPTIONS(fig_rope_op, .q = q, .k = k, .q_out = q, .k_out = k,
+                                      .q_norm = a, .k_norm = b));
+        return;
+    }
+    fig_decode_attention(program,
+                         FIG_OPTIONS(fig_decode_attention_op, .q = q, .k = k,
+                                     .v = fig_sample_rows(program, "v", 2, 64),
+                                     .out = fig_sample_rows(program, "out", 4, 64), .q_norm = a,
+                                     .k_norm = b, .cache = fig_sample_cache(program, "c", 2, 64)));
+}
+
+/* Returns the flags of the operation's launch behind a call that writes weight number `written`, or
+ * no weight if that is 2. Sets *rest to the flags of all other launches. */
+static uint32_t flags_behind_writer(fig_op op, int written, uint32_t *rest) {
+    const fig_spec spec = fig_sample_spec();
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_program *program = fig_sample_program(&spec);
+    const fig_tensor weights[] = {weight_of(program, "a", 64), weight_of(program, "b", 64),
+                                  weight_of(program, "other", 64)};
+    fig_bucket_shape shape = {.caps = {4, 100}};
+    fig_workspace workspace;
+    fig_lower_common common;
+    uint32_t flags = 0;
+    fig_call(program, FIG_OPTIONS(fig_call_op, .call = "fill", .writes = &weights[written],
+                                  .write_count = 1));
+    record_with(program, op, weights[0], weights[1]);
+    finish(program);
+    const fig_program_view *view = fig_program_view_of(program);
+    assert_int_equal(fig_lower_shape(view, &target, 0, &shape), FIG_OK);
+    assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
+    assert_int_equal(fig_lower_common_init(&common, view, &workspace), FIG_OK);
+    *rest = 0;
+    for (uint32_t i = 0; i < common.launch_count; i++)
+        *(common.launches[i].op == op ? &flags : rest) |= common.early_reads[i];
+    fig_lower_common_finish(&common);
+    fig_workspace_finish(&workspace);
+    fig_program_destroy(program);
+    return flags;
+}
+
+/* The kernels of these operations read weights before their wait. */
+static void a_launch_whose_weight_a_node_writes_may_not_begin_early(void **state) {
+    (void)state;
+    static const fig_op ops[] = {FIG_OP_RMS_NORM, FIG_OP_ALL_REDUCE, FIG_OP_ROPE,
+                                 FIG_OP_DECODE_ATTENTION};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        uint32_t rest;
+        assert_int_equal(flags_behind_writer(ops[i], 2, &rest) & FIG_EARLY_READS_WRITTEN, 0);
+        assert_int_equal(rest & FIG_EARLY_READS_WRITTEN, 0);
+        assert_int_equal(flags_behind_writer(ops[i], 1, &rest) & FIG_EARLY_READS_WRITTEN,
+                         FIG_EARLY_READS_WRITTEN);
+        assert_int_equal(rest & FIG_EARLY_READS_WRITTEN, 0);
+        if (ops[i] == FIG_OP_RMS_NORM || ops[i] == FIG_OP_ALL_REDUCE) continue;
+        assert_int_equal(flags_behind_writer(ops[i], 0, &rest) & FIG_EARLY_READS_WRITTEN,
+                         FIG_EARLY_READS_WRITTEN);
+        assert_int_equal(rest & FIG_EARLY_READS_WRITTEN, 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_attention_of_a_step_except_the_first_may_begin_early),
@@ -181,6 +270,7 @@ int main(void) {
         cmocka_unit_test(a_cache_that_a_call_writes_is_waited_for),
         cmocka_unit_test(attention_waits_for_more_new_tokens_than_it_has_queries),
         cmocka_unit_test(early_reads_are_found_once_for_all_buckets),
+        cmocka_unit_test(a_launch_whose_weight_a_node_writes_may_not_begin_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

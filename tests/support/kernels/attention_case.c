@@ -200,7 +200,8 @@ static void fill_cache(fig_attention_case *c, int is_v) {
 }
 
 /* Assigns pages in random order. Page 0 is not among them, since it stands for pages outside the
- * cache. Returns the number of pages. */
+ * cache. The memory of the table ends with the entries of its last sequence, not with the stride.
+ * Returns the number of pages. */
 static int32_t draw_table(fig_attention_case *c, int32_t row_pages) {
     const fig_attention_form *f = &c->form;
     int32_t stride = row_pages + 2, count = f->row_limit * row_pages;
@@ -208,7 +209,7 @@ static int32_t draw_table(fig_attention_case *c, int32_t row_pages) {
     assert_non_null(pages);
     for (int32_t i = 0; i < count; i++)
         pages[i] = f->shared_pages > 0 ? draw(&c->random, 1, f->shared_pages) : i + 1;
-    c->table = fig_reference_array_make(FIG_I32, 2 * (f->row_limit + 1) * stride);
+    c->table = fig_reference_array_make(FIG_I32, 2 * f->row_limit * stride + row_pages);
     for (int32_t i = 0; i < count; i++) {
         int32_t other = draw(&c->random, i, count - 1), page = pages[other];
         pages[other] = pages[i];

@@ -178,6 +178,7 @@ uint8_t *fig_fetch_bench_write(fig_fetch_bench *b, fig_fetch_bench_plan *plan, u
     uint8_t *slot = slot_of(b, number);
     fig_plan_head *head = &plan->head;
     memset(slot + sizeof head->tag, PADDING, b->slot_bytes - sizeof head->tag);
+    head->sections = (head->sections & 0xffff) | (b->is.torn - plan->late) << 16;
     head->bytes = put_sections(b, plan, slot);
     assert_true(head->bytes <= b->slot_bytes);
     const int is_summed =
@@ -263,14 +264,19 @@ static void expect_take(fig_fetch_bench *b, uint32_t bucket, uint32_t tells) {
     const uint64_t next = b->is.number + 1;
     const fig_fetch_bench_plan *plan =
         b->is.ahead == next ? &b->ahead : &b->slots[next % FIG_FETCH_BENCH_SLOTS];
-    if (plan->number != next || plan->head.exec != bucket) {
+    const int is_own = plan->head.exec == bucket;
+    const int is_summed =
+        (plan->head.sections & FIG_PLAN_HAS_CHECKSUM) || plan->head.bytes <= FIG_PLAN_SHORT_BYTES;
+    if (plan->number != next || (!is_own && (plan->flaw == FIG_FETCH_FLAWLESS || !is_summed))) {
         miss(b);
         return;
     }
+    const int is_late =
+        plan->flaw == FIG_FETCH_FLAWLESS && plan->head.sections >> 16 != (b->is.torn & 0xffff);
     b->is.number = next;
     b->is.replays++;
-    b->is.left = plan->flaw == FIG_FETCH_UNSOUND ? 0 : plan->head.horizon - 1;
-    if (plan->flaw == FIG_FETCH_FLAWLESS && is_complete(b, &plan->head)) {
+    b->is.left = plan->flaw == FIG_FETCH_UNSOUND || !is_own ? 0 : plan->head.horizon - 1;
+    if (plan->flaw == FIG_FETCH_FLAWLESS && !is_late && is_complete(b, &plan->head)) {
         expect_plan(b, plan);
         b->is.held = bucket + 1;
         b->is.rows = plan->head.rows;
@@ -278,7 +284,9 @@ static void expect_take(fig_fetch_bench *b, uint32_t bucket, uint32_t tells) {
         return;
     }
     b->is.held = 0;
-    b->told.torn++;
+    b->is.torn += !is_late;
+    b->told.torn += !is_late;
+    b->told.late += (uint64_t)is_late;
     miss(b);
     tell(b);
 }
@@ -342,6 +350,8 @@ static void check(const fig_fetch_bench *b) {
     check_number("words: replays", b->words->replays, b->told.replays);
     check_number("words: missed", b->words->missed, b->told.missed);
     check_number("words: torn", b->words->torn, b->told.torn);
+    check_number("words: late", b->words->late, b->told.late);
+    check_number("state: torn", state->torn, b->is.torn);
     check_bytes("plan", b->plan, b->expected, b->plan_bytes);
     check_bytes("page table", b->table, b->entries, sizeof b->entries);
 }

@@ -32,6 +32,7 @@ typedef struct fig_fetch_bench_plan {
     uint64_t number; /* 0: nothing is published */
     fig_fetch_flaw flaw;
     fig_plan_head head; /* as it is in the slot */
+    uint32_t late;      /* damaged plans of which the host did not know when it staged this one */
     int32_t lengths[FIG_FETCH_BENCH_ROWS], sequences[FIG_FETCH_BENCH_ROWS];
     int32_t positions[FIG_FETCH_BENCH_ROWS], tokens[FIG_FETCH_BENCH_ROWS];
     int32_t prefix[FIG_CLASS_LIMIT][FIG_FETCH_BENCH_ROWS + 1];
