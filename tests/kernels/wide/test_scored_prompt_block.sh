@@ -14,4 +14,4 @@ if ! command -v "$compiler" > /dev/null; then
 fi
 "$compiler" -std=c++17 -O1 -w -I. -Iinclude tests/kernels/wide/scored_prompt_block.cpp "$library" \
     -lzstd -ljansson -lhwloc -lm -lpthread -o "$scratch/block"
-"$scratch/block" 44
+"$scratch/block" 48
