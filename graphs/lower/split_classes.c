@@ -164,9 +164,8 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
 }
 
 fig_status fig_split_classes_find(const fig_program_view *view, fig_split_classes *classes) {
-    const int32_t may_know = fig_score_units_count(view) > 0 &&
-                             !fig_program_view_reads_lengths(view) &&
-                             !fig_program_view_has_chunks(view);
+    const int32_t may_know =
+        fig_score_units_count(view) > 0 && !fig_program_view_reads_lengths(view);
     if (may_know && find(view, 1, classes) == FIG_OK) return FIG_OK;
     return find(view, 0, classes);
 }

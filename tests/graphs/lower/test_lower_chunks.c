@@ -405,7 +405,7 @@ static fig_program *record_scores(const char *const *texts, int32_t count) {
                                  .dtype = FIG_I32, .rank = 2, .dims = {ROWS, 38}))};
     const fig_tensor q = rows_of(program, "q", 8, 64);
     for (int32_t i = 0; i < count; i++) {
-        static const char *const names[] = {"a", "b", "c", "d"};
+        static const char *const names[] = {"a", "b", "c", "d", "e"};
         fig_score *score = NULL;
         if (texts[i][0] != 0) assert_int_equal(fig_score_parse(&score, texts[i]), FIG_OK);
         fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .cache = cache, .score = score,
@@ -427,14 +427,15 @@ static int is_before(const ground *g, uint32_t from, uint32_t to) {
 static void nodes_with_a_mask_have_strips_to_the_end_of_their_rows(void **state) {
     static const char *const texts[] = {"see 0:4; score", "", "score * 2.0",
                                         "see 0:kv_length; score"};
-    static const int32_t classes[] = {0, 1, 1, 0};
+    static const int32_t classes[] = {0, 1, 1, 2};
     (void)state;
     fig_program *program = record_scores(texts, 4);
     ground g;
     ground_make(&g, program, "h200");
-    assert_int_equal(g.shape.plan.class_count, 2);
+    assert_int_equal(g.shape.plan.class_count, 3);
     assert_int_equal(g.shape.strips[0].visible, FIG_STRIPS_ALL);
     assert_int_equal(g.shape.strips[1].visible, FIG_STRIPS_CAUSAL);
+    assert_int_equal(g.shape.strips[2].visible, FIG_STRIPS_ALL);
     assert_int_equal(g.lowered.launch_count, 9);
     for (uint32_t n = 0; n < 4; n++) {
         const int has_score = texts[n][0] != 0;
@@ -447,7 +448,7 @@ static void nodes_with_a_mask_have_strips_to_the_end_of_their_rows(void **state)
         assert_int_equal(p->rows.queries_offset, g.shape.plan.layout.queries);
         if (!has_score) continue;
         const fig_scored_prompt_params *scored = (const void *)p;
-        assert_int_equal(scored->score.mask_node_count > 0, classes[n] == 0);
+        assert_int_equal(scored->score.mask_node_count > 0, classes[n] != 1);
         assert_int_equal(scored->score.weights, FIG_SCORE_SOFTMAX);
     }
     ground_finish(&g);
@@ -488,16 +489,21 @@ static void a_class_with_a_score_shares_nothing(void **state) {
     }
 }
 
-/* The host knows the ranges of this mask, but the strips of chunks do not follow it. */
-static void the_planner_knows_no_mask_beside_chunks(void **state) {
-    static const char *const texts[] = {"see 0:4; score"};
-    fig_split_classes classes;
+/* If the planner knew all masks, they would need five classes. */
+static void masks_that_need_too_many_classes_form_one(void **state) {
+    static const char *const texts[] = {"see 0:4; score", "", "see 0:5; score", "see 0:6; score",
+                                        "see 0:7; score"};
     (void)state;
-    fig_program *program = record_scores(texts, 1);
-    assert_int_equal(fig_split_classes_find(fig_program_view_of(program), &classes), FIG_OK);
-    assert_int_equal(classes.of[0].mask, 0);
-    assert_int_equal(classes.knows_masks, 0);
-    fig_program_destroy(program);
+    for (int32_t count = 4; count <= 5; count++) {
+        fig_split_classes classes;
+        fig_program *program = record_scores(texts, count);
+        assert_int_equal(fig_split_classes_find(fig_program_view_of(program), &classes), FIG_OK);
+        assert_int_equal(classes.knows_masks, count == 4);
+        assert_int_equal(classes.count, count == 4 ? 4 : 2);
+        assert_int_equal(classes.of[0].is_masked, 1);
+        assert_int_equal(classes.of[1].is_masked, 0);
+        fig_program_destroy(program);
+    }
 }
 
 /* ---- Without chunks -------------------------------------------------------------------------- */
@@ -572,7 +578,7 @@ int main(void) {
         cmocka_unit_test(nodes_with_a_mask_have_strips_to_the_end_of_their_rows),
         cmocka_unit_test(launches_for_chunks_of_a_class_follow_each_other),
         cmocka_unit_test(a_class_with_a_score_shares_nothing),
-        cmocka_unit_test(the_planner_knows_no_mask_beside_chunks),
+        cmocka_unit_test(masks_that_need_too_many_classes_form_one),
         cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
         cmocka_unit_test(a_program_that_reads_lengths_has_longer_rows_instead),
         cmocka_unit_test(a_device_cannot_plan_chunks),

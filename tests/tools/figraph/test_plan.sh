@@ -260,7 +260,9 @@ ends 0
 json 'j["classes"][0]["chunks"]["tiles"] == 4 * (2 + 3)'
 run plan --preset tutorial --kv 280:64,200 --mask '0:4' --device host --json
 ends 0
-json 'j["classes"][0]["chunks"]["tiles"] == 4 * (3 + 3)' 'j["classes"][0]["tiles_hidden"] == 0'
+json 'j["classes"][0]["chunks"]["tiles"] == 4 * (3 + 3)' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 4 * 1' \
+    'j["classes"][0]["tiles_hidden"] * j["bucket"]["variant"]["heads"] == 4 * 3'
 run plan --preset gemma-2-9b --kv 400 --mask '0:4'
 refused 'beside a score'
 
