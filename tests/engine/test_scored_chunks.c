@@ -45,6 +45,7 @@ static const char *const scores[] = {
 };
 
 #define BITS "i32 sees[2048]; n = 2 * (q_pos % 128 + row * 128); bits sees[n], sees[n + 1]; "
+#define DOCUMENTS "i32 start[1024]; see start[q_pos]:q_pos + 1; "
 static const char *const masks[] = {
     "see 0:q_pos + 1; score",
     "see 0:kv_length; score",
@@ -52,15 +53,14 @@ static const char *const masks[] = {
     "see q_pos // 40 * 40:q_pos + 1; score",
     "see q_pos // 40 * 40:q_pos // 40 * 40 + 40; score",
     "i32 prefix[8]; see 0:max(q_pos + 1, prefix[row]); score",
-    "i32 start[1024]; see start[q_pos]:q_pos + 1; score",
+    DOCUMENTS "score",
     "i32 image[2048]; see 0:q_pos + 1, image[2 * q_pos]:image[2 * q_pos + 1]; score",
     "see q_pos - 29:q_pos + 1, 0:4; score",
     "see q_pos:kv_length; score", /* a query sees itself and later tokens */
     BITS "see 0:kv_length; score",
     BITS "see q_pos - 29:q_pos + 1, 0:4; score",
     "see head * 3 - kv_head - 5:kv_length // 2 + row, q_pos - 2 * head:0x7fffffff; score",
-    "f32 slope[16]; i32 start[1024]; see start[q_pos]:q_pos + 1; "
-    "score + slope[head] * (kv_pos - q_pos)",
+    DOCUMENTS "f32 slope[16]; score + slope[head] * (kv_pos - q_pos)",
     "weights sigmoid; see q_pos - 29:q_pos + 1, 0:4; score",
     "see 0:q_pos + 9; select(kv_pos % 2 == 0, score, -inf)",
     "see kv_length:kv_length + 9, 5:-5; score", /* nothing */
