@@ -263,6 +263,64 @@ static void a_query_that_sees_no_token_gets_zeros(void **state) {
     }
 }
 
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static fig_tensor declare(fig_program *program, const char *name, int64_t rows, int64_t a,
+                          int64_t b, int64_t d) {
+    fig_tensor_info info = {.size = sizeof info,
+                            .name = name,
+                            .role = FIG_ROLE_BOUND,
+                            .dtype = FIG_F32,
+                            .rank = d > 0   ? 4
+                                    : b > 0 ? 3
+                                            : 1,
+                            .dims = {rows, a, b, d}};
+    return fig_program_tensor(program, &info);
+}
+
+/* Records attention with a score of a program with chunks; returns the status. */
+static fig_status record(const char *text, float soft_cap, int has_alibi, int has_sinks) {
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_F32,
+                           .q_heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = 64,
+                           .page_size = 0,
+                           .batch_limit = 2,
+                           .kv_limit = 64,
+                           .row_tokens = 30,
+                           .query_limit = 40};
+    fig_program *program;
+    fig_score *score;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    assert_int_equal(fig_score_parse(&score, text), FIG_OK);
+    const fig_cache cache = {.k = declare(program, "k_cache", FIG_DIM_PAGES, 64, 2, 64),
+                             .v = declare(program, "v_cache", FIG_DIM_PAGES, 64, 2, 64)};
+    const fig_tensor heads = declare(program, "heads", 4, 0, 0, 0), none = {0};
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .cache = cache, .score = score,
+                                       .q = declare(program, "q", FIG_DIM_QUERIES, 4, 64, 0),
+                                       .out = declare(program, "out", FIG_DIM_QUERIES, 4, 64, 0),
+                                       .alibi = has_alibi ? heads : none,
+                                       .sinks = has_sinks ? heads : none, .soft_cap = soft_cap));
+    const fig_status status = fig_program_finish(program);
+    fig_score_destroy(score);
+    fig_program_destroy(program);
+    return status;
+}
+
+static void fields_that_a_score_excludes_are_refused_by_name(void **state) {
+    (void)state;
+    assert_int_equal(record("score * 2.0", 0, 0, 1), FIG_OK);
+    assert_int_equal(record("score * 2.0", 20, 0, 0), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "soft_cap is 20"));
+    assert_int_equal(record("see 0:4; score", 0, 1, 0), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "alibi"));
+    assert_int_equal(record("weights sigmoid; score", 0, 0, 1), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "sinks"));
+    assert_int_equal(record("score + bias[kv_pos]", 0, 0, 0), FIG_INVALID);
+    assert_non_null(strstr(fig_message(), "bias"));
+}
+
 int main(int argc, char **argv) {
     seed = fig_reference_seed(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -272,6 +330,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_chunk_of_64_tokens_may_be_a_tree),
         cmocka_unit_test(tokens_that_nobody_sees_are_not_used),
         cmocka_unit_test(a_query_that_sees_no_token_gets_zeros),
+        cmocka_unit_test(fields_that_a_score_excludes_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
