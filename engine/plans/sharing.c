@@ -25,8 +25,8 @@ static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
     for (int32_t i = 0; i < graphs->common.classes.count; i++)
         if (graphs->common.classes.of[i].shared_table != 0)
             return "the GPU has no kernel that would gain from it, or plans have no room for it";
-    return "no attention can share tokens: each has a window, ALiBi, scales, no page table, or a "
-           "dtype or head_dim without a kernel that would gain from it";
+    return "no attention can share tokens: each has a window, ALiBi, a score, scales, no page "
+           "table, or a dtype or head_dim without a kernel that would gain from it";
 }
 
 fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirrors, int32_t share) {

@@ -103,6 +103,11 @@ static uint32_t join_nodes(const fig_lower_common *common, const fig_edge *edge,
     return count;
 }
 
+/* Returns 1 if the launch processes the chunks of its node. */
+static int is_beside(const fig_program_view *view, const fig_launch *launch) {
+    return launch->op == fig_kernel_table[view->nodes[launch->node].op].beside;
+}
+
 /* The edges between launches:
  *   - for each edge between nodes: from each launch that ends one to each that begins the other;
  *   - from a node's own launch to those that follow it;
@@ -129,7 +134,7 @@ fig_status fig_launch_list_join(fig_lower_common *common) {
         if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
         if (to >= first.first + first.count) edges[count++] = (fig_edge){first.first, to};
         if (split_class == UINT32_MAX) continue;
-        uint32_t *before = &last[launch->op == FIG_OP_PROMPT_ATTENTION][split_class];
+        uint32_t *before = &last[is_beside(view, launch)][split_class];
         if (*before != 0) edges[count++] = (fig_edge){*before, to};
         *before = to;
     }

@@ -284,7 +284,8 @@ static fig_status shape_strips(const fig_program_view *view, const fig_lower_tar
                                .window = own->window,
                                .workers = sms < FIG_WORKER_LIMIT ? sms : FIG_WORKER_LIMIT,
                                .whole = target->deterministic,
-                               .shares = i == sharer};
+                               .shares = i == sharer,
+                               .visible = own->is_masked ? FIG_STRIPS_ALL : FIG_STRIPS_CAUSAL};
     }
     if (sharer >= 0 && !have_room(view, shape->strips, classes->count))
         shape->strips[sharer].shares = 0;

@@ -66,6 +66,7 @@ static uint32_t shared_table_of(const fig_program_view *view, const fig_node *no
     const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
     const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
     if (!fig_program_view_has_chunks(view) || needs->window > 0) return 0;
+    if (fig_kernel_table[node->op].has_score) return 0;
     if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
     if (!fig_wide_has(needs->head_dim) || has_operand(view, node, "alibi") ||
         has_operand(view, node, "k_scale") || has_operand(view, node, "v_scale"))
@@ -80,6 +81,15 @@ static uint32_t mask_of(const fig_program_view *view, const fig_node *node) {
     if (number == 0) return 0;
     fig_score_units_code(view, number, &code);
     return fig_mask_lines_ranges(&code, &ranges) != 0 ? fig_score_units_mask(view, number) : 0;
+}
+
+/* Returns fig_split_class.is_masked of a node. */
+static int32_t is_masked(const fig_program_view *view, const fig_node *node) {
+    const uint32_t number = fig_score_units_of(view, node);
+    fig_score_code code;
+    if (number == 0 || !fig_program_view_has_chunks(view)) return 0;
+    fig_score_units_code(view, number, &code);
+    return code.mask_node_count > 0;
 }
 
 /* Returns the needs of a single split node. */
@@ -98,6 +108,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     needs.kv_heads = (int32_t)cache->dims[2];
     needs.may_be_short = !fig_kernel_table[node->op].has_score && may_be_short(q, cache, is_dense);
     needs.shared_table = shared_table_of(view, node, &needs);
+    needs.is_masked = is_masked(view, node);
     if (knows_masks) needs.mask = mask_of(view, node);
     return needs;
 }
@@ -108,7 +119,7 @@ static int same_class(const fig_program_view *view, const fig_split_class *a,
         (a->q_heads != b->q_heads || a->head_dim != b->head_dim))
         return 0;
     return a->kv_heads == b->kv_heads && a->window == b->window && a->row_tokens == b->row_tokens &&
-           a->latent_bytes == b->latent_bytes && a->mask == b->mask;
+           a->latent_bytes == b->latent_bytes && a->mask == b->mask && a->is_masked == b->is_masked;
 }
 
 uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,

@@ -28,6 +28,9 @@ typedef struct fig_split_class {
      * warpgroups. 0: rows may not share tokens. */
     uint32_t shared_table;
     uint32_t mask; /* a score that has the mask of every node; 0: the planner knows no mask */
+    /* another part of the key: 1: rows may be chunks, and every node has a mask, so the strips of a
+     * chunk reach to the end of its row; 0: no node of such a program has one */
+    int32_t is_masked;
 } fig_split_class;
 
 typedef struct fig_split_classes {

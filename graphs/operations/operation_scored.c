@@ -7,7 +7,6 @@
 #include <inttypes.h>
 
 #include "graphs/view/score_units.h"
-#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 static fig_status check_array(const fig_operand_node *o, uint32_t array,
@@ -49,10 +48,5 @@ fig_status fig_operation_scored_check(const fig_operand_node *o) {
     if (code.weights != FIG_SCORE_SOFTMAX && fig_operand_tensor(o, FIG_ATTENTION_SINKS) != NULL)
         return fig_operand_refuse(o, FIG_INVALID,
                                   "sinks are given, but the weights are those of a sigmoid");
-    if (fig_program_view_has_chunks(o->view))
-        return fig_operand_refuse(o, FIG_UNSUPPORTED,
-                                  "row_tokens is %" PRId32
-                                  ", and no kernel for chunks of prompts evaluates a score",
-                                  o->view->spec.row_tokens);
     return FIG_OK;
 }

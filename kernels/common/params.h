@@ -337,7 +337,8 @@ static_assert(sizeof(fig_decode_attention_params) == 1424, "ABI");
  * FIG_ATTENTION_APART: no block waits for another block of its launch, because that block may not
  * be running. FIG_ATTENTION_DENSE: there is no page table, and the only page of a sequence may have
  * any number of tokens. FIG_ATTENTION_IN_ORDER: block n is worker n for every line.
- * FIG_ATTENTION_SCORED: the params are the member `attention` of a fig_scored_attention_params. */
+ * FIG_ATTENTION_SCORED: the params are the member `attention` of a fig_scored_attention_params or a
+ * fig_scored_prompt_params. */
 enum {
     FIG_ATTENTION_EARLY = FIG_EARLY_READS_ON,
     FIG_ATTENTION_APART = 2,
@@ -454,7 +455,7 @@ typedef struct fig_prompt_attention_params {
     int32_t k_scales, v_scales; /* 0, 1 or kv_heads */
     float sm_scale, soft_cap;
     int32_t window;         /* 0: none */
-    uint32_t flags;         /* FIG_ATTENTION_EARLY, FIG_ATTENTION_DENSE */
+    uint32_t flags;         /* FIG_ATTENTION_EARLY, FIG_ATTENTION_DENSE, FIG_ATTENTION_SCORED */
     uint32_t strips_offset; /* of the section in a step's plan; 0: the plan has only strips */
     int32_t split_class;    /* the class that the strips belong to */
     uint32_t reserved[2];
@@ -468,6 +469,17 @@ FIG_BOTH const uint8_t *fig_params_strips(const fig_prompt_attention_params *p) 
     if (((const fig_plan_head *)(const void *)p->plan)->rows == 0) return NULL;
     return fig_plan_strips_of(p->plan, p->strips_offset, p->split_class);
 }
+
+/* Attention over chunks whose logits become scores by an expression. `attention` has
+ * FIG_ATTENTION_SCORED set, a plan of an engine's step without shared segments, and no ALiBi and no
+ * soft cap. */
+typedef struct fig_scored_prompt_params {
+    fig_prompt_attention_params attention;
+    const void *arrays[FIG_SCORE_ARRAY_LIMIT]; /* [elements] of each array of the score */
+    fig_score_code score;
+} fig_scored_prompt_params;
+static_assert(sizeof(fig_scored_prompt_params) == 2944, "ABI");
+static_assert(offsetof(fig_scored_prompt_params, attention) == 0, "the reference kernel reads it");
 
 /* [pages][page_size][values of a token] */
 typedef struct fig_token_strides {

@@ -349,54 +349,35 @@ static const fig_field whole_attention_fields[] = {
 #define STRIPS(field, number) FIELD(field, FIG_FIELD_STRIPS, 0, number, 1)
 #define PARAMS fig_prompt_attention_params
 #define ATTRIBUTES fig_attention_attributes
-static const fig_field prompt_attention_fields[] = {
-    FIELD(k_map, FIG_FIELD_TENSOR_MAP, 0, FIG_PROMPT_ATTENTION_K_MAP, 1),
-    FIELD(v_map, FIG_FIELD_TENSOR_MAP, 0, FIG_PROMPT_ATTENTION_V_MAP, 1),
-    FIELD(q_map, FIG_FIELD_TENSOR_MAP, 0, FIG_PROMPT_ATTENTION_Q_MAP, 1),
-    ADDRESS(q, FIG_ATTENTION_Q),
-    ADDRESS(k_cache, FIG_ATTENTION_K_CACHE),
-    ADDRESS(v_cache, FIG_ATTENTION_V_CACHE),
-    ADDRESS(out, FIG_ATTENTION_OUT),
-    ADDRESS(lse, FIG_ATTENTION_LSE),
-    ADDRESS(page_table, FIG_ATTENTION_TABLE),
-    ADDRESS(k_scale, FIG_ATTENTION_K_SCALE),
-    ADDRESS(v_scale, FIG_ATTENTION_V_SCALE),
-    ADDRESS(sinks, FIG_ATTENTION_SINKS),
-    ADDRESS(alibi, FIG_ATTENTION_ALIBI),
-    FROM(plan, FIG_FIELD_PLAN),
-    WORKSPACE(partials, FIG_WORKSPACE_STRIP_PARTIALS),
-    WORKSPACE(sums, FIG_WORKSPACE_STRIP_SUMS),
-    WORKSPACE(counters, FIG_WORKSPACE_STRIP_COUNTERS),
-    ROW_STRIDES(q_strides, FIG_ATTENTION_Q),
-    ROW_STRIDES(out_strides, FIG_ATTENTION_OUT),
-    CACHE_STRIDES(k_cache_strides, FIG_ATTENTION_K_CACHE),
-    CACHE_STRIDES(v_cache_strides, FIG_ATTENTION_V_CACHE),
-    STRIDE(lse_stride, FIG_ATTENTION_LSE, 0),
-    STRIDE(table_stride, FIG_ATTENTION_TABLE, 0),
-    EXTENT(k_pages, FIG_ATTENTION_K_CACHE),
-    EXTENT(v_pages, FIG_ATTENTION_V_CACHE),
-    ROWS(rows, FIG_ATTENTION_Q),
-    STRIPS(workers, FIG_STRIPS_WORKERS),
-    DIM(q_heads, FIG_ATTENTION_Q, 1),
-    DIM(kv_heads, FIG_ATTENTION_K_CACHE, 2),
-    DIM(head_dim, FIG_ATTENTION_Q, 2),
-    PAGE_TOKENS(page_size, FIG_ATTENTION_K_CACHE),
-    STRIPS(ratio, FIG_STRIPS_RATIO),
-    STRIPS(half, FIG_STRIPS_HALF_QUERIES),
-    STRIPS(tile_tokens, FIG_STRIPS_TILE_TOKENS),
-    DTYPE(dtype, FIG_ATTENTION_Q),
-    DTYPE(kv_dtype, FIG_ATTENTION_K_CACHE),
-    DIM(k_scales, FIG_ATTENTION_K_SCALE, 0),
-    DIM(v_scales, FIG_ATTENTION_V_SCALE, 0),
-    ATTRIBUTE(sm_scale),
-    ATTRIBUTE(soft_cap),
-    ATTRIBUTE(window),
-    FROM(flags, FIG_FIELD_EARLY_READS),
-    SECTION(strips_offset, FIG_PLAN_STRIPS),
-    STRIPS(split_class, FIG_STRIPS_CLASS),
-    FROM(reserved[0], FIG_FIELD_ZERO),
-    FROM(reserved[1], FIG_FIELD_ZERO),
-};
+/* The fields of a launch with or without a score. */
+#define PROMPT_ATTENTION_FIELDS                                                                    \
+    FIELD(k_map, FIG_FIELD_TENSOR_MAP, 0, FIG_PROMPT_ATTENTION_K_MAP, 1),                          \
+        FIELD(v_map, FIG_FIELD_TENSOR_MAP, 0, FIG_PROMPT_ATTENTION_V_MAP, 1),                      \
+        FIELD(q_map, FIG_FIELD_TENSOR_MAP, 0, FIG_PROMPT_ATTENTION_Q_MAP, 1),                      \
+        ADDRESS(q, FIG_ATTENTION_Q), ADDRESS(k_cache, FIG_ATTENTION_K_CACHE),                      \
+        ADDRESS(v_cache, FIG_ATTENTION_V_CACHE), ADDRESS(out, FIG_ATTENTION_OUT),                  \
+        ADDRESS(lse, FIG_ATTENTION_LSE), ADDRESS(page_table, FIG_ATTENTION_TABLE),                 \
+        ADDRESS(k_scale, FIG_ATTENTION_K_SCALE), ADDRESS(v_scale, FIG_ATTENTION_V_SCALE),          \
+        ADDRESS(sinks, FIG_ATTENTION_SINKS), ADDRESS(alibi, FIG_ATTENTION_ALIBI),                  \
+        FROM(plan, FIG_FIELD_PLAN), WORKSPACE(partials, FIG_WORKSPACE_STRIP_PARTIALS),             \
+        WORKSPACE(sums, FIG_WORKSPACE_STRIP_SUMS),                                                 \
+        WORKSPACE(counters, FIG_WORKSPACE_STRIP_COUNTERS),                                         \
+        ROW_STRIDES(q_strides, FIG_ATTENTION_Q), ROW_STRIDES(out_strides, FIG_ATTENTION_OUT),      \
+        CACHE_STRIDES(k_cache_strides, FIG_ATTENTION_K_CACHE),                                     \
+        CACHE_STRIDES(v_cache_strides, FIG_ATTENTION_V_CACHE),                                     \
+        STRIDE(lse_stride, FIG_ATTENTION_LSE, 0), STRIDE(table_stride, FIG_ATTENTION_TABLE, 0),    \
+        EXTENT(k_pages, FIG_ATTENTION_K_CACHE), EXTENT(v_pages, FIG_ATTENTION_V_CACHE),            \
+        ROWS(rows, FIG_ATTENTION_Q), STRIPS(workers, FIG_STRIPS_WORKERS),                          \
+        DIM(q_heads, FIG_ATTENTION_Q, 1), DIM(kv_heads, FIG_ATTENTION_K_CACHE, 2),                 \
+        DIM(head_dim, FIG_ATTENTION_Q, 2), PAGE_TOKENS(page_size, FIG_ATTENTION_K_CACHE),          \
+        STRIPS(ratio, FIG_STRIPS_RATIO), STRIPS(half, FIG_STRIPS_HALF_QUERIES),                    \
+        STRIPS(tile_tokens, FIG_STRIPS_TILE_TOKENS), DTYPE(dtype, FIG_ATTENTION_Q),                \
+        DTYPE(kv_dtype, FIG_ATTENTION_K_CACHE), DIM(k_scales, FIG_ATTENTION_K_SCALE, 0),           \
+        DIM(v_scales, FIG_ATTENTION_V_SCALE, 0), ATTRIBUTE(sm_scale), ATTRIBUTE(soft_cap),         \
+        ATTRIBUTE(window), FROM(flags, FIG_FIELD_EARLY_READS),                                     \
+        SECTION(strips_offset, FIG_PLAN_STRIPS), STRIPS(split_class, FIG_STRIPS_CLASS),            \
+        FROM(reserved[0], FIG_FIELD_ZERO), FROM(reserved[1], FIG_FIELD_ZERO)
+static const fig_field prompt_attention_fields[] = {PROMPT_ATTENTION_FIELDS};
 #undef ATTRIBUTES
 #undef PARAMS
 

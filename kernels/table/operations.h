@@ -72,7 +72,9 @@
     OPERATION(17, SCORED_ATTENTION, scored_attention, attention, CHECKED(scored_check),            \
         FAMILY(SCORED_ATTENTION, BULK, bulk, scored_bulk, TEXT_HOPPER)                             \
         FAMILY(SCORED_ATTENTION, COPY, copy, scored_copy, TEXT_ALL)                                \
-        FAMILY(SCORED_ATTENTION, PLAIN, plain, scored_attention, ALL))
+        FAMILY(SCORED_ATTENTION, PLAIN, plain, scored_attention, ALL))                             \
+    OPERATION(18, SCORED_PROMPT, scored_prompt, prompt_attention, NO_NODE,                         \
+        FAMILY(SCORED_PROMPT, PLAIN, plain, scored_prompt, ALL))
 /* clang-format on */
 
 #endif

@@ -1,7 +1,8 @@
-/* scored_rows.h: the kernel table's row of attention with a score.
+/* scored_rows.h: the kernel table's rows of attention with a score, for rows that decode and for
+ * chunks.
  *
- * Only table.c reads this file. Invariant: the params begin with those of attention, and their
- * fields are filled as in an attention node. */
+ * Only table.c reads this file. Invariant: the params begin with those of the same attention
+ * without a score, and their fields are filled as in an attention node. */
 #ifndef FIG_KERNELS_SCORED_ROWS_H
 #define FIG_KERNELS_SCORED_ROWS_H
 
@@ -20,6 +21,11 @@ static const fig_operand scored_attention_operands[] = {ATTENTION_OPERANDS,
 #define ARRAY_FIELD(i)                                                                             \
     {                                                                                              \
         "array" #i, offsetof(fig_scored_attention_params, arrays[i]), sizeof(const void *),        \
+            FIG_FIELD_ADDRESS, FIG_TYPE_ADDRESS, FIG_SCORED_ARRAY + i, 0, 1                        \
+    }
+#define PROMPT_ARRAY_FIELD(i)                                                                      \
+    {                                                                                              \
+        "array" #i, offsetof(fig_scored_prompt_params, arrays[i]), sizeof(const void *),           \
             FIG_FIELD_ADDRESS, FIG_TYPE_ADDRESS, FIG_SCORED_ARRAY + i, 0, 1                        \
     }
 static const fig_field scored_attention_fields[] = {
@@ -44,7 +50,7 @@ static const fig_split_row scored_attention_split = {
     OPERANDS(scored_attention_operands, FIG_ATTENTION_OUT, FIG_ATTENTION_LSE),                     \
         FIELDS(scored_attention_fields),                                                           \
         ATTRIBUTE_BYTES(fig_scored_attributes, sizeof(fig_scored_attributes)),                     \
-        .split = &scored_attention_split, .has_score = 1
+        .split = &scored_attention_split, .has_score = 1, .beside = FIG_OP_SCORED_PROMPT
 #define SCORED_ATTENTION_BULK                                                                      \
     .refuses = fig_scored_family_bulk_refuses, .shape = fig_attention_family_bulk_shape,           \
     .shared = fig_attention_family_bulk_shared, .entry = fig_scored_family_bulk_entry,             \
@@ -54,5 +60,25 @@ static const fig_split_row scored_attention_split = {
     .shared = fig_attention_family_copy_shared, .entry = fig_scored_family_copy_entry,             \
     .compiles = 1
 #define SCORED_ATTENTION_PLAIN .shape = fig_attention_shape
+
+/* ---- scored_prompt: launched beside scored_attention in programs whose rows may be chunks */
+
+#define PARAMS fig_prompt_attention_params
+#define ATTRIBUTES fig_attention_attributes
+static const fig_field scored_prompt_fields[] = {
+    PROMPT_ATTENTION_FIELDS,
+    EACH_ARRAY(PROMPT_ARRAY_FIELD),
+    {"score", offsetof(fig_scored_prompt_params, score), sizeof(fig_score_code), FIG_FIELD_SCORE,
+     FIG_TYPE_SCORE, 0, offsetof(fig_scored_attributes, score), 1}};
+#undef ATTRIBUTES
+#undef PARAMS
+
+#define SCORED_PROMPT_ROW                                                                          \
+    OPERANDS(scored_attention_operands, FIG_ATTENTION_OUT, FIG_ATTENTION_LSE),                     \
+        FIELDS(scored_prompt_fields),                                                              \
+        ATTRIBUTE_BYTES(fig_scored_attributes, sizeof(fig_scored_attributes)),                     \
+        .split = &scored_attention_split, .has_score = 1
+#define SCORED_PROMPT_PLAIN                                                                        \
+    .shape = fig_prompt_attention_shape, .entry = fig_prompt_attention_scored_entry
 
 #endif

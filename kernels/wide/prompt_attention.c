@@ -1,5 +1,5 @@
-/* prompt_attention.c: computes attention of rows with many query tokens on the host, and decides
- * which family serves a launch.
+/* prompt_attention.c: computes attention of rows with many query tokens on the host, with a score
+ * or without one, and decides which family serves a launch.
  *
  * The reference kernel processes a worker's items in order, all in f32. Its partials, sums,
  * counters and order of merges are those of the kernels. Up to 16 vectors go over the tokens
@@ -13,6 +13,7 @@
 #include "kernels/common/numeric.h"
 #include "kernels/table/entry.h"
 #include "kernels/table/reference_kernels.h"
+#include "kernels/wide/prompt_score.h"
 #include "kernels/wide/wide.h"
 #include "planner/spec/head_dims.h"
 
@@ -42,6 +43,9 @@ typedef struct vector_set {
     int32_t first[ARRIVE_VECTORS], end[ARRIVE_VECTORS]; /* the item's tokens that a vector sees */
     float queries[DIM_LIMIT][ARRIVE_VECTORS];
     seen_so_far seen[ARRIVE_VECTORS];
+    /* set only if there is a score */
+    fig_score_inputs inputs[ARRIVE_VECTORS];
+    fig_mask_sight sights[ARRIVE_VECTORS];
 } vector_set;
 
 /* ---- Families */
@@ -160,6 +164,13 @@ void fig_prompt_attention_wide_map(const void *params, uint32_t item,
         .swizzle_bytes = column * 2};
 }
 
+void fig_prompt_attention_scored_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_prompt_attention_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_scored_prompt_");
+    fig_entry_put_number(&entry, p->head_dim > 128 ? DIM_LIMIT : 128);
+}
+
 void fig_prompt_attention_shape(const void *params, fig_launch_shape *shape) {
     const fig_prompt_attention_params *p = params;
     *shape =
@@ -167,6 +178,12 @@ void fig_prompt_attention_shape(const void *params, fig_launch_shape *shape) {
 }
 
 /* ---- The reference kernel */
+
+/* Returns the params that hold the launch's score, or NULL if it has none. */
+static const fig_scored_prompt_params *scored_of(const fig_prompt_attention_params *p) {
+    return p->flags & FIG_ATTENTION_SCORED ? (const fig_scored_prompt_params *)(const void *)p
+                                           : NULL;
+}
 
 /* Returns the factor for sums whose greatest logit grows from `from` to `to`. */
 static float shrink_of(float from, float to) {
@@ -199,17 +216,41 @@ static void begin_vector(const fig_prompt_attention_params *p, seen_so_far *seen
 }
 
 /* Adds a token to what a vector has seen. */
-static void weigh_token(const fig_prompt_attention_params *p, const vector_place *place,
-                        int32_t token, float product, const float *restrict v,
+static void weigh_token(const fig_prompt_attention_params *p, float logit, const float *restrict v,
                         seen_so_far *restrict seen) {
-    const int32_t position = fig_strips_limit(place->item, place->index);
-    const float logit = logit_of(p, place, product, token - position);
     const float greatest = fmaxf(seen->greatest, logit);
     const float shrink = shrink_of(seen->greatest, greatest), weight = shrink_of(logit, greatest);
     seen->greatest = greatest;
     seen->weights = seen->weights * shrink + weight;
     for (int32_t i = 0; i < p->head_dim; i++)
         seen->values[i] = seen->values[i] * shrink + weight * v[i];
+}
+
+/* Adds a token to what vector n of the set has seen. */
+static void weigh_plain(const fig_prompt_attention_params *p, vector_set *set, int32_t n,
+                        int32_t token, float product, const float *v) {
+    const vector_place *place = &set->places[n];
+    const int32_t position = fig_strips_limit(place->item, place->index);
+    weigh_token(p, logit_of(p, place, product, token - position), v, &set->seen[n]);
+}
+
+/* The same if there is a score, which may hide the token. */
+static void weigh_scored(const fig_scored_prompt_params *scored, vector_set *set, int32_t n,
+                         int32_t token, float product, const float *v) {
+    const fig_prompt_attention_params *p = &scored->attention;
+    if (!fig_mask_value_sees(&set->sights[n], token)) return;
+    const float scale = p->sm_scale * fig_cache_scale(p->k_scale, p->k_scales, set->item->head);
+    const float logit = fig_prompt_score_logit(scored, &set->inputs[n], token, product * scale);
+    if (fig_prompt_score_hides(scored, logit)) return;
+    weigh_token(p, logit, v, &set->seen[n]);
+}
+
+/* Returns 1 if there is a score, and no vector of the set sees the token. */
+static int is_unseen(const fig_prompt_attention_params *p, const vector_set *set, int32_t token) {
+    if (scored_of(p) == NULL) return 0;
+    for (int32_t n = 0; n < set->count; n++)
+        if (fig_mask_value_sees(&set->sights[n], token)) return 0;
+    return 1;
 }
 
 /* Adds a token to what the vectors that see it have seen. Each product is summed in the order of
@@ -222,15 +263,36 @@ static void see_token(const fig_prompt_attention_params *p, vector_set *set, int
     for (int32_t i = 0; i < p->head_dim; i++)
         for (int32_t n = 0; n < ARRIVE_VECTORS; n++)
             products[n] += set->queries[i][n] * k[i];
-    for (int32_t n = 0; n < set->count; n++)
-        if (token >= set->first[n] && token < set->end[n])
-            weigh_token(p, &set->places[n], token, products[n], v, &set->seen[n]);
+    for (int32_t n = 0; n < set->count; n++) {
+        if (token < set->first[n] || token >= set->end[n]) continue;
+        if (scored_of(p) != NULL) {
+            weigh_scored(scored_of(p), set, n, token, products[n], v);
+        } else {
+            weigh_plain(p, set, n, token, products[n], v);
+        }
+    }
+}
+
+/* Finds the item's tokens if there is a score; the vector's sight says which of them it sees. */
+static void find_scored_tokens(const fig_scored_prompt_params *p, vector_set *set, int32_t n) {
+    const vector_place *place = &set->places[n];
+    const fig_strips_item *item = set->item;
+    const int32_t tile = p->attention.tile_tokens;
+    assert(place->member == NULL);
+    set->inputs[n] = fig_prompt_score_inputs(p, item, place->index, place->q_head);
+    set->sights[n] = fig_prompt_score_sight(p, &set->inputs[n]);
+    set->first[n] = item->tile * tile;
+    set->end[n] = fig_size_min((item->tile + item->tiles) * tile, item->end);
 }
 
 /* Finds the item's tokens that a vector sees. */
 static void find_tokens(const fig_prompt_attention_params *p, vector_set *set, int32_t n) {
     const fig_strips_item *item = set->item;
     const int32_t tile = p->tile_tokens;
+    if (scored_of(p) != NULL) {
+        find_scored_tokens(scored_of(p), set, n);
+        return;
+    }
     const int32_t limit = fig_strips_limit(item, set->places[n].index);
     const int32_t low = fig_strips_floor(item, p->window, limit);
     set->first[n] = item->tile * tile > low ? item->tile * tile : low;
@@ -258,7 +320,7 @@ static void see_tiles(const fig_prompt_attention_params *p, vector_set *set) {
         if (set->end[n] > end) end = set->end[n];
     }
     for (int32_t token = first; token < end; token++)
-        see_token(p, set, token);
+        if (!is_unseen(p, set, token)) see_token(p, set, token);
 }
 
 /* Writes the final result of a vector. Only this function applies the sink and the scale of V. */
@@ -272,7 +334,8 @@ static void write_out(const fig_prompt_attention_params *p, const vector_place *
         weights = weights * shrink + shrink_of(sink, greatest);
     }
     const float v_scale = fig_cache_scale(p->v_scale, p->v_scales, place->item->head);
-    const float scale = weights == 0 ? 0 : v_scale * shrink / weights;
+    float scale = weights == 0 ? 0 : v_scale * shrink / weights;
+    if (scored_of(p) != NULL) scale *= fig_prompt_score_factor(scored_of(p), greatest, weights);
     for (int32_t i = 0; i < p->head_dim; i++)
         seen->values[i] *= scale;
     fig_numeric_store_row(p->out, p->dtype,

@@ -278,6 +278,12 @@ static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
     held->is_listed = 1;
 }
 
+/* Sets what the queries of all chunks see. Classes differ in it; between plans it is CAUSAL. */
+static void see(fig_plan_held *held, int32_t visible) {
+    for (int32_t i = 0; i < held->chunk_count; i++)
+        held->chunks[i].visible = visible;
+}
+
 /* Writes the strips of all classes to held->strips, in the form of the section. */
 static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
@@ -289,11 +295,13 @@ static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step
         const int is_shared = has_groups(step, held, i);
         const fig_strips_segment *own = is_shared ? held->work.segments : held->chunks;
         const int32_t count = is_shared ? held->work.segment_count : held->chunk_count;
+        see(held, of->visible);
         fig_strips_sizes sizes = fig_strips_make(of, own, count, plan);
         if (is_shared) sizes = fig_strips_share(&held->work.shared, plan);
         places[i] = end;
         end += (uint32_t)sizes.plan_bytes;
     }
+    see(held, FIG_STRIPS_CAUSAL);
     held->strips_bytes = end;
     assert(end <= fig_plan_strips_room(shape));
     (void)shape;

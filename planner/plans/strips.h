@@ -130,6 +130,8 @@ typedef struct fig_strips_shape {
     int32_t workers;
     int32_t whole;  /* 1: no strip is cut, so a row's bits do not depend on other rows */
     int32_t shares; /* 1: steps of an engine may have shared segments */
+    /* what the queries of an engine's chunks see: CAUSAL, or ALL if a mask then decides */
+    int32_t visible;
 } fig_strips_shape;
 
 /* The memory that a step needs. */

@@ -80,6 +80,7 @@ const int32_t *const *fig_mask_lines_find(fig_mask_lines *lines, const fig_plan_
     if (lines->count == 0 || step->lengths == NULL) return NULL;
     for (int32_t i = 0; i < lines->count; i++) {
         const fig_mask_lines_class *own = &lines->of[i];
+        const fig_split_shape *split = &shape->splits[own->split_class];
         int32_t *hidden = lines->room + (size_t)i * (size_t)step->rows;
         for (int32_t r = 0; r < step->rows; r++) {
             const fig_mask_row row = {.row = r,
@@ -90,9 +91,10 @@ const int32_t *const *fig_mask_lines_find(fig_mask_lines *lines, const fig_plan_
                                       .growth = growth,
                                       .heads = own->heads,
                                       .ratio = own->ratio};
+            const int is_chunk = step->queries != NULL && row.queries > split->row_tokens;
             hidden[r] = 0;
-            if (row.length > 0 && row.queries > 0)
-                hidden[r] = hidden_of(own, &shape->splits[own->split_class], &row);
+            if (row.length > 0 && row.queries > 0 && !is_chunk)
+                hidden[r] = hidden_of(own, split, &row);
         }
         lines->hidden[own->split_class] = hidden;
     }

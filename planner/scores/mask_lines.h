@@ -6,7 +6,7 @@
  * The cost for a row that is not idle is that of its places: the nodes of the ranges, for each
  * query token and head on which they depend, and for each launch of a horizon; at most
  * FIG_MASK_LINE_PLACES times. Invariant: nothing allocates after fig_mask_lines_init(), and a count
- * is below the number of the row's tiles. */
+ * is below the number of the row's tiles, and 0 for a chunk, which has no tiles on the line. */
 #ifndef FIG_PLANNER_MASK_LINES_H
 #define FIG_PLANNER_MASK_LINES_H
 

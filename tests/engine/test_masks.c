@@ -275,16 +275,6 @@ static void a_mask_has_no_more_nodes_than_a_score(void **state) {
 
 /* ---- The grid of entry points and variants */
 
-static fig_status chunks(const char *text) {
-    fig_spec spec = preset("tutorial");
-    fig_graphs *graphs;
-    spec.row_tokens = 64;
-    spec.query_limit = 128;
-    const fig_status status = record(&spec, text, &graphs);
-    fig_graphs_destroy(graphs);
-    return status;
-}
-
 static fig_status latents(const char *text) {
     const fig_spec spec = preset("deepseek-v3");
     fig_graphs *graphs;
@@ -316,7 +306,6 @@ static void interfaces_without_masks_refuse_them_by_name(void **state) {
         fig_status (*enter)(const char *text);
         const char *says;
     } entries[] = {
-        {chunks, "no kernel for chunks of prompts evaluates a score"},
         {latents, "latent attention evaluates no score"},
         {caps, "soft_cap is 50 beside a score"},
         {ranks, "ranks cannot divide it"},

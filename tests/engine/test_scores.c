@@ -220,28 +220,10 @@ static void fields_that_a_score_excludes_are_refused_by_name(void **state) {
     }
 }
 
-static void chunks_of_prompts_and_ranks_refuse_a_score(void **state) {
-    fig_spec spec = spec_of(64);
-    tensors t = {.q = {0}};
-    fig_program *program;
-    fig_score *score = parse("score * 2.0");
+static void ranks_refuse_a_score(void **state) {
     (void)state;
-    spec.query_limit = 128;
-    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
-    t.q = declare(program, "q", FIG_F32, FIG_DIM_QUERIES, Q_HEADS, HEAD_DIM, 0);
-    t.out = declare(program, "out", FIG_F32, FIG_DIM_QUERIES, Q_HEADS, HEAD_DIM, 0);
-    t.cache = (fig_cache){
-        .k = declare(program, "k_cache", FIG_F32, FIG_DIM_PAGES, 16, KV_HEADS, HEAD_DIM),
-        .v = declare(program, "v_cache", FIG_F32, FIG_DIM_PAGES, 16, KV_HEADS, HEAD_DIM),
-        .page_table = declare(program, "page_table", FIG_I32, ROWS, KV_LIMIT / 16, 0, 0)};
-    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = t.q, .out = t.out, .cache = t.cache,
-                                       .score = score));
-    fig_score_destroy(score);
-    assert_int_equal(fig_program_finish(program), FIG_UNSUPPORTED);
-    assert_non_null(strstr(fig_message(), "no kernel for chunks of prompts evaluates a score"));
-    fig_program_destroy(program);
     fig_graphs *graphs, *share;
-    program = record(apart, 0, 0);
+    fig_program *program = record(apart, 0, 0);
     assert_int_equal(fig_graphs_lower(&graphs, program, NULL), FIG_OK);
     assert_int_equal(fig_graphs_rank(&share, graphs, 2), FIG_UNSUPPORTED);
     assert_non_null(strstr(fig_message(), "ranks cannot divide it"));
@@ -474,7 +456,7 @@ int main(void) {
         cmocka_unit_test(other_scores_are_nodes_of_their_own),
         cmocka_unit_test(equal_scores_are_held_once),
         cmocka_unit_test(fields_that_a_score_excludes_are_refused_by_name),
-        cmocka_unit_test(chunks_of_prompts_and_ranks_refuse_a_score),
+        cmocka_unit_test(ranks_refuse_a_score),
         cmocka_unit_test(the_standard_step_refuses_what_it_cannot_give_a_score),
         cmocka_unit_test(a_step_with_a_score_is_the_step_with_the_fields_it_expresses),
         cmocka_unit_test(a_file_keeps_the_score_and_its_bytes),

@@ -29,13 +29,20 @@ typedef struct scene {
     fig_engine *engine;
 } scene;
 
-static void lower_scene(scene *s, const char *text) {
+/* row_tokens, query_limit: as in the spec; 0: the program is not packed. */
+typedef struct packing {
+    int32_t row_tokens, query_limit;
+} packing;
+
+static void lower_scene(scene *s, const char *text, packing rows) {
     static const fig_bucket two[] = {{1, 64}, {2, 64}};
     fig_spec spec = {.size = sizeof spec};
     fig_program *program;
     fig_score *score;
     assert_int_equal(fig_spec_preset(&spec, "tutorial"), FIG_OK);
     spec.dtype = FIG_BF16;
+    spec.row_tokens = rows.row_tokens;
+    spec.query_limit = rows.query_limit;
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     assert_int_equal(fig_score_parse(&score, text), FIG_OK);
     fig_program_decode_step_score(program, score);
@@ -46,14 +53,18 @@ static void lower_scene(scene *s, const char *text) {
     fig_program_destroy(program);
 }
 
-static void open_scene(scene *s, const char *text, const char *folder) {
+static void open_packed(scene *s, const char *text, const char *folder, packing rows) {
     const fig_engine_options options = {.size = sizeof options,
                                         .device = FIG_DEVICE_CUDA,
                                         .compile_scores = 1,
                                         .score_cache = folder};
-    lower_scene(s, text);
+    lower_scene(s, text, rows);
     if (fig_engine_open(&s->engine, s->graphs, &options) != FIG_OK) fail_msg("%s", fig_message());
     assert_int_equal(fig_caller_bind_all(s->engine, s->graphs), FIG_OK);
+}
+
+static void open_scene(scene *s, const char *text, const char *folder) {
+    open_packed(s, text, folder, (packing){0, 0});
 }
 
 static void close_scene(scene *s) {
@@ -63,12 +74,17 @@ static void close_scene(scene *s) {
     s->engine = NULL;
 }
 
-/* Returns the family that serves the launches with a score. */
-static const char *family_of(const scene *s, int32_t bucket) {
+/* Returns the family that serves the launches of an operation. */
+static const char *family_of_op(const scene *s, int32_t bucket, const char *operation) {
     fig_launch_info info = {.size = sizeof info};
     for (int32_t i = 0; fig_engine_launch_info(s->engine, bucket, i, &info) == FIG_OK; i++)
-        if (strcmp(info.operation, "scored_attention") == 0) return info.family;
+        if (strcmp(info.operation, operation) == 0) return info.family;
     return NULL;
+}
+
+/* Returns the family that serves the launches with a score. */
+static const char *family_of(const scene *s, int32_t bucket) {
+    return family_of_op(s, bucket, "scored_attention");
 }
 
 /* Opens an engine, prepares its buckets and closes it. Returns the number of scores compiled. */
@@ -171,11 +187,29 @@ static void a_gpu_without_the_copy_engine_compiles_the_other_family(void **state
     close_scene(&s);
 }
 
+static void a_score_of_chunks_is_interpreted(void **state) {
+    static const int32_t lengths[] = {30, 7}, counts[] = {20, 1};
+    (void)state;
+    scene s;
+    open_packed(&s, plain_text, NULL, (packing){64, 128});
+    if (fig_engine_prepare(s.engine, 0) != FIG_OK) fail_msg("%s", fig_message());
+    assert_string_equal(family_of(&s, 2), "bulk");
+    assert_string_equal(family_of_op(&s, 2, "scored_prompt"), "plain");
+    assert_null(family_of_op(&s, 2, "prompt_attention"));
+    assert_true(fake->links >= 1);
+    if (fig_engine_step(s.engine, FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = lengths,
+                                              .query_counts = counts)) != FIG_OK)
+        fail_msg("%s", fig_message());
+    assert_int_equal(fig_engine_wait(s.engine, -1), FIG_OK);
+    assert_string_equal(fake->ran[FIG_OP_SCORED_PROMPT], "fig_kernel_scored_prompt_128");
+    close_scene(&s);
+}
+
 static void without_the_option_nothing_is_compiled(void **state) {
     (void)state;
     const fig_engine_options options = {.size = sizeof options, .device = FIG_DEVICE_CUDA};
     scene s;
-    lower_scene(&s, plain_text);
+    lower_scene(&s, plain_text, (packing){0, 0});
     assert_int_equal(fig_engine_open(&s.engine, s.graphs, &options), FIG_OK);
     assert_int_equal(fig_caller_bind_all(s.engine, s.graphs), FIG_OK);
     assert_int_equal(fig_engine_prepare(s.engine, 0), FIG_OK);
@@ -317,7 +351,7 @@ static void a_folder_that_others_may_write_is_refused(void **state) {
         .size = sizeof options, .device = FIG_DEVICE_CUDA, .compile_scores = 1};
     scene s;
     make_folder();
-    lower_scene(&s, plain_text);
+    lower_scene(&s, plain_text, (packing){0, 0});
     options.score_cache = folder;
     assert_int_equal(chmod(folder, 0777), 0);
     assert_int_equal(fig_engine_open(&s.engine, s.graphs, &options), FIG_INVALID);
@@ -370,7 +404,7 @@ static void the_default_folder_is_refused_where_others_may_write(void **state) {
     assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
     assert_true(compiled_by(plain_text, FIG_SCORE_CACHE_DEFAULT) > 0);
     assert_int_equal(chmod(own, 0777), 0);
-    lower_scene(&s, plain_text);
+    lower_scene(&s, plain_text, (packing){0, 0});
     assert_int_equal(fig_engine_open(&s.engine, s.graphs, &options), FIG_INVALID);
     assert_non_null(strstr(fig_message(), "/figraph/scores: everybody may rename"));
     assert_null(s.engine);
@@ -384,6 +418,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_score_is_compiled_once_for_all_layers_and_buckets),
         FIG_CUDA_BENCH_TEST(two_scores_of_a_program_are_two_kernels),
         FIG_CUDA_BENCH_TEST(a_gpu_without_the_copy_engine_compiles_the_other_family),
+        FIG_CUDA_BENCH_TEST(a_score_of_chunks_is_interpreted),
         FIG_CUDA_BENCH_TEST(without_the_option_nothing_is_compiled),
         FIG_CUDA_BENCH_TEST(a_score_with_a_mask_is_interpreted),
         FIG_CUDA_BENCH_TEST(a_driver_that_does_not_compile_says_what_to_do),

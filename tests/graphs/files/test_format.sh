@@ -59,6 +59,8 @@ if "latent_decode" in used:
 spec = mine["spec"]
 if spec.get("query_limit", 0) > 0 and spec["row_tokens"] > 8 and "attention" in used:
     used.add("prompt_attention")
+if spec.get("query_limit", 0) > 0 and spec["row_tokens"] > 8 and "scored_attention" in used:
+    used.add("scored_prompt")
 for bucket, shown in zip(mine["buckets"], theirs["buckets"]):
     most = min(bucket["batch"] * spec["row_tokens"], spec.get("query_limit", 0))
     if most > 0:
@@ -113,6 +115,11 @@ for packed in '8 64' '100 300' '300 3000'; do
     "$figraph" capture --preset tutorial --row-tokens "${packed% *}" --query-limit "${packed#* }" \
         -o "$scratch/packed.fig" > /dev/null
     reads_alike "$scratch/packed.fig"
+done
+for text in 'score * 2.0' 'see 0:kv_length; score'; do
+    "$figraph" capture --preset tutorial --row-tokens 100 --query-limit 300 --score "$text" \
+        -o "$scratch/scored.fig" > /dev/null
+    reads_alike "$scratch/scored.fig"
 done
 "$figraph" capture --preset tutorial --note 'by=a test' --note what='<b> & "c"' \
     -o "$scratch/noted.fig" > /dev/null

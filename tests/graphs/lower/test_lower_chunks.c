@@ -12,6 +12,7 @@
 
 #include "graphs/lower/lower.h"
 #include "graphs/record/program.h"
+#include "include/figraph_scores.h"
 #include "kernels/wide/wide.h"
 #include "planner/spec/spec.h"
 #include "tests/support/files/sample.h"
@@ -389,6 +390,122 @@ static void a_class_that_shares_has_one_page_table(void **state) {
     assert_int_equal(shared_table_of("b"), 0);
 }
 
+/* ---- Scores ---------------------------------------------------------------------------------- */
+
+/* Records attention with each of the scores, over the same caches; "": without a score. */
+static fig_program *record_scores(const char *const *texts, int32_t count) {
+    const fig_spec spec = spec_of(TOKENS);
+    fig_program *program;
+    if (fig_program_create(&program, &spec) != FIG_OK) fail_msg("%s", fig_message());
+    const fig_cache cache = {
+        .k = cache_of(program, "k", 2, 64),
+        .v = cache_of(program, "v", 2, 64),
+        .page_table = fig_program_tensor(
+            program, FIG_OPTIONS(fig_tensor_info, .name = "table", .role = FIG_ROLE_STATE,
+                                 .dtype = FIG_I32, .rank = 2, .dims = {ROWS, 38}))};
+    const fig_tensor q = rows_of(program, "q", 8, 64);
+    for (int32_t i = 0; i < count; i++) {
+        static const char *const names[] = {"a", "b", "c", "d", "e"};
+        fig_score *score = NULL;
+        if (texts[i][0] != 0) assert_int_equal(fig_score_parse(&score, texts[i]), FIG_OK);
+        fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .cache = cache, .score = score,
+                                           .out = rows_of(program, names[i], 8, 64)));
+        fig_score_destroy(score);
+    }
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+static int is_before(const ground *g, uint32_t from, uint32_t to) {
+    int found = 0;
+    for (uint32_t i = 0; i < g->lowered.edge_count; i++)
+        found |= g->lowered.edges[i].from == from && g->lowered.edges[i].to == to;
+    return found;
+}
+
+/* Launch 2n + 1 and 2n + 2 belong to node n. */
+static void nodes_with_a_mask_have_strips_to_the_end_of_their_rows(void **state) {
+    static const char *const texts[] = {"see 0:4; score", "", "score * 2.0",
+                                        "see 0:kv_length; score"};
+    static const int32_t classes[] = {0, 1, 1, 2};
+    (void)state;
+    fig_program *program = record_scores(texts, 4);
+    ground g;
+    ground_make(&g, program, "h200");
+    assert_int_equal(g.shape.plan.class_count, 3);
+    assert_int_equal(g.shape.strips[0].visible, FIG_STRIPS_ALL);
+    assert_int_equal(g.shape.strips[1].visible, FIG_STRIPS_CAUSAL);
+    assert_int_equal(g.shape.strips[2].visible, FIG_STRIPS_ALL);
+    assert_int_equal(g.lowered.launch_count, 9);
+    for (uint32_t n = 0; n < 4; n++) {
+        const int has_score = texts[n][0] != 0;
+        const fig_prompt_attention_params *p = params_of(&g, 2 * n + 2);
+        assert_int_equal(g.lowered.launches[2 * n + 2].op,
+                         has_score ? FIG_OP_SCORED_PROMPT : FIG_OP_PROMPT_ATTENTION);
+        assert_int_equal(p->split_class, classes[n]);
+        assert_int_equal(g.lowered.launches[2 * n + 2].split_class, classes[n]);
+        assert_int_equal((p->flags & FIG_ATTENTION_SCORED) != 0, has_score);
+        assert_int_equal(p->rows.queries_offset, g.shape.plan.layout.queries);
+        if (!has_score) continue;
+        const fig_scored_prompt_params *scored = (const void *)p;
+        assert_int_equal(scored->score.mask_node_count > 0, classes[n] != 1);
+        assert_int_equal(scored->score.weights, FIG_SCORE_SOFTMAX);
+    }
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+/* They share the workspace of their class. */
+static void launches_for_chunks_of_a_class_follow_each_other(void **state) {
+    static const char *const texts[] = {"", "score * 2.0", "score * 3.0"};
+    (void)state;
+    fig_program *program = record_scores(texts, 3);
+    ground g;
+    ground_make(&g, program, "h200");
+    assert_int_equal(g.shape.plan.class_count, 1);
+    for (uint32_t launch = 1; launch + 2 < g.lowered.launch_count; launch++)
+        assert_true(is_before(&g, launch, launch + 2));
+    for (uint32_t launch = 1; launch + 1 < g.lowered.launch_count; launch++)
+        assert_false(is_before(&g, launch, launch + 1));
+    ground_finish(&g);
+    fig_program_destroy(program);
+}
+
+static void a_class_with_a_score_shares_nothing(void **state) {
+    static const struct {
+        const char *texts[2];
+        int32_t sharer;
+    } cases[] = {{{"", ""}, 0},
+                 {{"score * 2.0", "score * 2.0"}, -1},
+                 {{"", "score * 2.0"}, -1},
+                 {{"score * 2.0", ""}, -1},
+                 {{"see 0:4; score", ""}, 1}};
+    const fig_lower_target target = fig_sample_target("h200");
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_program *program = record_scores(cases[i].texts, 2);
+        assert_int_equal(sharer_of(program, &target), cases[i].sharer);
+        fig_program_destroy(program);
+    }
+}
+
+/* If the planner knew all masks, they would need five classes. */
+static void masks_that_need_too_many_classes_form_one(void **state) {
+    static const char *const texts[] = {"see 0:4; score", "", "see 0:5; score", "see 0:6; score",
+                                        "see 0:7; score"};
+    (void)state;
+    for (int32_t count = 4; count <= 5; count++) {
+        fig_split_classes classes;
+        fig_program *program = record_scores(texts, count);
+        assert_int_equal(fig_split_classes_find(fig_program_view_of(program), &classes), FIG_OK);
+        assert_int_equal(classes.knows_masks, count == 4);
+        assert_int_equal(classes.count, count == 4 ? 4 : 2);
+        assert_int_equal(classes.of[0].is_masked, 1);
+        assert_int_equal(classes.of[1].is_masked, 0);
+        fig_program_destroy(program);
+    }
+}
+
 /* ---- Without chunks -------------------------------------------------------------------------- */
 
 /* Checks that one launch of attention serves all rows, of `tokens` query tokens at most. */
@@ -458,6 +575,10 @@ int main(void) {
         cmocka_unit_test(one_class_without_a_window_shares_where_it_gains),
         cmocka_unit_test(a_program_whose_plans_are_full_shares_nothing),
         cmocka_unit_test(a_class_that_shares_has_one_page_table),
+        cmocka_unit_test(nodes_with_a_mask_have_strips_to_the_end_of_their_rows),
+        cmocka_unit_test(launches_for_chunks_of_a_class_follow_each_other),
+        cmocka_unit_test(a_class_with_a_score_shares_nothing),
+        cmocka_unit_test(masks_that_need_too_many_classes_form_one),
         cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
         cmocka_unit_test(a_program_that_reads_lengths_has_longer_rows_instead),
         cmocka_unit_test(a_device_cannot_plan_chunks),

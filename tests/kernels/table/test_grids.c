@@ -44,6 +44,7 @@ static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
     [FIG_OP_LATENT_DECODE] = 21 * 3,
     [FIG_OP_SCORED_ATTENTION] = 13,
     [FIG_OP_PROMPT_ATTENTION] = 11,
+    [FIG_OP_SCORED_PROMPT] = 11,
 };
 
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
@@ -94,7 +95,8 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
                                                [FIG_OP_PROMPT_ATTENTION] = &prompt,
                                                [FIG_OP_LATENT_ATTENTION] = &latent,
                                                [FIG_OP_LATENT_DECODE] = &latent_decode,
-                                               [FIG_OP_SCORED_ATTENTION] = &attention};
+                                               [FIG_OP_SCORED_ATTENTION] = &attention,
+                                               [FIG_OP_SCORED_PROMPT] = &prompt};
     for (int op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         for (int i = 0; i < fig_kernel_table[op].family_count; i++) {
             fig_launch_shape shape;

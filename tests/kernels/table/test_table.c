@@ -104,8 +104,9 @@ static void attributes_are_read_exactly_once_in_order(void **state) {
             end += field->bytes;
         }
         const uint32_t number = kernel->has_score ? sizeof(uint32_t) : 0;
-        const int has_window = op == FIG_OP_ATTENTION || op == FIG_OP_LATENT_ATTENTION || number;
-        uint32_t unread = has_window ? sizeof(int32_t) + number : 0;
+        const int has_window = op == FIG_OP_ATTENTION || op == FIG_OP_LATENT_ATTENTION ||
+                               op == FIG_OP_SCORED_ATTENTION;
+        const uint32_t unread = (has_window ? (uint32_t)sizeof(int32_t) : 0) + number;
         const uint32_t brief = kernel->attribute_least, whole = kernel->attribute_bytes;
         assert_int_equal(end + unread, brief);
         if (brief == whole) continue;
@@ -500,14 +501,16 @@ static void rows_stand_at_their_number_and_only_operations_have_names(void **sta
                                         "prompt_attention",
                                         "latent_attention",
                                         "latent_decode",
-                                        "scored_attention"};
+                                        "scored_attention",
+                                        "scored_prompt"};
     assert_int_equal(sizeof names / sizeof names[0], FIG_OP_KERNEL_COUNT);
     for (uint32_t op = 0; op < FIG_OP_KERNEL_COUNT; op++) {
         assert_string_equal(fig_table_op_name(op), names[op]);
         assert_int_equal(fig_kernel_table[op].split != NULL,
                          op == FIG_OP_ATTENTION || op == FIG_OP_DECODE_ATTENTION ||
                              op == FIG_OP_PROMPT_ATTENTION || op == FIG_OP_LATENT_ATTENTION ||
-                             op == FIG_OP_LATENT_DECODE || op == FIG_OP_SCORED_ATTENTION);
+                             op == FIG_OP_LATENT_DECODE || op == FIG_OP_SCORED_ATTENTION ||
+                             op == FIG_OP_SCORED_PROMPT);
         assert_int_equal(fig_kernel_table[op].meets != FIG_MEETING_NONE,
                          op == FIG_OP_ALL_REDUCE || op == FIG_OP_ALL_GATHER);
     }

@@ -55,6 +55,7 @@ static void draw_ground(fig_random *random, ground *g) {
                                           .tile_tokens = 128,
                                           .window = shape->splits[i].window,
                                           .workers = fig_random_range(random, 1, 140)};
+        g->strips[i].visible = fig_random_range(random, 0, 1) ? FIG_STRIPS_ALL : FIG_STRIPS_CAUSAL;
     }
     fig_plan_lay_out(shape);
     assert_int_equal(fig_plan_add_strips(shape, g->strips, NARROW + 1), FIG_OK);
@@ -89,14 +90,15 @@ static uint32_t write_whole(ground *g, const fig_plan_step *step) {
 
 /* ---- The section ----------------------------------------------------------------------------- */
 
-static int32_t list_chunks(const fig_plan_step *step, fig_strips_segment *chunks) {
+static int32_t list_chunks(const fig_plan_step *step, int32_t visible, fig_strips_segment *chunks) {
     int32_t count = 0, first = 0;
     for (int32_t row = 0; row < step->rows; row++) {
         if (step->queries[row] > NARROW && step->lengths[row] > 0)
             chunks[count++] = (fig_strips_segment){.first_query = first,
                                                    .queries = step->queries[row],
                                                    .sequence = step->sequences[row],
-                                                   .end = step->lengths[row]};
+                                                   .end = step->lengths[row],
+                                                   .visible = visible};
         first += step->queries[row];
     }
     return count;
@@ -104,9 +106,9 @@ static int32_t list_chunks(const fig_plan_step *step, fig_strips_segment *chunks
 
 static void expect_strips(const ground *g, const fig_plan_step *step) {
     fig_strips_segment chunks[ROWS];
-    const int32_t count = list_chunks(step, chunks);
     const uint32_t place = fig_plan_strips_place(&g->shape);
     for (int32_t i = 0; i < g->shape.class_count; i++) {
+        const int32_t count = list_chunks(step, g->strips[i].visible, chunks);
         const fig_strips_sizes made = fig_strips_make(&g->strips[i], chunks, count, own);
         assert_memory_equal(fig_plan_strips_of(plan, place, i), own, (size_t)made.plan_bytes);
     }
@@ -214,8 +216,7 @@ static uint32_t settle(ground *g, int32_t a, int32_t b) {
     return fig_plan_settle(&g->shape, &step, &g->held) & FIG_PLAN_HAS_STRIPS;
 }
 
-static void strips_that_the_device_holds_do_not_travel(void **state) {
-    (void)state;
+static void check_travel(int32_t visible) {
     static ground g;
     memset(&g, 0, sizeof g);
     g.shape =
@@ -224,6 +225,7 @@ static void strips_that_the_device_holds_do_not_travel(void **state) {
         .row_limit = 2, .groups = 2, .tile_tokens = 16, .workers = 5, .row_tokens = NARROW};
     g.strips[0] = (fig_strips_shape){
         .ratio = 4, .kv_heads = 2, .head_dim = 64, .tile_tokens = 128, .workers = 9};
+    g.strips[0].visible = visible;
     fig_plan_lay_out(&g.shape);
     assert_int_equal(fig_plan_add_strips(&g.shape, g.strips, NARROW + 1), FIG_OK);
     open_held(&g);
@@ -245,6 +247,12 @@ static void strips_that_the_device_holds_do_not_travel(void **state) {
     lengths[1] = 0;
     assert_false(settle(&g, 1, 30)); /* idle, whatever its count */
     fig_plan_held_finish(&g.held);
+}
+
+static void strips_that_the_device_holds_do_not_travel(void **state) {
+    (void)state;
+    check_travel(FIG_STRIPS_CAUSAL);
+    check_travel(FIG_STRIPS_ALL);
 }
 
 /* ---- Bounds ---------------------------------------------------------------------------------- */
@@ -299,7 +307,7 @@ static void no_step_exceeds_the_bounds_and_some_reach_them(void **state) {
             .segments = g.shape.row_limit, .queries = g.shape.query_limit, .least = NARROW + 1};
         for (int32_t n = 0; n < 4; n++) {
             const fig_plan_step step = draw_step(&random, &g);
-            const int32_t count = list_chunks(&step, chunks);
+            const int32_t count = list_chunks(&step, g.strips[0].visible, chunks);
             for (int32_t i = 0; i < g.shape.class_count; i++) {
                 const fig_strips_sizes bound = fig_strip_sizes_bound(&g.strips[i], &limits);
                 const fig_strips_sizes size = fig_strip_sizes_of(&g.strips[i], chunks, count);

@@ -44,7 +44,8 @@ fig_status fig_caller_bind_all(fig_engine *engine, const fig_graphs *graphs) {
     fig_status status = FIG_OK;
     for (int32_t i = 0; status == FIG_OK && fig_graphs_tensor(graphs, i, &tensor) == FIG_OK; i++) {
         if (tensor.role != FIG_ROLE_BOUND) continue;
-        const int64_t rows = tensor.dims[0] == FIG_DIM_BATCH ? 256 : 16;
+        const int has_rows = tensor.dims[0] == FIG_DIM_BATCH || tensor.dims[0] == FIG_DIM_QUERIES;
+        const int64_t rows = has_rows ? 256 : 16;
         size_t bytes = (size_t)rows * 4;
         for (uint32_t d = 1; d < (uint32_t)tensor.rank; d++)
             bytes *= (size_t)tensor.dims[d];

@@ -43,6 +43,16 @@ static fig_tensor declare_vector(fig_program *program, const char *name, int32_t
                                           .dtype = FIG_F32, .rank = 1, .dims = {count}));
 }
 
+/* Declares the arrays of the score, which attention finds by their names. */
+static void declare_arrays(fig_program *program, const fig_chunk_case *c) {
+    for (int32_t i = 0; c->score != NULL && i < c->truth.parts.array_count; i++) {
+        const fig_score_array *array = &c->truth.parts.arrays[i];
+        fig_program_tensor(program,
+                           FIG_OPTIONS(fig_tensor_info, .name = array->name, .role = FIG_ROLE_BOUND,
+                                       .dtype = array->dtype, .rank = 1, .dims = {array->count}));
+    }
+}
+
 static fig_tensor declare_cache(fig_program *program, const fig_chunk_form *f, const char *name) {
     return fig_program_tensor(
         program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND,
@@ -68,8 +78,16 @@ static void record(fig_program *program, const fig_chunk_case *c) {
                                  .dtype = FIG_I32, .rank = 2, .dims = {f->rows, c->columns}));
     const fig_tensor sinks = declare_vector(program, "sinks", f->sinks ? f->q_heads : 0);
     const fig_tensor alibi = declare_vector(program, "alibi", f->alibi ? f->q_heads : 0);
+    declare_arrays(program, c);
     fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
-    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .lse = lse,
+    fig_attention(program,
+                  FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .lse = lse, .sinks = sinks,
+                              .alibi = alibi, .cache = cache, .window = f->window,
+                              .soft_cap = f->soft_cap, .score = c->score));
+    if (!f->twice) return;
+    const fig_tensor plain = declare(program, "plain_out", f->dtype, f->q_heads, f->head_dim);
+    const fig_tensor plain_lse = declare(program, "plain_lse", FIG_F32, 0, f->q_heads);
+    fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = plain, .lse = plain_lse,
                                        .sinks = sinks, .alibi = alibi, .cache = cache,
                                        .window = f->window, .soft_cap = f->soft_cap));
 }
@@ -126,6 +144,8 @@ static void make_arrays(fig_chunk_case *c, fig_random *random) {
     c->k = fig_reference_array_make(dtype, tokens * kv);
     c->v = fig_reference_array_make(dtype, tokens * kv);
     c->lse = fig_reference_array_make(FIG_F32, tokens * f->q_heads);
+    c->plain_out = fig_reference_array_make(dtype, tokens * f->q_heads * f->head_dim);
+    c->plain_lse = fig_reference_array_make(FIG_F32, tokens * f->q_heads);
     c->k_cache = fig_reference_array_make(kv_dtype, cache);
     c->v_cache = fig_reference_array_make(kv_dtype, cache);
     fig_reference_array_fill(&c->k_cache, 0, cache, random, 1.0f);
@@ -138,6 +158,26 @@ static void make_arrays(fig_chunk_case *c, fig_random *random) {
                                     i == 0   ? 1.5 - 0.25 * head
                                     : i == 1 ? 0.125 / (1 + head)
                                              : 0.5 + 0.125 * (head % 5));
+    }
+}
+
+/* Parses the score, and makes its arrays. */
+static void make_score(fig_chunk_case *c, fig_random *random) {
+    if (c->form.score == NULL) return;
+    expect(fig_score_parse(&c->score, c->form.score));
+    c->truth.parts.size = sizeof c->truth.parts;
+    expect(fig_score_read(c->score, &c->truth.parts));
+    for (int32_t i = 0; i < c->truth.parts.array_count; i++) {
+        const fig_score_array *of = &c->truth.parts.arrays[i];
+        fig_reference_array *array = &c->arrays[i];
+        *array = fig_reference_array_make((int32_t)of->dtype, of->count);
+        if (of->dtype != FIG_I32) fig_reference_array_fill(array, 0, of->count, random, 0.1f);
+        for (int32_t n = 0; of->dtype == FIG_I32 && n < of->count; n++)
+            ((int32_t *)array->data)[n] = strcmp(of->name, "sees") == 0
+                                              ? (int32_t)fig_random_bits(random)
+                                              : fig_random_range(random, 0, c->form.kv);
+        c->truth.arrays[i] = array->data;
+        c->truth.counts[i] = of->count;
     }
 }
 
@@ -178,6 +218,7 @@ void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t
     c->columns = (f->kv + page_tokens(f) - 1) / page_tokens(f);
     c->pages = (int64_t)f->rows * c->columns;
     assert_true((size_t)c->pages <= sizeof c->table / sizeof *c->table);
+    make_score(c, &random);
     open_engine(c);
     make_arrays(c, &random);
     put_strides(f, strides);
@@ -188,22 +229,29 @@ void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t
     bind(c, "lse", &c->lse, NULL);
     bind(c, "k_cache", &c->k_cache, strides);
     bind(c, "v_cache", &c->v_cache, strides);
+    if (f->twice) bind(c, "plain_out", &c->plain_out, NULL);
+    if (f->twice) bind(c, "plain_lse", &c->plain_lse, NULL);
     if (f->sinks) bind(c, "sinks", &c->sinks, NULL);
     if (f->alibi) bind(c, "alibi", &c->alibi, NULL);
     c->k_scale.count = c->v_scale.count = f->scales;
     if (f->scales) bind(c, "k_scale", &c->k_scale, NULL);
     if (f->scales) bind(c, "v_scale", &c->v_scale, NULL);
+    for (int32_t i = 0; i < c->truth.parts.array_count; i++)
+        bind(c, c->truth.parts.arrays[i].name, &c->arrays[i], NULL);
     set_pages(c, &random);
 }
 
 void fig_chunk_case_close(fig_chunk_case *c) {
-    fig_reference_array *const arrays[] = {&c->q,     &c->k,       &c->v,       &c->out,
-                                           &c->lse,   &c->k_cache, &c->v_cache, &c->sinks,
-                                           &c->alibi, &c->k_scale, &c->v_scale};
+    fig_reference_array *const arrays[] = {
+        &c->q,     &c->k,     &c->v,       &c->out,     &c->lse,       &c->k_cache,  &c->v_cache,
+        &c->sinks, &c->alibi, &c->k_scale, &c->v_scale, &c->plain_out, &c->plain_lse};
     fig_engine_close(c->engine);
     fig_graphs_destroy(c->graphs);
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         fig_reference_array_free(arrays[i]);
+    for (int32_t i = 0; i < c->truth.parts.array_count; i++)
+        fig_reference_array_free(&c->arrays[i]);
+    fig_score_destroy(c->score);
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -282,13 +330,55 @@ static truth_cache cache_of(const fig_chunk_case *c, const fig_reference_array *
                          .table_stride = c->columns};
 }
 
-/* A vector of a step. */
+/* Returns 1 if the mask hides the token from all queries of the row. */
+static int is_hidden(const fig_chunk_case *c, const fig_chunk_step *step, int32_t row,
+                     int32_t token) {
+    const fig_chunk_form *f = &c->form;
+    const int32_t count = step->counts[row], length = step->lengths[row];
+    for (int32_t i = 0; i < count * f->q_heads; i++) {
+        const truth_score_place at = {.q_pos = length - count + i / f->q_heads,
+                                      .kv_pos = token,
+                                      .kv_length = length,
+                                      .head = i % f->q_heads,
+                                      .kv_head = i % f->q_heads / (f->q_heads / f->kv_heads),
+                                      .row = row,
+                                      .context = &c->truth};
+        const int has_mask = c->truth.parts.mask_node_count > 0;
+        if ((!has_mask || truth_score_sees(&at)) && truth_score_of(&at, 0) != -INFINITY) return 0;
+    }
+    return 1;
+}
+
+int32_t fig_chunk_case_spoil(fig_chunk_case *c, const fig_chunk_step *step) {
+    const truth_cache cache = cache_of(c, &c->k_cache);
+    const int32_t bytes = fig_numeric_bytes((int32_t)c->form.kv_dtype);
+    int32_t spoilt = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        for (int32_t token = 0; token < step->lengths[row] - step->counts[row]; token++) {
+            if (!is_hidden(c, step, row, token)) continue;
+            for (int32_t head = 0; head < c->form.kv_heads; head++) {
+                const int64_t at = truth_cache_offset(&cache, step->sequences[row], token) +
+                                   head * cache.head_stride;
+                memset((uint8_t *)c->k_cache.data + at * bytes, 0xff,
+                       (size_t)(c->form.head_dim * bytes));
+                memset((uint8_t *)c->v_cache.data + at * bytes, 0xff,
+                       (size_t)(c->form.head_dim * bytes));
+            }
+            spoilt++;
+        }
+    }
+    return spoilt;
+}
+
+/* A vector of a step, and the node that computed it. */
 typedef struct place {
     int32_t row, query, head;
+    int32_t is_plain; /* 1: the node without the score */
 } place;
 
 static void find_truth(const fig_chunk_case *c, const fig_chunk_step *step, place at,
                        truth_attention_result *result) {
+    const int has_score = c->score != NULL && !at.is_plain;
     const fig_chunk_form *f = &c->form;
     const int32_t kv_head = at.head / (f->q_heads / f->kv_heads);
     const int32_t of_scale = f->scales > 1 ? kv_head : 0;
@@ -310,7 +400,13 @@ static void find_truth(const fig_chunk_case *c, const fig_chunk_step *step, plac
         .alibi = f->alibi ? alibi[at.head] : 0,
         .k_scale = f->scales ? k_scale[of_scale] : 0,
         .v_scale = f->scales ? v_scale[of_scale] : 0,
-        .sink = f->sinks ? &sink : NULL};
+        .sink = f->sinks ? &sink : NULL,
+        .score = has_score ? truth_score_of : NULL,
+        .sees = has_score && c->truth.parts.mask_node_count > 0 ? truth_score_sees : NULL,
+        .score_context = &c->truth,
+        .is_sigmoid = has_score && c->truth.parts.weights == FIG_SCORE_SIGMOID_WEIGHTS,
+        .step_row = at.row,
+        .kv_length = step->lengths[at.row]};
     truth_attention(&args, result);
 }
 
@@ -319,16 +415,18 @@ static void compare(const fig_chunk_case *c, const fig_chunk_step *step, place a
     const double unit = f->dtype == FIG_BF16 ? 0x1p-8 : f->dtype == FIG_F16 ? 0x1p-11 : 0x1p-17;
     const double units = strcmp(fig_place_name(), "cuda.hopper") == 0 ? 2 : 1.02;
     const int64_t vector = ((int64_t)first_of(step, at.row) + at.query) * f->q_heads + at.head;
-    const double lse = ((const float *)c->lse.data)[vector];
+    const fig_reference_array *out = at.is_plain ? &c->plain_out : &c->out;
+    const fig_reference_array *lses = at.is_plain ? &c->plain_lse : &c->lse;
+    const double lse = ((const float *)lses->data)[vector];
     truth_attention_result truth = {.lse = -INFINITY};
     if (step->lengths[at.row] > 0) find_truth(c, step, at, &truth);
     if (!(lse == truth.lse || fabs(lse - truth.lse) <= 2e-5 * (1 + fabs(truth.lse))))
         fail_msg("row %d of %d at %d, query %d head %d: lse %.9g, expected %.9g", at.row,
                  step->counts[at.row], step->lengths[at.row], at.query, at.head, lse, truth.lse);
     for (int32_t i = 0; i < f->head_dim; i++) {
-        const double seen = truth_load(c->out.data, f->dtype, vector * f->head_dim + i);
+        const double seen = truth_load(out->data, f->dtype, vector * f->head_dim + i);
         const double off = fabs(seen - truth.out[i]);
-        const double tolerance = units * unit * truth.magnitude[i] + 1e-6;
+        const double tolerance = units * unit * truth.magnitude[i] + truth.slack[i] + 1e-6;
         fig_worst_note("chunks", f->dtype, off, tolerance);
         if (!(off <= tolerance))
             fail_msg("row %d of %d at %d, query %d head %d dim %d: %.9g, expected %.9g, "
@@ -362,7 +460,10 @@ void fig_chunk_case_check(fig_chunk_case *c, const fig_chunk_step *step, int32_t
         for (int32_t i = 0; i < fig_size_min(all, most); i++) {
             int32_t vector = all <= most ? i : fig_random_range(&random, 0, all - 1);
             if (all > most && i < 2) vector = i * (all - 1);
-            compare(c, step, (place){row, vector / c->form.q_heads, vector % c->form.q_heads});
+            place at = {row, vector / c->form.q_heads, vector % c->form.q_heads, 0};
+            compare(c, step, at);
+            at.is_plain = 1;
+            if (c->form.twice) compare(c, step, at);
         }
     }
 }

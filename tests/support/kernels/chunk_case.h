@@ -11,6 +11,7 @@
 
 #include "include/figraph.h"
 #include "tests/support/kernels/reference.h"
+#include "tools/figraph/truth/truth_score.h"
 
 enum { FIG_CHUNK_ROW_LIMIT = 24 };
 
@@ -26,6 +27,10 @@ typedef struct fig_chunk_form {
     int32_t deterministic;
     int32_t hnd;
     int32_t share; /* fig_engine_options.share */
+    /* The text of the score, whose arrays all have a count; NULL: no score. An array of floats gets
+     * small numbers, an i32 array numbers of tokens, and the i32 array `sees` any bits. */
+    const char *score;
+    int32_t twice; /* 1: a second node computes the attention without the score */
 } fig_chunk_form;
 
 typedef struct fig_chunk_step {
@@ -42,6 +47,10 @@ typedef struct fig_chunk_case {
     int64_t pages;
     int32_t table[FIG_CHUNK_ROW_LIMIT * 4096]; /* [rows][columns] */
     fig_reference_array q, k, v, out, lse, k_cache, v_cache, sinks, alibi, k_scale, v_scale;
+    fig_reference_array plain_out, plain_lse;          /* of the node without the score */
+    fig_score *score;                                  /* NULL: none */
+    fig_reference_array arrays[FIG_SCORE_ARRAY_LIMIT]; /* of the score */
+    truth_score truth;
 } fig_chunk_case;
 
 void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed);
@@ -52,6 +61,9 @@ void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const in
                          uint64_t seed);
 /* Runs the step twice and checks that nothing but the step's tokens was written. */
 void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step);
+/* Makes K and V of all older tokens that the mask or the score, by -inf, hides from all queries of
+ * their row NaN. Returns the number of these tokens. */
+int32_t fig_chunk_case_spoil(fig_chunk_case *c, const fig_chunk_step *step);
 /* Compares up to `most` vectors of each row with float64. */
 void fig_chunk_case_check(fig_chunk_case *c, const fig_chunk_step *step, int32_t most);
 

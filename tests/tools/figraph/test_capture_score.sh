@@ -134,6 +134,18 @@ for mask in '0:q_pos + 1' 'q_pos - 5:q_pos + 1, 0:3' 'q_pos // 4 * 4:q_pos + 1' 
     json 'j["passed"] is True' 'j["compared"] > 0'
 done
 
+# Rows may be chunks of prompts, under a mask too that shows later tokens.
+mask='i32 sees[2048]; n = 2 * (q_pos % 128 + row * 128); bits sees[n], sees[n + 1]; 0:q_pos + 9'
+run capture --preset tutorial --row-tokens 64 --query-limit 80 --mask "$mask" \
+    --score 'score + 0.01 * (kv_pos - q_pos)' -o "$fig"
+ends 0
+run replay "$fig" --steps 6 --device host --check --json
+ends 0
+json 'j["passed"] is True' 'j["compared"] > 0'
+run serve "$fig" --chunk 44 --requests 6 --fast --device host --check --json
+ends 0
+json 'j["passed"] is True' 'j["compared"] > 0'
+
 # The normal form shows a name that is misspelt: it is an array of one element.
 run capture --preset tutorial --score 'scor * 2.0' -o "$fig"
 ends 0
@@ -154,8 +166,6 @@ run capture --preset tutorial --mask '0:kv_pos' -o "$scratch/none.fig"
 refused 'a mask reads kv_pos'
 run capture --preset tutorial --score 'see 0:4; score' --mask '0:4' -o "$scratch/none.fig"
 refused 'a mask is given beside a score with a mask'
-run capture --preset tutorial --row-tokens 64 --query-limit 80 --mask '0:4' -o "$scratch/none.fig"
-refused 'no kernel for chunks of prompts evaluates a score'
 run capture --preset tutorial --score "$apart" -o "$scratch/none.fig"
 refused 'array slope has no number of elements'
 run capture --preset tutorial --score 'score +' -o "$scratch/none.fig"

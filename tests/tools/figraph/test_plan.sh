@@ -253,8 +253,16 @@ run plan --preset tutorial --kv 400 --score 'score +'
 refused 'plan: --score: score: column 8: the text ends'
 run plan --preset tutorial --kv 400 --score 'f32 slope[16]; score + slop[head]'
 refused 'array slope'
-run plan --preset tutorial --kv 500:64,3 --mask '0:4'
-refused 'no kernel for chunks of prompts evaluates a score'
+# Of the two strips of a chunk and kv head, the first one ends before the row's last tile, unless a
+# mask decides what its queries see.
+run plan --preset tutorial --kv 280:64,200 --score 'score * 2.0' --device host --json
+ends 0
+json 'j["classes"][0]["chunks"]["tiles"] == 4 * (2 + 3)'
+run plan --preset tutorial --kv 280:64,200 --mask '0:4' --device host --json
+ends 0
+json 'j["classes"][0]["chunks"]["tiles"] == 4 * (3 + 3)' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"] == 4 * 1' \
+    'j["classes"][0]["tiles_hidden"] * j["bucket"]["variant"]["heads"] == 4 * 3'
 run plan --preset gemma-2-9b --kv 400 --mask '0:4'
 refused 'beside a score'
 
