@@ -12,6 +12,8 @@
 
 enum { FIRST_CONVERTER = 8, FEED_WARP = FIRST_CONVERTER + 4, IDLE_ROWS_WARP };
 static_assert(FIG_LATENT_NARROW_CONVERTERS == 4, "a warpgroup");
+/* Registers per thread. Together they are no more than the 128 that each thread starts with. */
+enum { FEED_REGISTERS = 80, MULTIPLY_REGISTERS = 168 };
 
 template <int32_t DTYPE, int32_t VECTORS>
 static __device__ __forceinline__ void attend(const fig_latent_attention_params &p) {
@@ -25,11 +27,11 @@ static __device__ __forceinline__ void attend(const fig_latent_attention_params 
     if (warp == FEED_WARP) fig_narrow_ring_init(ring.state);
     __syncthreads();
     if (warp < FIRST_CONVERTER) {
-        fig_latent_machine_need_many_registers();
+        fig_latent_machine_take<MULTIPLY_REGISTERS>();
         fig_narrow_multiply<DTYPE>(p, ring);
         return;
     }
-    fig_latent_machine_need_few_registers();
+    fig_latent_machine_keep<FEED_REGISTERS>();
     if (warp < FEED_WARP) fig_narrow_codes_convert(ring, warp - FIRST_CONVERTER);
     if (warp == FEED_WARP) fig_narrow_codes_feed(p, ring);
     if (warp == IDLE_ROWS_WARP) fig_latent_feed_idle_rows(p);

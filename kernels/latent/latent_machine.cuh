@@ -102,6 +102,15 @@ static __device__ __forceinline__ void fig_latent_machine_store_turned(uint32_t 
                  : "memory");
 }
 
+/* Stores four matrices of 8 x 8 values of 16 bits. Lane 8 i + r has the address of row r of matrix
+ * i. */
+static __device__ __forceinline__ void fig_latent_machine_store_matrices(uint32_t to,
+                                                                         const uint32_t *pairs) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+}
+
 /* ---- Copies */
 
 /* Sends a box of the cache. */
@@ -151,16 +160,26 @@ static __device__ __forceinline__ void fig_latent_machine_bring(const void *from
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
-/* ---- Registers */
+/* ---- Products and registers */
 
-/* In a block of 16 warps: leaves a warp that loads or converts 80 registers per thread, and gives
- * one that multiplies 168. Together they use no more than the 128 that each starts with. */
-static __device__ __forceinline__ void fig_latent_machine_need_few_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 80;");
+/* Waits for all groups of products but the last one. */
+static __device__ __forceinline__ void fig_latent_machine_await_all_but_one() {
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 }
 
-static __device__ __forceinline__ void fig_latent_machine_need_many_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+/* Keeps the compiler from moving uses of a sum before this call. There is one call for each
+ * register, because a single statement for several made the assembler serialise the products. */
+static __device__ __forceinline__ void fig_latent_machine_pin(float &sum) {
+    asm volatile("" : "+f"(sum)::"memory");
+}
+
+/* Leaves the threads of a warpgroup COUNT registers each, or gives them so many. */
+template <int32_t COUNT> static __device__ __forceinline__ void fig_latent_machine_keep() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+template <int32_t COUNT> static __device__ __forceinline__ void fig_latent_machine_take() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
 #endif

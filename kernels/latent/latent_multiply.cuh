@@ -59,12 +59,11 @@ typedef struct fig_latent_multiply_work {
 /* ---- The ring */
 
 /* Keeps the compiler from moving uses of the logits before this call, which follows the wait for
- * their product. There is one statement for each register, because a single statement for all of
- * them made the assembler serialise the products. */
+ * their product. */
 static __device__ __forceinline__ void fig_latent_multiply_pin(fig_latent_multiply_work *work) {
 #pragma unroll
     for (int32_t i = 0; i < 32; i++)
-        asm volatile("" : "+f"(work->logits[i])::"memory");
+        fig_latent_machine_pin(work->logits[i]);
 }
 
 /* Waits for all products. */
@@ -75,7 +74,7 @@ static __device__ __forceinline__ void fig_latent_multiply_settle(fig_latent_mul
 
 /* Waits for the logits, but not for the product with V that was issued behind them. */
 static __device__ __forceinline__ void fig_latent_multiply_await(fig_latent_multiply_work *work) {
-    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    fig_latent_machine_await_all_but_one();
     fig_latent_multiply_pin(work);
 }
 
@@ -293,11 +292,8 @@ fig_latent_multiply_share(const fig_latent_ring &ring, const fig_latent_multiply
                         (uint32_t)row * FIG_LATENT_WIDE_COLUMN * 2;
 #pragma unroll
     for (int32_t j = 0; j < 4; j++)
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                         to + (uint32_t)(((2 * j + at.lane / 16) ^ (row & 7)) * 16)),
-                     "r"(weights[4 * j]), "r"(weights[4 * j + 1]), "r"(weights[4 * j + 2]),
-                     "r"(weights[4 * j + 3])
-                     : "memory");
+        fig_latent_machine_store_matrices(
+            to + (uint32_t)(((2 * j + at.lane / 16) ^ (row & 7)) * 16), weights + 4 * j);
     fig_latent_machine_publish();
     __syncwarp();
     if (at.lane == 0) fig_ring_arrive(fig_fragment_shared(&ring.state->weighed[stage]));

@@ -13,8 +13,7 @@
 
 /* Registers per thread. Together the 12 warps use no more than the 168 per thread that they start
  * with. */
-#define FEED_REGISTERS "56"
-#define MULTIPLY_REGISTERS "224"
+enum { FEED_REGISTERS = 56, MULTIPLY_REGISTERS = 224 };
 
 enum { FEED_WARP = 8, IDLE_ROWS_WARP = 9 };
 
@@ -29,11 +28,11 @@ static __device__ __forceinline__ void attend(const fig_latent_attention_params 
     if (threadIdx.x == 0) fig_latent_ring_init(ring.state);
     __syncthreads();
     if (warp >= FEED_WARP) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 " FEED_REGISTERS ";");
+        fig_latent_machine_keep<FEED_REGISTERS>();
         if (warp == FEED_WARP) fig_latent_feed<AHEAD>(p, ring);
         if (warp == IDLE_ROWS_WARP) fig_latent_feed_idle_rows(p);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 " MULTIPLY_REGISTERS ";");
+        fig_latent_machine_take<MULTIPLY_REGISTERS>();
         fig_latent_multiply<DTYPE, AHEAD>(p, ring);
     }
 }

@@ -18,7 +18,7 @@ extern "C" void fig_latent_attention_reference(const void *params, const uint32_
 enum { ROW_LIMIT = 4, PLAN_BYTES = 1 << 16 };
 
 /* Which kernel a case is for. */
-enum latent_kind { FOR_PLAIN, FOR_NARROW, FOR_CODES }; /* it takes dtypes from that number on */
+enum latent_kind { FOR_PLAIN, FOR_NARROW, FOR_CODES, FOR_WIDE };
 
 /* A case and what one side of it leaves. */
 struct latent_case {
@@ -57,7 +57,8 @@ static void draw_plan(latent_case *c, fig_random *random) {
     c->shape.row_tokens = draw(random, 0, 1)   ? 1
                           : draw(random, 0, 1) ? draw(random, 2, 4)
                                                : draw(random, 9, 16);
-    if (c->kind != FOR_PLAIN) c->shape.row_tokens = draw(random, 1, 32 / p->q_heads);
+    if (c->kind == FOR_NARROW || c->kind == FOR_CODES)
+        c->shape.row_tokens = draw(random, 1, 32 / p->q_heads);
     c->shape.class_count = 1;
     c->shape.once[0] = 40;
     c->shape.query_limit = is_packed ? ROW_LIMIT * c->shape.row_tokens : 0;
@@ -115,7 +116,8 @@ static void draw_cache(latent_case *c, fig_random *random) {
     static const int32_t pages[] = {1, 8, 16, 64};
     const int is_dense = c->kind == FOR_PLAIN && draw(random, 0, 3) == 0;
     p->page_size =
-        is_dense ? c->length_limit : pages[draw(random, c->kind == FOR_NARROW ? 2 : 0, 3)];
+        is_dense ? c->length_limit
+                 : pages[draw(random, c->kind == FOR_NARROW || c->kind == FOR_WIDE ? 2 : 0, 3)];
     const int32_t row_pages = (c->length_limit - 1) / p->page_size + 1;
     p->k_cache_strides.token = width + (c->kind == FOR_CODES ? 16 : 8) * draw(random, 0, 1);
     p->k_cache_strides.page = p->page_size * p->k_cache_strides.token;
@@ -161,15 +163,20 @@ static void draw_q(latent_case *c, fig_random *random, int32_t rows) {
 }
 
 static void draw_case(latent_case *c, fig_random *random, latent_kind kind) {
-    static const int32_t dtypes[] = {FIG_F32, FIG_F16, FIG_BF16}, heads[] = {8, 16, 24, 72};
+    static const int32_t dtypes[] = {FIG_F32, FIG_F16, FIG_BF16},
+                         heads[] = {8, 16, 24, 72, 40, 64, 128};
     fig_latent_attention_params *p = &c->params;
     c->kind = kind;
     c->length_limit = kind == FOR_PLAIN ? 90 : 520;
-    p->dtype = p->kv_dtype = dtypes[draw(random, kind, 2)];
+    p->dtype = p->kv_dtype = dtypes[draw(random,
+                                         kind == FOR_PLAIN   ? 0
+                                         : kind == FOR_CODES ? 2
+                                                             : 1,
+                                         2)];
     if (kind == FOR_CODES || (kind == FOR_PLAIN && p->dtype != FIG_F32 && draw(random, 0, 1)))
         p->kv_dtype = FIG_E4M3;
     if (kind != FOR_PLAIN) p->flags = FIG_ATTENTION_APART;
-    p->q_heads = heads[draw(random, 0, kind == FOR_PLAIN ? 3 : 2)];
+    p->q_heads = heads[draw(random, 0, kind == FOR_PLAIN ? 3 : kind == FOR_WIDE ? 6 : 2)];
     p->sm_scale = 0.05f;
     draw_plan(c, random);
     draw_cache(c, random);

@@ -26,10 +26,12 @@ compile() { # NAME SOURCE [OPTION]
 compile latent latent_block.cpp
 compile leave latent_leave_block.cpp
 compile decode latent_decode_block.cpp
-compile narrow narrow_block.cpp -DCODES=0
-compile codes narrow_block.cpp -DCODES=1
+compile narrow warpgroup_block.cpp -DNARROW
+compile codes warpgroup_block.cpp -DCODES
+compile wide warpgroup_block.cpp -DWIDE
 "$scratch/latent" 6
 "$scratch/leave" 40
 "$scratch/decode" 40
 "$scratch/narrow" 1 40
 "$scratch/codes" 1 40
+"$scratch/wide" 1 25

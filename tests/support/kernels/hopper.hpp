@@ -370,7 +370,7 @@ struct fig_wgmma_bf16 {};
 struct fig_wgmma_f16 {};
 
 namespace {
-enum { PRODUCT_LIMIT = 64 };
+enum { PRODUCT_LIMIT = 64, GROUP_LIMIT = 32 };
 
 /* A product that its thread has issued. It adds 64 x 16 values of a times 16 x N of b. */
 struct product {
@@ -384,8 +384,8 @@ struct product {
 
 struct product_queue {
     product of[PRODUCT_LIMIT];
-    int32_t count, done;      /* products issued and computed */
-    int32_t ends[8], commits; /* where each group of them ends */
+    int32_t count, done;                /* products issued and computed */
+    int32_t ends[GROUP_LIMIT], commits; /* where each group of them ends */
 } queues[BLOCK_THREADS];
 
 std::vector<float> values_of_f16() {
@@ -496,13 +496,14 @@ static uint64_t fig_wgmma_matrix(uint32_t address, int32_t width, int32_t stride
 
 static void fig_wgmma_commit() {
     product_queue *queue = &queues[threadIdx.x];
-    queue->ends[queue->commits++ % 8] = queue->count;
+    queue->ends[queue->commits++ % GROUP_LIMIT] = queue->count;
     if (reads_early) compute_until(queue, queue->count);
 }
 
 template <int LEFT, int N> static void fig_wgmma_wait(float (&)[N]) {
     product_queue *queue = &queues[threadIdx.x];
-    if (queue->commits > LEFT) compute_until(queue, queue->ends[(queue->commits - LEFT - 1) % 8]);
+    if (queue->commits > LEFT)
+        compute_until(queue, queue->ends[(queue->commits - LEFT - 1) % GROUP_LIMIT]);
 }
 
 template <class tag, int N>
@@ -519,6 +520,16 @@ static void fig_wgmma_along(tag of, float (&d)[N], uint64_t a, uint64_t b, int32
 template <class tag, int N>
 static void fig_wgmma_across(tag of, float (&d)[N], const uint32_t *a, uint64_t b, int32_t is_sum) {
     issue(d, a, 0, b, 1, is_sum, is_bf16(of));
+}
+
+template <class tag, int N>
+static void fig_wgmma_across_s(tag of, float (&d)[N], uint64_t a, uint64_t b, int32_t is_sum) {
+    issue(d, NULL, a, b, 1, is_sum, is_bf16(of));
+}
+
+template <class tag, int N>
+static void fig_wgmma_set(tag of, float (&d)[N], uint64_t a, uint64_t b) {
+    issue(d, NULL, a, b, 0, 0, is_bf16(of));
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */

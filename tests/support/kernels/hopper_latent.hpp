@@ -1,4 +1,4 @@
-/* hopper_latent.hpp: what hopper.hpp is, for the kernels over latents of few vectors.
+/* hopper_latent.hpp: what hopper.hpp is, for the kernels over latents.
  *
  * A program includes hopper.hpp and this file before the kernel's .cu file. It takes the place of
  * machine.cuh, latent_machine.cuh, narrow_products.cuh, and of what kv_ring.cuh declares. Blocks
@@ -178,6 +178,17 @@ static void fig_latent_machine_store_turned(uint32_t to, uint32_t first, uint32_
     meet_warp(0);
 }
 
+static void fig_latent_machine_store_matrices(uint32_t to, const uint32_t *pairs) {
+    const uint32_t lane = threadIdx.x % WARP, warp = threadIdx.x - lane;
+    uint32_t rows[4];
+    const uint64_t *words = meet_warp(to);
+    for (uint32_t i = 0; i < 4; i++)
+        rows[i] = (uint32_t)words[warp + 8 * i + lane / 4];
+    for (uint32_t i = 0; i < 4; i++)
+        memcpy(&shared[rows[i] + lane % 4 * 4], &pairs[i], 4);
+    meet_warp(0);
+}
+
 static void fig_latent_machine_send(uint32_t to, const fig_tensor_map *map, int32_t column,
                                     int32_t token, int32_t page, const uint64_t *barrier,
                                     uint64_t) {
@@ -194,12 +205,20 @@ static void fig_latent_machine_bring_map(const fig_tensor_map *) {
 }
 static void fig_latent_machine_bring(const void *, uint32_t) {
 }
-static void fig_latent_machine_need_few_registers() {
+template <int32_t COUNT> static void fig_latent_machine_keep() {
 }
-static void fig_latent_machine_need_many_registers() {
+template <int32_t COUNT> static void fig_latent_machine_take() {
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
+
+static void fig_latent_machine_await_all_but_one() {
+    float none[1];
+    fig_wgmma_wait<1>(none);
+}
+
+static void fig_latent_machine_pin(float &) {
+}
 
 #define FIG_KERNELS_NARROW_PRODUCTS_CUH
 static void fig_narrow_products_wait() {

@@ -1,0 +1,109 @@
+/* warpgroup_block.cpp: runs the blocks of a warpgroup kernel over latents on a CPU, thread by thread,
+ * and compares what they leave with the reference kernel's. hopper.hpp stands for the machine.
+ *
+ * NARROW, CODES or WIDE is defined, and tells which kernel. All round weights to q's type, and that
+ * for codes also the values of codes, so results may differ by some roundings. */
+#include <algorithm>
+#include <cstdlib>
+
+#define BLOCK_THREADS WARPGROUP_THREADS
+#if defined NARROW
+enum { WARPGROUP_THREADS = 320 };
+#elif defined CODES
+enum { WARPGROUP_THREADS = 512 };
+#else
+enum { WARPGROUP_THREADS = 384 };
+#endif
+#include "tests/support/kernels/hopper_latent.hpp"
+
+extern "C" {
+#include "planner/plans/plan.h"
+#include "planner/split/split.h"
+}
+
+struct named_kernel {
+    const char *name;
+    void (*run)(fig_latent_attention_params);
+};
+
+#define NAMED(kernel)                                                                              \
+    { #kernel, kernel }
+#if defined NARROW
+#include "kernels/latent/latent_narrow.cu"
+static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_narrow_bf16_16),
+                                       NAMED(fig_kernel_latent_attention_narrow_bf16_32),
+                                       NAMED(fig_kernel_latent_attention_narrow_f16_16),
+                                       NAMED(fig_kernel_latent_attention_narrow_f16_32)};
+#define ENTRY fig_latent_attention_narrow_entry
+#define KIND FOR_NARROW
+#elif defined CODES
+#include "kernels/latent/latent_codes.cu"
+static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_codes_bf16_16),
+                                       NAMED(fig_kernel_latent_attention_codes_bf16_32)};
+#define ENTRY fig_latent_attention_codes_entry
+#define KIND FOR_CODES
+#else
+#include "kernels/latent/latent_wide.cu"
+static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_wide_bf16),
+                                       NAMED(fig_kernel_latent_attention_wide_f16),
+                                       NAMED(fig_kernel_latent_attention_wide_bf16_ahead),
+                                       NAMED(fig_kernel_latent_attention_wide_f16_ahead)};
+#define ENTRY fig_latent_attention_wide_entry
+#define KIND FOR_WIDE
+#endif
+
+#include "tests/kernels/latent/block_case.hpp"
+
+static void run_kernel(const void *params) {
+    char name[FIG_ENTRY_BYTES];
+    ENTRY(params, name);
+    for (const named_kernel &kernel : kernels)
+        if (strcmp(kernel.name, name) == 0)
+            return kernel.run(*(const fig_latent_attention_params *)params);
+    fault = "there is no such kernel";
+}
+
+/* Runs all blocks, in random order. Returns NULL, or what the kernel did wrong. */
+static const char *run_blocks(latent_case *c, fig_random *random, int is_kernel) {
+    fig_latent_attention_params *p = &c->params;
+    std::vector<uint32_t> order;
+    gridDim.x = (uint32_t)p->split.workers;
+    for (uint32_t block = 0; block < (uint32_t)p->split.workers; block++)
+        order.insert(order.begin() + draw(random, 0, (int32_t)block), block);
+    for (uint32_t block : order) {
+        const uint32_t at[3] = {block, 0, 0};
+        const char *wrong = NULL;
+        if (is_kernel) wrong = hopper_run(run_kernel, p, block, fig_random_bits(random));
+        if (!is_kernel) fig_latent_attention_reference(p, at);
+        if (wrong != NULL) return wrong;
+    }
+    return is_clean(c) ? NULL : "the workspace is not zeros";
+}
+
+/* Returns 0 if the kernel does something wrong. */
+static int try_case(uint64_t seed) {
+    fig_random random = fig_random_seed(seed);
+    latent_case c = {};
+    draw_case(&c, &random, KIND);
+    fig_latent_attention_params *p = &c.params;
+    if (KIND != FOR_CODES) fig_latent_attention_wide_map(p, 0, &maps[0]);
+    for (int side = 0; side < 2; side++) {
+        p->out = c.out[side].data();
+        p->lse = c.lse[side].data();
+        const char *wrong = run_blocks(&c, &random, side);
+        if (wrong == NULL) continue;
+        printf("seed %llu, %d heads, %d workers: %s\n", (unsigned long long)seed, p->q_heads,
+               p->split.workers, wrong);
+        return 0;
+    }
+    return compare(&c, seed, p->dtype == FIG_F16 ? 4e-3f : 3e-2f);
+}
+
+int main(int argc, char **argv) {
+    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    const uint64_t cases = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
+    for (uint64_t seed = first; seed < first + cases; seed++)
+        if (!try_case(seed)) return 1;
+    printf("%llu steps are the twin's\n", (unsigned long long)cases);
+    return 0;
+}
