@@ -268,20 +268,22 @@ static fig_status set_compiling(int32_t compiles, const char *folder) {
         FIG_OPTIONS(fig_ffi_score_options, .compile_scores = compiles, .score_cache = folder));
 }
 
-/* Describes attention with f16 on the fake GPU. */
+/* Describes attention with f16 on the fake GPU. The result points to the call's arrays. */
 static fig_invoke describe_halves(const char *text) {
+    static fig_invoke_decode d;
     static _Alignas(64) uint8_t scratch[1 << 16];
     static uint16_t halves[6][ROWS * TOKENS * KV * DIM];
     const int64_t q[] = {ROWS, HEADS, DIM}, cache[] = {ROWS, TOKENS, KV, DIM}, rows = ROWS;
     static int32_t lengths[ROWS] = {24, 0, 17};
-    fig_invoke_decode d = {.attention = {.q = array_of("q", halves[0], FIG_F16, 3, q),
-                                         .out = array_of("out", halves[1], FIG_F16, 3, q),
-                                         .k = array_of("k_cache", halves[2], FIG_F16, 4, cache),
-                                         .v = array_of("v_cache", halves[3], FIG_F16, 4, cache),
-                                         .lengths = array_of("lengths", lengths, FIG_I32, 1, &rows),
-                                         .window_left = -1,
-                                         .sm_scale = 0.125,
-                                         .score = known(text)}};
+    d = (fig_invoke_decode){
+        .attention = {.q = array_of("q", halves[0], FIG_F16, 3, q),
+                      .out = array_of("out", halves[1], FIG_F16, 3, q),
+                      .k = array_of("k_cache", halves[2], FIG_F16, 4, cache),
+                      .v = array_of("v_cache", halves[3], FIG_F16, 4, cache),
+                      .lengths = array_of("lengths", lengths, FIG_I32, 1, &rows),
+                      .window_left = -1,
+                      .sm_scale = 0.125,
+                      .score = known(text)}};
     fig_invoke invoke = {.scratch = scratch, .scratch_bytes = sizeof scratch};
     move(&d);
     if (fig_invoke_attention_describe(&invoke, &d.attention) != FIG_OK)

@@ -184,8 +184,15 @@ static int part_holds_entry(const images_place *place, const char *bytes, size_t
     return part_holds_name(bytes, count, name);
 }
 
+/* Returns the parts that a place has. The plain images of prompts have no code for 9.0: they are
+ * large, and a 9.0 takes their hopper images. */
+static unsigned parts_of(const images_place *place) {
+    const int is_prompt = place->op == FIG_OP_PROMPT_ATTENTION || place->op == FIG_OP_SCORED_PROMPT;
+    if (place->path == FIG_IMAGE_HOPPER) return 4;
+    return is_prompt ? 1 + 2 : 1 + 2 + 4;
+}
+
 static void check_parts(const images_place *place) {
-    static const unsigned needed[] = {[FIG_IMAGE_PLAIN] = 1 + 2 + 4, [FIG_IMAGE_HOPPER] = 4};
     const fig_image image = place->image;
     unsigned seen = 0;
     if (image.bytes == NULL || is_template(place->op, place->family)) return;
@@ -206,7 +213,7 @@ static void check_parts(const images_place *place) {
         seen |= bit_of(&part);
         at += part.head_bytes + (size_t)part.bytes;
     }
-    assert_int_equal(seen, needed[place->path]);
+    assert_int_equal(seen, parts_of(place));
 }
 
 static void an_image_names_its_entry_for_each_chip_of_its_path(void **state) {
