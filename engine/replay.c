@@ -26,15 +26,21 @@ static fig_status drop(fig_engine *engine) {
     return FIG_OK;
 }
 
-/* Handles the rare cases before a step is planned: the bindings changed, a plan was taken back, or
- * a plan arrived damaged. After a damaged plan the next plan must be sent whole. */
+/* Handles the rare cases before a step is planned: the bindings changed, or a plan was taken
+ * back. */
 static fig_status catch_up_on_rare(fig_engine *engine) {
-    const uint64_t torn = fig_ring_torn(&engine->ring);
     if (!fig_execs_settled(&engine->execs)) FIG_TRY(fig_prepare_settle(engine));
     if (engine->drop_due != 0) FIG_TRY(drop(engine));
-    if (torn != engine->torn) engine->held.exec = -1;
-    engine->torn = torn;
     return FIG_OK;
+}
+
+/* After a damaged plan, the next plan that the device accepts must be whole. So the number in its
+ * stamp decides, which may have grown while the host waited for a slot. With an older number, a
+ * host that always waits would send a part under each new stamp, and the device would refuse all
+ * its plans. */
+static void catch_up_on_damage(fig_engine *engine) {
+    if (engine->tables.torn != engine->torn) engine->held.exec = -1;
+    engine->torn = engine->tables.torn;
 }
 
 static void write_slot(fig_engine *engine, const fig_plan_shape *shape, const fig_plan_step *step,
@@ -74,6 +80,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
     if (status == FIG_OK) status = fig_page_tables_make_fit(&engine->tables, engine->running);
     if (status == FIG_BUSY) fig_stats_add(&engine->counters.busy, 1);
     FIG_TRY(status);
+    catch_up_on_damage(engine);
 
     fig_plan_step shared = *step;
     const fig_sharing_plans plans = {engine->ring.next, engine->running};

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
+#include "engine/replay.h"
 #include "tests/support/gate.h"
 #include "tests/support/hang.h"
 #include "tests/support/kernels/decode.h"
@@ -124,6 +125,31 @@ static void a_step_launched_after_the_report_is_reported_too(void **state) {
     close_bench(&b);
 }
 
+/* The damage is reported between fig_step_check() and the claim of a slot, for which
+ * fig_engine_stage() may wait. */
+static void a_plan_is_whole_if_its_stamp_counts_a_new_damaged_plan(void **state) {
+    static const int32_t lengths[ROWS] = {5, 6, 7};
+    fig_plan_step planned;
+    (void)state;
+    bench b;
+    open_bench(&b);
+    stage(&b), must(fig_engine_launch(b.engine));
+    must(fig_engine_wait(b.engine, FIG_HANG_US));
+    must(fig_step_check(b.engine->program,
+                        FIG_OPTIONS(fig_step, .rows = ROWS, .kv_lengths = lengths),
+                        &b.engine->stamps, &planned));
+    stage(&b), damage_newest(&b);
+    must(fig_engine_launch(b.engine));
+    check_wait(&b, "1 plan arrived damaged, and 1 step ran no rows for it; the next plan carries "
+                   "their page table entries again");
+    const fig_engine_plan *damaged = fig_engine_plan_of(b.engine, b.engine->ring.next - 1);
+    must(fig_replay_put(b.engine, &planned, (int32_t)damaged->bucket));
+    must(fig_engine_launch(b.engine));
+    must(fig_engine_wait(b.engine, FIG_HANG_US));
+    assert_int_equal(fig_gate_stats(b.engine).missed, 1);
+    close_bench(&b);
+}
+
 /* No launch ever asks for a plan of that bucket. */
 static void a_plan_whose_bucket_is_damaged_does_not_stop_the_engine(void **state) {
     (void)state;
@@ -147,6 +173,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_staged_behind_a_damaged_plan_runs_no_rows),
         cmocka_unit_test(a_step_launched_after_the_report_is_reported_too),
+        cmocka_unit_test(a_plan_is_whole_if_its_stamp_counts_a_new_damaged_plan),
         cmocka_unit_test(a_plan_whose_bucket_is_damaged_does_not_stop_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
