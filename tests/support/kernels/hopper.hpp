@@ -370,7 +370,7 @@ struct fig_wgmma_bf16 {};
 struct fig_wgmma_f16 {};
 
 namespace {
-enum { PRODUCT_LIMIT = 64, GROUP_LIMIT = 32 };
+enum { PRODUCT_LIMIT = 64, COMMIT_LIMIT = 32 };
 
 /* A product that its thread has issued. It adds 64 x 16 values of a times 16 x N of b. */
 struct product {
@@ -384,8 +384,8 @@ struct product {
 
 struct product_queue {
     product of[PRODUCT_LIMIT];
-    int32_t count, done;                /* products issued and computed */
-    int32_t ends[GROUP_LIMIT], commits; /* where each group of them ends */
+    int32_t count, done;                 /* products issued and computed */
+    int32_t ends[COMMIT_LIMIT], commits; /* where each group of them ends */
 } queues[BLOCK_THREADS];
 
 std::vector<float> values_of_f16() {
@@ -496,14 +496,14 @@ static uint64_t fig_wgmma_matrix(uint32_t address, int32_t width, int32_t stride
 
 static void fig_wgmma_commit() {
     product_queue *queue = &queues[threadIdx.x];
-    queue->ends[queue->commits++ % GROUP_LIMIT] = queue->count;
+    queue->ends[queue->commits++ % COMMIT_LIMIT] = queue->count;
     if (reads_early) compute_until(queue, queue->count);
 }
 
 template <int LEFT, int N> static void fig_wgmma_wait(float (&)[N]) {
     product_queue *queue = &queues[threadIdx.x];
     if (queue->commits > LEFT)
-        compute_until(queue, queue->ends[(queue->commits - LEFT - 1) % GROUP_LIMIT]);
+        compute_until(queue, queue->ends[(queue->commits - LEFT - 1) % COMMIT_LIMIT]);
 }
 
 template <class tag, int N>
