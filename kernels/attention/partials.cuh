@@ -171,10 +171,10 @@ static __device__ __forceinline__ void fig_partials_leave(const fig_attention_pa
                                                           int32_t pack, float4 values,
                                                           fig_partials_sum sum) {
     fig_machine_store(p.partials + at * form::PARTIAL_DIMS + pack * FIG_PARTIALS_PACK,
-                       fig_partials_words(values));
+                      fig_partials_words(values));
     if (pack == 0)
         fig_machine_store(p.sums + 2 * at, make_uint2(fig_partials_word(sum.greatest),
-                                                       fig_partials_word(sum.weights)));
+                                                      fig_partials_word(sum.weights)));
 }
 
 /* ---- Merge */

@@ -212,8 +212,7 @@ fig_wide_leave_results(const fig_prompt_attention_params &p, const fig_wide_slot
 #pragma unroll
     for (int32_t h = 0; h < 2; h++)
         is_last[h] = __shfl_sync(0xffffffffu, is_last[h], lane & ~3);
-    if (__any_sync(0xffffffffu, is_last[0] | is_last[1]))
-        fig_wide_order_memory();
+    if (__any_sync(0xffffffffu, is_last[0] | is_last[1])) fig_wide_order_memory();
 }
 
 /* Leaves the results of a warp's 16 vectors of a shared strip in their slots, and merges those
