@@ -175,7 +175,8 @@ static void draw_case(latent_case *c, fig_random *random, latent_kind kind) {
                                          2)];
     if (kind == FOR_CODES || (kind == FOR_PLAIN && p->dtype != FIG_F32 && draw(random, 0, 1)))
         p->kv_dtype = FIG_E4M3;
-    if (kind != FOR_PLAIN) p->flags = FIG_ATTENTION_APART;
+    if (kind != FOR_PLAIN)
+        p->flags = FIG_ATTENTION_APART | (draw(random, 0, 1) ? FIG_ATTENTION_EARLY : 0);
     p->q_heads = heads[draw(random, 0, kind == FOR_PLAIN ? 3 : kind == FOR_WIDE ? 6 : 2)];
     p->sm_scale = 0.05f;
     draw_plan(c, random);
