@@ -37,43 +37,55 @@ static __device__ __forceinline__ uint32_t fig_narrow_codes_phase(int32_t tile) 
 
 /* ---- Loading */
 
-/* Copies tokens [first, end) of the tile that begins at `token`, in runs of at most `run` tokens
- * that follow each other in the cache. */
-static __device__ __forceinline__ void
-fig_narrow_codes_copy(const fig_latent_attention_params &p, const fig_feed_piece &piece,
-                      uint32_t stage, int32_t token, int32_t first, int32_t end, int32_t run,
-                      const uint64_t *barrier, uint64_t policy) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-#pragma unroll 1
-    for (int32_t at = token + lane * run; at < end; at += FIG_BLOCK_WARP * run) {
-        const int32_t begin = max(at, first), count = fig_size_min(at + run, end) - begin;
-        if (count <= 0) continue;
-        fig_feed_place place = fig_feed_place_of(piece, begin);
-        if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
-        const uint8_t *from = (const uint8_t *)p.k_cache + place.page * p.k_cache_strides.page +
-                              place.token * p.k_cache_strides.token;
-        fig_latent_machine_copy(stage + (uint32_t)((begin - token) * FIG_LATENT_CODES_BYTES), from,
-                                (uint32_t)(count * FIG_LATENT_CODES_BYTES), barrier, policy);
-    }
+/* A run of tokens of a tile that follow each other in the cache. */
+typedef struct fig_narrow_codes_run {
+    const uint8_t *from;
+    uint32_t place, bytes; /* place: in the stage. bytes: 0 if no token of the run is needed */
+} fig_narrow_codes_run;
+
+/* Returns the part within [first, end) of the run of `run` tokens at `at`. token: the tile's first
+ * token. */
+static __device__ __forceinline__ fig_narrow_codes_run
+fig_narrow_codes_find(const fig_latent_attention_params &p, const fig_feed_piece &piece,
+                      int32_t token, int32_t first, int32_t end, int32_t at, int32_t run) {
+    const int32_t begin = max(at, first), count = fig_size_min(at + run, end) - begin;
+    fig_narrow_codes_run found = {NULL, 0, 0};
+    if (count <= 0) return found;
+    fig_feed_place place = fig_feed_place_of(piece, begin);
+    if (place.page < 0 || place.page >= p.k_pages) place.page = 0;
+    found.from = (const uint8_t *)p.k_cache + place.page * p.k_cache_strides.page +
+                 place.token * p.k_cache_strides.token;
+    found.place = (uint32_t)((begin - token) * FIG_LATENT_CODES_BYTES);
+    found.bytes = (uint32_t)(count * FIG_LATENT_CODES_BYTES);
+    return found;
 }
 
-/* Loads a tile to the next stage. */
+/* Loads a tile to the next stage. The lane's first page number is loaded before the wait for the
+ * stage; only small pages give a lane more runs. */
 template <int32_t VECTORS>
 static __device__ __forceinline__ void
 fig_narrow_codes_tile(const fig_latent_attention_params &p, const fig_narrow_ring<VECTORS> &ring,
                       const fig_feed_piece &piece, int32_t token, fig_latent_feed_way *way) {
-    const int32_t stage = way->tile % FIG_LATENT_NARROW_CODES_STAGES;
+    const int32_t stage = way->tile % FIG_LATENT_NARROW_CODES_STAGES, box = way->box;
     const int32_t first = max(token, piece.tokens.first);
     const int32_t end = fig_size_min(token + FIG_LATENT_WIDE_TILE, piece.tokens.end);
     const uint64_t *loaded = &ring.state->loaded[stage];
+    const uint32_t to = fig_narrow_codes_stage(ring, way->tile);
+    int32_t at = token + (int32_t)threadIdx.x % FIG_BLOCK_WARP * box;
+    fig_narrow_codes_run run = fig_narrow_codes_find(p, piece, token, first, end, at, box);
     fig_latent_ring_wait(&ring.state->converted[stage], fig_narrow_codes_phase(way->tile) ^ 1);
     if (threadIdx.x % FIG_BLOCK_WARP == 0) {
         ring.state->ends[stage] = 0;
         fig_latent_machine_expect(loaded, (uint32_t)(max(end - first, 0) * FIG_LATENT_CODES_BYTES));
     }
     __syncwarp();
-    fig_narrow_codes_copy(p, piece, fig_narrow_codes_stage(ring, way->tile), token, first, end,
-                          way->box, loaded, way->policy);
+#pragma unroll 1
+    while (at < end) {
+        if (run.bytes > 0)
+            fig_latent_machine_copy(to + run.place, run.from, run.bytes, loaded, way->policy);
+        at += (int32_t)FIG_BLOCK_WARP * box;
+        run = fig_narrow_codes_find(p, piece, token, first, end, at, box);
+    }
     __syncwarp();
     way->tile++;
 }
@@ -147,34 +159,49 @@ static __device__ __forceinline__ void fig_narrow_codes_store(uint32_t chunk, in
         chunk + (uint32_t)(token * 128 + ((pack ^ token) & 7) * FIG_NARROW_CODES_PACK), words);
 }
 
-/* Converts the warp's tokens of one chunk. */
+/* Converts the warp's tokens of a chunk of the latent. All loads come before the stores. */
 static __device__ __forceinline__ void fig_narrow_codes_chunk(uint32_t stage, uint32_t to,
                                                               int32_t chunk, int32_t first) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, pack = lane / 8;
+    const int32_t of_scale = FIG_LATENT_SCALE_DIM / FIG_LATENT_WIDE_COLUMN;
+    const int32_t token = first + lane % 8;
+    const uint32_t from = stage + (uint32_t)(token * FIG_LATENT_CODES_BYTES);
+    float scales[FIG_NARROW_CODES_ROUNDS];
+    uint4 codes[FIG_NARROW_CODES_ROUNDS];
 #pragma unroll
     for (int32_t round = 0; round < FIG_NARROW_CODES_ROUNDS; round++) {
-        const int32_t token = first + round * 8 + lane % 8;
-        const uint32_t from = stage + (uint32_t)(token * FIG_LATENT_CODES_BYTES);
-        if (chunk == FIG_LATENT_RING_LAST) {
-#pragma unroll
-            for (int32_t half = 0; half < 2; half++) {
-                const uint32_t at =
-                    (uint32_t)(FIG_LATENT_ROPE_AT + (pack + 4 * half) * FIG_NARROW_CODES_PACK);
-                fig_narrow_codes_store(to, token, pack + 4 * half,
-                                       fig_latent_machine_load(from + at));
-            }
-        } else {
-            const int32_t of_scale = FIG_LATENT_SCALE_DIM / FIG_LATENT_WIDE_COLUMN;
-            const float scale = fig_latent_machine_load_scale(
-                from + (uint32_t)(FIG_LATENT_SCALES_AT + chunk / of_scale * 4));
-            const uint4 codes = fig_latent_machine_load(
-                from + (uint32_t)(chunk * FIG_LATENT_WIDE_COLUMN + pack * FIG_NARROW_CODES_PACK));
-            fig_narrow_codes_store(to, token, 2 * pack,
-                                   fig_narrow_codes_values(codes.x, codes.y, scale));
-            fig_narrow_codes_store(to, token, 2 * pack + 1,
-                                   fig_narrow_codes_values(codes.z, codes.w, scale));
-        }
+        const uint32_t of = from + (uint32_t)(round * 8 * FIG_LATENT_CODES_BYTES);
+        scales[round] = fig_latent_machine_load_scale(
+            of + (uint32_t)(FIG_LATENT_SCALES_AT + chunk / of_scale * 4));
+        codes[round] = fig_latent_machine_load(
+            of + (uint32_t)(chunk * FIG_LATENT_WIDE_COLUMN + pack * FIG_NARROW_CODES_PACK));
     }
+#pragma unroll
+    for (int32_t round = 0; round < FIG_NARROW_CODES_ROUNDS; round++) {
+        const uint4 words = codes[round];
+        fig_narrow_codes_store(to, token + 8 * round, 2 * pack,
+                               fig_narrow_codes_values(words.x, words.y, scales[round]));
+        fig_narrow_codes_store(to, token + 8 * round, 2 * pack + 1,
+                               fig_narrow_codes_values(words.z, words.w, scales[round]));
+    }
+}
+
+/* Copies the values under RoPE of the warp's tokens, which are bf16. */
+static __device__ __forceinline__ void fig_narrow_codes_rope(uint32_t stage, uint32_t to,
+                                                             int32_t first) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t COPIES = 2 * FIG_NARROW_CODES_ROUNDS;
+    uint4 words[COPIES];
+#pragma unroll
+    for (int32_t i = 0; i < COPIES; i++) {
+        const int32_t token = first + i / 2 * 8 + lane % 8, pack = lane / 8 + i % 2 * 4;
+        words[i] = fig_latent_machine_load(stage + (uint32_t)(token * FIG_LATENT_CODES_BYTES +
+                                                              FIG_LATENT_ROPE_AT +
+                                                              pack * FIG_NARROW_CODES_PACK));
+    }
+#pragma unroll
+    for (int32_t i = 0; i < COPIES; i++)
+        fig_narrow_codes_store(to, first + i / 2 * 8 + lane % 8, lane / 8 + i % 2 * 4, words[i]);
 }
 
 /* Converts all tiles of the worker. Each converting warp calls this function; number: which. */
@@ -191,9 +218,12 @@ fig_narrow_codes_convert(const fig_narrow_ring<VECTORS> &ring, int32_t number) {
 #pragma unroll 1
         for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS; chunk++) {
             fig_latent_ring_wait(&ring.state->empty[next.number], next.phase ^ 1);
-            fig_narrow_codes_chunk(fig_narrow_codes_stage(ring, tile),
-                                   fig_narrow_ring_chunk(ring, next.number), chunk,
-                                   number * FIG_NARROW_CODES_TOKENS);
+            const uint32_t from = fig_narrow_codes_stage(ring, tile);
+            const uint32_t to = fig_narrow_ring_chunk(ring, next.number);
+            if (chunk < FIG_LATENT_RING_LAST)
+                fig_narrow_codes_chunk(from, to, chunk, number * FIG_NARROW_CODES_TOKENS);
+            else
+                fig_narrow_codes_rope(from, to, number * FIG_NARROW_CODES_TOKENS);
             fig_latent_machine_publish();
             __syncwarp();
             if (lane == 0) fig_ring_arrive(fig_fragment_shared(&ring.state->full[next.number]));
