@@ -418,7 +418,8 @@ FIG_API fig_status fig_program_finish(fig_program *program);
  * the segment act.N; the operations of the other three lines form the segment attn.N. */
 FIG_API void fig_program_decode_step(fig_program *program);
 /* Does the same for a spec whose latent_dim is 512, but with q of each layer in two tensors: q.N
- * has the first 512 values of each head, and q_rope.N the last 64. */
+ * has the first 512 values of each head, and q_rope.N the last 64. FIG_INVALID, from
+ * fig_program_finish: latent_dim is 0. */
 FIG_API void fig_program_decode_step_parts(fig_program *program);
 
 /* Makes steps read their lengths from device memory, for callers whose host does not know the

@@ -162,9 +162,9 @@ typedef struct fig_run {
  *
  * Nodes run as if one after the other, so one node's output may overlap another node's tensor. This
  * does not hold for caches and page tables: attention may read them before the preceding node has
- * ended. So they must not overlap any other tensor that the run writes. On CUDA the first node may
- * read weights of norms before the preceding work on the stream has ended. So they must have been
- * written before that work began.
+ * ended. So they must not overlap any other tensor that the run writes. On CUDA any node of the run
+ * may read weights of norms before the work in front of the run on the stream has ended. So that
+ * work must not write them, unless it has ended when fig_runner_run() is called.
  *
  * After these failures nothing was launched. FIG_UNBOUND: a tensor that the run needs has no
  * address. FIG_INVALID: a binding is wrong, an output overlaps another tensor of its node, or

@@ -26,8 +26,8 @@ typedef struct fig_page_tables {
     uint32_t *carried_counts; /* [slot_count] */
     /* every plan up to this number arrived undamaged, or its entries wait again */
     uint64_t sound;
-    uint64_t
-        torn; /* number of damaged plans whose entries wait again; the stamp of the next plan */
+    /* number of damaged plans whose entries wait again; the stamp of the next plan */
+    uint64_t torn;
     uint8_t *bulk; /* [FIG_GRAPHS_BULK_BYTES] pinned, in two halves */
     /* half: the half that is being filled. used: the bytes of that half that are in use. When the
      * stream has passed fence n, half n is free. */

@@ -23,14 +23,21 @@ static fig_status check_rope(fig_invoke_latent *l) {
     return rank == 4 ? fig_array_join(&l->q_rope) : FIG_OK;
 }
 
+/* Returns 1 if q has 512 values a head. The q_rope of no tokens is an empty array, which counts as
+ * absent. */
+static int is_apart(const fig_invoke_latent *l) {
+    const int has_512 = l->q.dims[l->q.rank - 1] == FIG_LATENT_DIM;
+    return fig_array_is_present(&l->q_rope) || (l->q.dims[0] == 0 && has_512);
+}
+
 /* Checks q and out, and takes their heads and query tokens. */
 static fig_status take_heads(fig_invoke *invoke, fig_invoke_latent *l) {
     fig_recipe *recipe = &invoke->recipe;
     const int32_t rank = l->q.rank;
     if (rank != 4) FIG_TRY(fig_array_check_rank(&l->q, 3));
     FIG_TRY(fig_array_check_activation(&l->q));
-    FIG_TRY(fig_array_check_dim(
-        &l->q, rank - 1, fig_array_is_present(&l->q_rope) ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM));
+    FIG_TRY(
+        fig_array_check_dim(&l->q, rank - 1, is_apart(l) ? FIG_LATENT_DIM : FIG_LATENT_KEY_DIM));
     const int64_t q_heads = l->q.dims[rank - 2];
     if (q_heads < 1 || q_heads > FIG_LATENT_HEAD_LIMIT || q_heads % FIG_LATENT_HEAD_UNIT != 0)
         return fig_fail(FIG_INVALID,

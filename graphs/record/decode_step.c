@@ -17,7 +17,7 @@
 typedef struct step_attention {
     fig_decode_step_attention record;
     const fig_score *score; /* NULL: none */
-    int32_t q_parts;        /* tensors that q over a latent cache is in: 2, otherwise 1 */
+    int32_t has_q_rope;     /* 1: q over a latent cache is in two tensors */
 } step_attention;
 
 /* A name such as "q.7". */
@@ -161,8 +161,8 @@ static void record_latent(fig_program *program, int32_t layer, fig_tensor table,
                                .norm_epsilon = spec->latent_norm_epsilon};
     fig_program_segment(program, name_of("attn", layer).text);
     op.q = rows(program, "q", layer, spec->q_heads,
-                attention->q_parts == 2 ? spec->latent_dim : spec->head_dim);
-    if (attention->q_parts == 2)
+                attention->has_q_rope ? spec->latent_dim : spec->head_dim);
+    if (attention->has_q_rope)
         op.q_rope = rows(program, "q_rope", layer, spec->q_heads, FIG_LATENT_ROPE_DIM);
     op.latent = rows(program, "latent", layer, spec->head_dim, 0);
     op.out = rows(program, "out", layer, spec->q_heads, spec->latent_dim);
@@ -215,7 +215,7 @@ void fig_program_decode_step_parts(fig_program *program) {
                                                           "latent_dim is 0, it must be 512"));
         return;
     }
-    record_step(program, &(step_attention){.record = fig_decode_attention, .q_parts = 2});
+    record_step(program, &(step_attention){.record = fig_decode_attention, .has_q_rope = 1});
 }
 
 /* Declares the tensor of an array; all layers read it. */

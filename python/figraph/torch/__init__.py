@@ -543,8 +543,8 @@ def latent_attention(q: Tensor, cache: LatentCache, lengths: Tensor, *,
     lengths[row] tokens of each row's latent cache: [..., heads, 512]. heads is a multiple of 8, at
     most 128. If q has only the first 512 values of each head, q_rope has the last 64: [rows, heads,
     64] or [rows, tokens, heads, 64]. Both may have any strides, if the values of a head lie side by
-    side. logits.scale must be given, and there is no soft cap. The other arguments are as in
-    attention."""
+    side and the tokens of all rows lie equally far apart. logits.scale must be given, and there is
+    no soft cap. The other arguments are as in attention."""
     given = _latents(q, cache, lengths, query_start_loc, row_tokens, plan, sinks, logits,
                      deterministic)
     return _results("latent_attention", (q, q_rope, *given), out, with_lse)

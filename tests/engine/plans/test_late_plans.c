@@ -15,7 +15,7 @@
 #include "tests/support/kernels/decode.h"
 #include "tests/support/place.h"
 
-enum { ROWS = 3, KV_LIMIT = 64, PAGE = 4 };
+enum { ROWS = 3, KV_LIMIT = 64, PAGE = 4, LEAST = 64, MOST = 512 };
 
 static const fig_decode_options small = {
     .dtype = FIG_F32, .layers = 1, .page_size = PAGE, .batch_limit = ROWS, .kv_limit = KV_LIMIT};
@@ -29,12 +29,16 @@ static void must(fig_status status) {
     if (status != FIG_OK) fail_msg("%s", fig_message());
 }
 
-static void open_bench(bench *b) {
+static void open_bench_of(bench *b, const fig_decode_options *options) {
     memset(b, 0, sizeof *b);
-    fig_decode_open(&b->decode, &small);
+    fig_decode_open(&b->decode, options);
     must(fig_place_open(&b->engine, b->decode.graphs));
     fig_decode_bind(&b->decode, b->engine);
     b->engine->check_plans = 1;
+}
+
+static void open_bench(bench *b) {
+    open_bench_of(b, &small);
 }
 
 static void close_bench(bench *b) {
@@ -68,18 +72,23 @@ static fig_plan_head *newest(bench *b) {
 }
 
 static void damage_newest(bench *b) {
-    ((uint8_t *)(newest(b) + 1))[0] ^= 1;
+    uint8_t *slot = (uint8_t *)newest(b);
+    slot[newest(b)->bytes - 1] ^= 1;
 }
 
-static void check_wait(bench *b, const char *sentence) {
+static void check_status(bench *b, fig_status status, const char *sentence) {
     fig_engine *engine = b->engine;
     fig_progress progress = {.size = sizeof progress};
     must(engine->api->stream_wait(engine->dev, engine->stream, FIG_HANG_US));
     must(fig_engine_poll(engine, &progress));
-    assert_int_equal(progress.fault, FIG_DRIVER);
-    assert_int_equal(fig_engine_wait(b->engine, FIG_HANG_US), FIG_DRIVER);
+    assert_int_equal(progress.fault, status);
+    assert_int_equal(fig_engine_wait(b->engine, FIG_HANG_US), status);
     assert_string_equal(fig_message(), sentence);
     assert_int_equal(fig_engine_wait(b->engine, FIG_HANG_US), FIG_OK);
+}
+
+static void check_wait(bench *b, const char *sentence) {
+    check_status(b, FIG_DRIVER, sentence);
 }
 
 /* The second step would read and write page 9 of sequence 1 through an older entry. */
@@ -150,6 +159,42 @@ static void a_plan_is_whole_if_its_stamp_counts_a_new_damaged_plan(void **state)
     close_bench(&b);
 }
 
+/* Stages a step for the smaller bucket, in which each row has that many tokens. */
+static void stage_on_device(bench *b, int32_t length) {
+    const int32_t lengths[ROWS] = {length, length, length};
+    const fig_step step = {.size = sizeof step, .rows = ROWS, .kv_lengths = lengths};
+    fig_step given = fig_decode_step(&b->decode, &step);
+    given.token_limit = ROWS * LEAST;
+    must(fig_engine_stage(b->engine, &given));
+}
+
+/* If lengths are too large, the step runs no rows either, for another reason. */
+static void a_poll_tells_damage_from_lengths_that_are_too_large(void **state) {
+    (void)state;
+    static const fig_bucket buckets[] = {{ROWS, LEAST}, {ROWS, MOST}};
+    fig_decode_options options = small;
+    bench b;
+    options.reads_lengths = 1;
+    options.kv_limit = MOST;
+    options.buckets = buckets;
+    options.bucket_count = 2;
+    open_bench_of(&b, &options);
+    stage_on_device(&b, 5), damage_newest(&b);
+    stage_on_device(&b, 5);
+    must(fig_engine_launch(b.engine));
+    check_wait(&b, "1 plan arrived damaged, and 1 step ran no rows for it; the next plan carries "
+                   "their page table entries again");
+    must(fig_engine_launch(b.engine));
+    check_wait(&b,
+               "1 step ran no rows, staged before it was known that an earlier plan had arrived "
+               "damaged");
+    stage_on_device(&b, MOST), must(fig_engine_launch(b.engine));
+    check_status(&b, FIG_TOO_LARGE,
+                 "1 step ran no rows: lengths on the device are more than the bucket holds, or "
+                 "nothing was staged");
+    close_bench(&b);
+}
+
 /* No launch ever asks for a plan of that bucket. */
 static void a_plan_whose_bucket_is_damaged_does_not_stop_the_engine(void **state) {
     (void)state;
@@ -174,6 +219,7 @@ int main(void) {
         cmocka_unit_test(a_step_staged_behind_a_damaged_plan_runs_no_rows),
         cmocka_unit_test(a_step_launched_after_the_report_is_reported_too),
         cmocka_unit_test(a_plan_is_whole_if_its_stamp_counts_a_new_damaged_plan),
+        cmocka_unit_test(a_poll_tells_damage_from_lengths_that_are_too_large),
         cmocka_unit_test(a_plan_whose_bucket_is_damaged_does_not_stop_the_engine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

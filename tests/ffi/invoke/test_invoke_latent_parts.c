@@ -216,6 +216,32 @@ static void two_arrays_with_any_strides_leave_the_bits_of_one(void **state) {
     }
 }
 
+/* Arrays of no rows, or of no tokens, are empty. */
+static void a_call_without_rows_or_tokens_succeeds(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(seed);
+    for (int n = 0; n < 4 * FIG_LATENT_KINDS; n++) {
+        const int is_apart = n & 1;
+        const fig_latent_way of = {.platform = "cpu",
+                                   .kind = (fig_latent_rows)(n / 4),
+                                   .decode = n >> 1 & 1,
+                                   .norm = n >> 1 & 1};
+        const int64_t all = of.kind == FIG_LATENT_PACKED ? TOKENS : ROWS;
+        fig_latent_world *w = fig_latent_call_make(&of), *was = fig_latent_call_make(&of);
+        part *latent = make_part(&random, DIM, tokens_of(&of));
+        part *rope = make_part(&random, ROPE, tokens_of(&of));
+        tvm_call c = {.count = 0};
+        build(&c, w, &of, latent, is_apart ? rope : NULL);
+        for (int32_t i = 0; i < c.count; i++)
+            if (c.dims[i][0] == all) c.dims[i][0] = 0;
+        memset(w->starts, 0, sizeof w->starts);
+        run(&c, &of);
+        assert_memory_equal(w->out, was->out, sizeof w->out);
+        assert_memory_equal(w->cache, was->cache, sizeof w->cache);
+        free(w), free(was), free(latent), free(rope);
+    }
+}
+
 /* Puts the two parts of q, packed, into a call of XLA's target. */
 static void part_q(fig_xla_host *host, const fig_latent_way *of, part *latent, part *rope) {
     const int rank = of->kind == FIG_LATENT_EQUAL ? 4 : 3;
@@ -343,6 +369,7 @@ static void a_decode_whose_q_rope_overlaps_is_refused(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_arrays_with_any_strides_leave_the_bits_of_one),
+        cmocka_unit_test(a_call_without_rows_or_tokens_succeeds),
         cmocka_unit_test(xla_s_target_takes_two_arrays),
         cmocka_unit_test(mistakes_in_q_rope_are_reported_by_its_name),
         cmocka_unit_test(rows_of_q_rope_must_follow_each_other),

@@ -12,7 +12,7 @@ if ! command -v "$compiler" > /dev/null; then
     echo "skipped: there is no C++ compiler, $compiler"
     exit 0
 fi
-"$compiler" -std=c++17 -O2 -fno-strict-aliasing -w -Wno-psabi -I. -Iinclude \
+"$compiler" -std=c++17 -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE -w -Wno-psabi -I. -Iinclude \
     -c tests/kernels/step/fetch_block.cpp -o "$scratch/block.o"
 for test in test_fetch test_fetch_damage test_fetch_tokens; do
     "${CC:-cc}" -std=c11 -D_POSIX_C_SOURCE=200809L -O1 -iquote . -Iinclude \

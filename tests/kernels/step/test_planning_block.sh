@@ -12,6 +12,7 @@ if ! command -v "$compiler" > /dev/null; then
     echo "skipped: there is no C++ compiler, $compiler"
     exit 0
 fi
-"$compiler" -std=c++17 -O1 -I. -Iinclude tests/kernels/step/planning_block.cpp "$library" \
-    -lzstd -ljansson -lhwloc -lm -lpthread -o "$scratch/block"
+"$compiler" -std=c++17 -O1 -U_FORTIFY_SOURCE -I. -Iinclude \
+    tests/kernels/step/planning_block.cpp "$library" -lzstd -ljansson -lhwloc -lm -lpthread \
+    -o "$scratch/block"
 "$scratch/block" 100

@@ -29,7 +29,8 @@ struct meeting {
 };
 
 /* A context starts a thread. Later, jumps go from stack to stack: unlike a change of context, they
- * need no call of the system. */
+ * need no call of the system. Some systems check jumps by default, and end the program at a jump to
+ * another stack, so compile with -U_FORTIFY_SOURCE. */
 struct thread {
     ucontext_t context;
     jmp_buf place;
