@@ -31,9 +31,9 @@ enum {
 };
 /* tsan looks for races, not for wrong numbers, and slows a kernel down thirty times. */
 #ifdef __SANITIZE_THREAD__
-enum { RIGS = 3, MOST_TOKENS = 2 };
+enum { RIGS = 3, MOST_TOKENS = 2, MOST_IN_PARTS = 1 };
 #else
-enum { RIGS = 8, MOST_TOKENS = 16 };
+enum { RIGS = 8, MOST_TOKENS = 16, MOST_IN_PARTS = 2 };
 #endif
 
 typedef struct rig {
@@ -309,7 +309,7 @@ static void steps_append_and_attend(void **state) {
 static void q_may_be_in_two_tensors(void **state) {
     (void)state;
     static const fig_dtype dtypes[] = {FIG_BF16, FIG_E4M3};
-    for (int32_t tokens = 1; tokens <= 2; tokens++) {
+    for (int32_t tokens = 1; tokens <= MOST_IN_PARTS; tokens++) {
         rig one, two;
         open_parts(&one, dtypes[tokens - 1], tokens, 0, 1);
         open_parts(&two, dtypes[tokens - 1], tokens, 0, 2);

@@ -223,7 +223,8 @@ def rms_norm(input: Tensor, weight: Tensor, *, epsilon: float = 1e-6, weight_off
              residual: Optional[Tensor] = None, out: Optional[Tensor] = None) -> Tensor:
     """Returns input / sqrt(mean(input ** 2) + epsilon) * (weight + weight_offset), with the mean
     over the last dim. With a residual, it first adds input to the residual in place and then
-    normalises that sum. out may be input."""
+    normalises that sum. out may be input. weight must not be the result of the figraph operator
+    directly in front: on compute capability 9.0 it may be read before that operator writes it."""
     given = (input, residual, weight, epsilon, weight_offset)
     if out is None:
         return _ops.rms_norm(*given)

@@ -16,7 +16,7 @@ fi
 compile() { # NAME SOURCE [OPTION]
     name=$1 source=$2
     shift 2
-    "$compiler" -std=c++17 -O2 -fno-strict-aliasing -U_FORTIFY_SOURCE -w "$@" -I. -Iinclude \
+    "$compiler" -std=c++17 -O1 -fno-strict-aliasing -U_FORTIFY_SOURCE -w "$@" -I. -Iinclude \
         "tests/kernels/latent/$source" "$library" -lzstd -ljansson -lhwloc -lm -lpthread \
         -o "$scratch/$name" 2> "$scratch/log" || {
         cat "$scratch/log"
@@ -32,6 +32,6 @@ compile wide warpgroup_block.cpp -DWIDE
 "$scratch/latent" 6
 "$scratch/leave" 40
 "$scratch/decode" 40
-"$scratch/narrow" 1 40
-"$scratch/codes" 1 40
-"$scratch/wide" 1 25
+"$scratch/narrow" 1 20
+"$scratch/codes" 1 20
+"$scratch/wide" 1 8
