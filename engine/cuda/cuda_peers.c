@@ -232,10 +232,10 @@ fig_status fig_cuda_peers_open(fig_cuda_peers *peers, fig_cuda_gpu *gpu,
 }
 
 /* Frees the inbox if no other rank knows it. Otherwise another rank may still write into it: it may
- * be late in a collective that this rank gave up, or begin one that this rank never begins. Its
- * packets must not reach whoever would get the memory next, and no call tells when all ranks have
- * ended: a rank may close its engine long before another one. So the inbox, and the context that
- * holds it, stay until the process ends. */
+ * be late in a collective that this rank gave up, or begin one that this rank never begins. If the
+ * memory had a new owner by then, the packets would overwrite the owner's data. A rank cannot find
+ * out when all others have ended, because they may close their engines much later. So the inbox,
+ * and the context that holds it, stay until the process ends. */
 static void let_go_of_inbox(const fig_cuda_peers *peers, const fig_cuda_gpu *gpu) {
     fig_cu_context kept;
     if (peers->inbox == 0) return;

@@ -173,7 +173,8 @@ static __device__ __forceinline__ void fig_latent_machine_pin(float &sum) {
     asm volatile("" : "+f"(sum)::"memory");
 }
 
-/* Leaves the threads of a warpgroup COUNT registers each, or gives them so many. */
+/* Sets the registers of each thread of a warpgroup to COUNT: keep() gives back those above COUNT,
+ * and take() waits until other warps have given back enough. */
 template <int32_t COUNT> static __device__ __forceinline__ void fig_latent_machine_keep() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }

@@ -159,7 +159,7 @@ static void a_plan_is_whole_if_its_stamp_counts_a_new_damaged_plan(void **state)
     close_bench(&b);
 }
 
-/* Stages a step for the smaller bucket, in which each row has that many tokens. */
+/* Stages a step for the smaller bucket. Every row is `length` tokens long. */
 static void stage_on_device(bench *b, int32_t length) {
     const int32_t lengths[ROWS] = {length, length, length};
     const fig_step step = {.size = sizeof step, .rows = ROWS, .kv_lengths = lengths};

@@ -20,34 +20,6 @@ extern "C" {
 #define __shared__
 #define __align__(bytes)
 
-namespace {
-struct float2 {
-    float x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-float2 make_float2(float x, float y) {
-    return {x, y};
-}
-float4 make_float4(float x, float y, float z, float w) {
-    return {x, y, z, w};
-}
-template <class T> T __ldcg(const T *from) {
-    return *from;
-}
-void __syncwarp() {
-    meet_warp(0);
-}
-void __threadfence() {
-}
-uint32_t atomicInc(uint32_t *counter, uint32_t last) {
-    const uint32_t before = *counter;
-    *counter = before >= last ? 0 : before + 1;
-    return before;
-}
-} // namespace
-
 alignas(16) uint8_t dynamic[80000]; /* the dynamic shared memory */
 
 /* numeric.h keeps its loops over rows, which are C, from nvcc. */

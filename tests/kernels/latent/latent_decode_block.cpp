@@ -20,15 +20,6 @@ extern "C" {
 #define __noinline__
 
 namespace {
-struct uint2 {
-    uint32_t x, y;
-};
-struct float2 {
-    float x, y;
-};
-float2 make_float2(float x, float y) {
-    return {x, y};
-}
 float __fdividef(float a, float b) {
     return a / b;
 }

@@ -20,24 +20,6 @@ extern "C" {
 #include "tests/support/kernels/block.hpp"
 
 namespace {
-struct alignas(8) float2 {
-    float x, y;
-};
-struct alignas(8) uint2 {
-    uint32_t x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-float2 make_float2(float x, float y) {
-    return {x, y};
-}
-uint2 make_uint2(uint32_t x, uint32_t y) {
-    return {x, y};
-}
-float4 make_float4(float x, float y, float z, float w) {
-    return {x, y, z, w};
-}
 uint32_t __float_as_uint(float x) {
     uint32_t word;
     memcpy(&word, &x, sizeof word);
@@ -48,20 +30,8 @@ float __uint_as_float(uint32_t word) {
     memcpy(&x, &word, sizeof x);
     return x;
 }
-int __any_sync(uint32_t, int is_true) {
-    const uint64_t *words = meet_warp((uint64_t)is_true);
-    const uint32_t first = threadIdx.x / WARP * WARP;
-    return std::any_of(words + first, words + first + WARP, [](uint64_t x) { return x != 0; });
-}
 int __ffs(int x) {
     return __builtin_ffs(x);
-}
-void __threadfence() {
-}
-uint32_t atomicInc(uint32_t *counter, uint32_t last) {
-    const uint32_t before = *counter;
-    *counter = before >= last ? 0 : before + 1;
-    return before;
 }
 } // namespace
 

@@ -19,35 +19,10 @@ extern "C" {
 #include "tests/support/kernels/block.hpp"
 
 namespace {
-struct float2 {
-    float x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-float2 make_float2(float x, float y) {
-    return {x, y};
-}
-float4 make_float4(float x, float y, float z, float w) {
-    return {x, y, z, w};
-}
-template <class T> T __ldcg(const T *from) {
-    return *from;
-}
-template <class T> void __stcg(T *to, T x) {
-    *to = x;
-}
 float __int_as_float(int32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
-}
-int __any_sync(uint32_t, int is) {
-    const uint64_t *words = meet_warp(is != 0);
-    int any = 0;
-    for (uint32_t lane = 0; lane < WARP; lane++)
-        any |= words[threadIdx.x / WARP * WARP + lane] != 0;
-    return any;
 }
 int __syncthreads_or(int is) {
     const uint64_t *words = meet(&whole, THREAD_LIMIT, is != 0);
@@ -55,11 +30,6 @@ int __syncthreads_or(int is) {
     for (uint32_t i = 0; i < THREAD_LIMIT; i++)
         any |= words[i] != 0;
     return any;
-}
-void __syncwarp() {
-    meet_warp(0);
-}
-void __threadfence() {
 }
 uint32_t atomicAdd(uint32_t *counter, uint32_t more) {
     const uint32_t before = *counter;

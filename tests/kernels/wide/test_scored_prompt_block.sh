@@ -12,7 +12,7 @@ if ! command -v "$compiler" > /dev/null; then
     echo "skipped: there is no C++ compiler, $compiler"
     exit 0
 fi
-"$compiler" -std=c++17 -O1 -U_FORTIFY_SOURCE -w -I. -Iinclude \
+"$compiler" -std=c++17 -O1 -fno-strict-aliasing -U_FORTIFY_SOURCE -w -Wno-psabi -I. -Iinclude \
     tests/kernels/wide/scored_prompt_block.cpp "$library" -lzstd -ljansson -lhwloc -lm -lpthread \
     -o "$scratch/block"
 "$scratch/block" 48

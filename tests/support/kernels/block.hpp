@@ -113,6 +113,53 @@ struct uint4 {
 uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     return {x, y, z, w};
 }
+struct uint2 {
+    uint32_t x, y;
+};
+uint2 make_uint2(uint32_t x, uint32_t y) {
+    return {x, y};
+}
+struct alignas(8) float2 {
+    float x, y;
+};
+float2 make_float2(float x, float y) {
+    return {x, y};
+}
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+float4 make_float4(float x, float y, float z, float w) {
+    return {x, y, z, w};
+}
+
+void __syncwarp() {
+    meet_warp(0);
+}
+int __any_sync(uint32_t, int is_true) {
+    const uint64_t *words = meet_warp(is_true != 0) + threadIdx.x / WARP * WARP;
+    int any = 0;
+    for (uint32_t i = 0; i < WARP; i++)
+        any |= words[i] != 0;
+    return any;
+}
+int __all_sync(uint32_t mask, int is_true) {
+    return !__any_sync(mask, !is_true);
+}
+
+/* Only one block runs, so memory is consistent, and every access is whole. */
+template <class T> T __ldcg(const T *from) {
+    return *from;
+}
+template <class T> void __stcg(T *to, T value) {
+    *to = value;
+}
+void __threadfence() {
+}
+uint32_t atomicInc(uint32_t *counter, uint32_t last) {
+    const uint32_t before = *counter;
+    *counter = before >= last ? 0 : before + 1;
+    return before;
+}
 } // namespace
 
 #define __device__

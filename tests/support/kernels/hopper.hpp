@@ -46,42 +46,17 @@ extern "C" {
 #define __align__(bytes)
 #define __log2f log2f
 
-static index3 gridDim = {1u << 30, 1, 1}; /* for now, no block is the last */
+static index3 gridDim = {1u << 30, 1, 1}; /* a program may set it; so large, no block is the last */
 enum { SHARED_BYTES = 227 * 1024, BARRIER_LIMIT = SHARED_BYTES / 8, NAMED_LIMIT = 16 };
 alignas(1024) uint8_t shared[SHARED_BYTES]; /* the dynamic shared memory */
 
 namespace {
-struct float2 {
-    float x, y;
-};
 struct alignas(16) int4 {
     int32_t x, y, z, w;
 };
-float2 make_float2(float x, float y) {
-    return {x, y};
-}
 
-template <class T> T __ldcg(const T *from) {
-    return *from;
-}
-template <class T> void __stcg(T *to, T value) {
-    *to = value;
-}
 uint32_t atomicAdd(uint32_t *counter, uint32_t more) {
     return (*counter += more) - more;
-}
-void __syncwarp() {
-    meet_warp(0);
-}
-int __any_sync(uint32_t, int x) {
-    const uint64_t *words = meet_warp(x != 0);
-    int any = 0;
-    for (uint32_t i = 0; i < WARP; i++)
-        any |= words[threadIdx.x / WARP * WARP + i] != 0;
-    return any;
-}
-int __all_sync(uint32_t mask, int x) {
-    return !__any_sync(mask, !x);
 }
 uint32_t __reduce_max_sync(uint32_t, uint32_t x) {
     const uint64_t *words = meet_warp(x);

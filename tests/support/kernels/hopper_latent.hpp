@@ -10,18 +10,6 @@
 #include "tests/support/kernels/hopper.hpp"
 
 namespace {
-struct uint2 {
-    uint32_t x, y;
-};
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
-uint2 make_uint2(uint32_t x, uint32_t y) {
-    return {x, y};
-}
-float4 make_float4(float x, float y, float z, float w) {
-    return {x, y, z, w};
-}
 uint32_t __float_as_uint(float x) {
     uint32_t word;
     memcpy(&word, &x, sizeof word);
@@ -48,15 +36,8 @@ int __ffs(int x) {
 int __popc(uint32_t x) {
     return __builtin_popcount(x);
 }
-void __threadfence() {
-}
 void __trap() {
     fault = "a wait in vain";
-}
-uint32_t atomicInc(uint32_t *counter, uint32_t last) {
-    const uint32_t before = *counter;
-    *counter = before >= last ? 0 : before + 1;
-    return before;
 }
 } // namespace
 
