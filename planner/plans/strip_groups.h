@@ -31,8 +31,8 @@ typedef struct fig_strip_groups {
     const int32_t *order;          /* row numbers; groups are ranges of it. NULL: entry r is r */
     const fig_strip_group *groups; /* [count] */
     int32_t visible;               /* fig_strips_visible of each row's own segment */
-    /* The fewest query tokens with which a row in no group gets a segment. The row must also have kv
-     * tokens. 0: every row gets a segment. */
+    /* The fewest query tokens with which a row in no group gets a segment. The row must also have
+     * kv tokens. 0: every row gets a segment. */
     int32_t least;
 } fig_strip_groups;
 
