@@ -10,10 +10,14 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-enum { FIRST_CONVERTER = 8, FEED_WARP = FIRST_CONVERTER + 4, IDLE_ROWS_WARP };
-static_assert(FIG_LATENT_NARROW_CONVERTERS == 4, "a warpgroup");
-/* Registers per thread. Together they are no more than the 128 that each thread starts with. */
-enum { FEED_REGISTERS = 80, MULTIPLY_REGISTERS = 168 };
+enum {
+    FIRST_CONVERTER = 8,
+    FEED_WARP = FIRST_CONVERTER + FIG_LATENT_NARROW_CONVERTERS,
+    IDLE_ROWS_WARP
+};
+static_assert(IDLE_ROWS_WARP < FIG_LATENT_NARROW_CODES_WARPS, "whole warpgroups");
+/* Registers per thread. Together they are no more than the 96 that each thread starts with. */
+enum { FEED_REGISTERS = 48, MULTIPLY_REGISTERS = 160 };
 
 template <int32_t DTYPE, int32_t VECTORS>
 static __device__ __forceinline__ void attend(const fig_latent_attention_params &p) {

@@ -27,11 +27,14 @@ static __device__ __forceinline__ float2 fig_latent_machine_floats(uint32_t pair
     return __half22float2(*(const __half2 *)&pair);
 }
 
-/* Returns two codes of e4m3 as f16, which holds them exactly. */
-static __device__ __forceinline__ uint32_t fig_latent_machine_codes(uint32_t codes) {
-    uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)codes));
-    return pair;
+/* Sets `low` and `high` to the first and the last two of four codes of e4m3, as f16, which holds
+ * them exactly. */
+static __device__ __forceinline__ void fig_latent_machine_codes(uint32_t codes, uint32_t *low,
+                                                                uint32_t *high) {
+    asm("{ .reg .b16 first, last; mov.b32 {first, last}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, first; cvt.rn.f16x2.e4m3x2 %1, last; }"
+        : "=r"(*low), "=r"(*high)
+        : "r"(codes));
 }
 
 /* Transposes a matrix of 8 x 8 values of 16 bits. The lane's pair holds values 2 (lane % 4) and

@@ -9,7 +9,7 @@
  *     [vectors][128 bytes]    weights of a tile's tokens
  *     [2 warpgroups][vectors of half a group][64 tokens] f32    halves of logits
  *     [state]
- *     [2 stages][64 tokens][656 bytes]    a tile of codes, in the kernel for caches of codes
+ *     [3 stages][32 tokens][656 bytes]    halves of tiles of codes, in the kernel for such caches
  *
  * nvcc and gcc both read this file. Invariant: the file holds only constants and arithmetic. */
 #ifndef FIG_KERNELS_LATENT_NARROW_H
@@ -21,13 +21,14 @@ enum {
     FIG_LATENT_NARROW_VECTORS = 32, /* most vectors of a group */
     FIG_LATENT_NARROW_FEW = 16,     /* vectors up to which the smaller instance serves */
     FIG_LATENT_NARROW_WARPS = 10,   /* eight multiply, one loads, one writes idle rows */
-    /* of the kernel for codes: eight multiply, four convert, one loads, one writes idle rows */
-    FIG_LATENT_NARROW_CODES_WARPS = 16,
-    FIG_LATENT_NARROW_CONVERTERS = 4,
+    /* of the kernel for codes: eight multiply, nine convert, one loads, one writes idle rows */
+    FIG_LATENT_NARROW_CODES_WARPS = 20,
+    FIG_LATENT_NARROW_CONVERTERS = 9,
     FIG_LATENT_NARROW_STATE_BYTES = 2560,
-    FIG_LATENT_NARROW_CODES_STAGES = 2,
+    FIG_LATENT_NARROW_CODES_STAGES = 3,
+    FIG_LATENT_NARROW_CODES_TOKENS = 32, /* of a stage */
     FIG_LATENT_NARROW_CODES_BYTES =
-        FIG_LATENT_NARROW_CODES_STAGES * FIG_LATENT_WIDE_TILE * FIG_LATENT_CODES_BYTES,
+        FIG_LATENT_NARROW_CODES_STAGES * FIG_LATENT_NARROW_CODES_TOKENS * FIG_LATENT_CODES_BYTES,
     FIG_LATENT_NARROW_BYTES = 227 * 1024
 };
 

@@ -63,7 +63,8 @@ static __device__ __forceinline__ void fig_narrow_multiply_meet() {
 template <int32_t VECTORS>
 static __device__ __forceinline__ fig_narrow_ring_place
 fig_narrow_multiply_chunk(const fig_narrow_multiply_work<VECTORS> &work, int32_t i) {
-    return fig_narrow_ring_behind<VECTORS>(work.place, work.at.half * FIG_NARROW_LEAVE_CHUNKS + i);
+    return fig_narrow_ring_behind<VECTORS>(
+        work.place, work.at.half * FIG_NARROW_LEAVE_CHUNKS + i + FIG_NARROW_RING_FIRST);
 }
 
 /* Issues the product k q^T of one chunk, once it has arrived. IS_FIRST 1: sets the logits. */
@@ -96,7 +97,7 @@ fig_narrow_multiply_logits(const fig_narrow_ring<VECTORS> &ring,
                            fig_narrow_multiply_work<VECTORS> *work) {
     const int32_t half = work->at.half;
     const fig_narrow_ring_place last =
-        fig_narrow_ring_behind<VECTORS>(work->place, FIG_LATENT_RING_LAST);
+        fig_narrow_ring_of<VECTORS>(work->place, FIG_LATENT_RING_LAST);
     fig_narrow_multiply_column<DTYPE, 1>(ring, work, fig_narrow_multiply_chunk(*work, 0),
                                          half * FIG_NARROW_LEAVE_CHUNKS);
 #pragma unroll

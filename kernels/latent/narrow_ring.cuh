@@ -3,11 +3,10 @@
  *
  * One warp loads tiles and describes pieces; two warpgroups multiply. If the cache holds codes
  * (FIG_NARROW_RING_CODES), the warp loads them to stages of their own, and other warps convert them
- * into the ring. Chunk n of the worker's
- * stretch, counted over its tiles, is in place n % CHUNKS of the ring. Of a tile's nine chunks,
- * warpgroup 0 reads chunks 0 to 3 and the last one, and warpgroup 1 chunks 4 to 7. Every place has
- * barriers of its own, so the ring holds 2.4 to 2.8 tiles, where a ring of whole tiles would hold
- * two.
+ * into the ring. Chunk n of the worker's stretch, counted over its tiles, is in place n % CHUNKS of
+ * the ring. Of a tile's nine chunks, warpgroup 0 reads chunks 0 to 3 and the last one, and
+ * warpgroup 1 chunks 4 to 7. Every place has barriers of its own, so the ring holds 2.4 to 2.8
+ * tiles, where a ring of whole tiles would hold two; beside the stages of codes, 1.9 or 1.6.
  *
  * Owns the layout and the barriers. Invariant: the warpgroup that reads a chunk releases it. */
 #ifndef FIG_KERNELS_NARROW_RING_CUH
@@ -18,14 +17,18 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Bytes of the stages for codes, and the arrivals that fill a place of the ring. */
+/* Bytes of the stages for codes, the arrivals that fill a place of the ring, and the number of a
+ * tile's place that holds chunk 0. The ring beside the stages is a place short of two tiles. So the
+ * chunk that is free first, the one under RoPE, is the first there: the last chunk of a tile, which
+ * takes its place, does not wait for the end of the previous tile. */
 #ifdef FIG_NARROW_RING_CODES
 enum {
     FIG_NARROW_RING_STAGES_BYTES = FIG_LATENT_NARROW_CODES_BYTES,
-    FIG_NARROW_RING_FILLERS = FIG_LATENT_NARROW_CONVERTERS
+    FIG_NARROW_RING_FILLERS = 2,
+    FIG_NARROW_RING_FIRST = 1
 };
 #else
-enum { FIG_NARROW_RING_STAGES_BYTES = 0, FIG_NARROW_RING_FILLERS = 1 };
+enum { FIG_NARROW_RING_STAGES_BYTES = 0, FIG_NARROW_RING_FILLERS = 1, FIG_NARROW_RING_FIRST = 0 };
 #endif
 
 /* VECTORS: 16 or 32, the vectors that the products have room for. A unit is eight of them. Each
@@ -90,6 +93,14 @@ fig_narrow_ring_behind(fig_narrow_ring_place place, int32_t chunks) {
     place.number -= fig_narrow_ring_form<VECTORS>::CHUNKS;
     place.phase ^= 1;
     return place;
+}
+
+/* Returns the place of a chunk of the tile whose places begin at `tile`. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ fig_narrow_ring_place
+fig_narrow_ring_of(const fig_narrow_ring_place &tile, int32_t chunk) {
+    const int32_t number = chunk + FIG_NARROW_RING_FIRST;
+    return fig_narrow_ring_behind<VECTORS>(tile, number < FIG_LATENT_WIDE_CHUNKS ? number : 0);
 }
 
 template <int32_t VECTORS>

@@ -5,11 +5,12 @@
  * No cell begins after these seconds. The steps of the table below come in such an order that a
  * short run measures a fair share of them, each with all numbers of q heads or with those that
  * HEADS names. A CELL is q heads x rows x tokens of a row, as in 16x4x2048; x query tokens of a row
- * and x tokens of a page may follow. Prints CSV. For each cell, it gives the family that serves,
- * the microseconds of a launch in a chain of launches with programmatic edges, the limit, and the
- * limit divided by the microseconds. The limit is the least possible time: 2 us + the bytes of the
- * cache / 4.57 TB/s or, if that is longer, the flops / 790 TFLOP/s. If the lengths differ, the
- * column `length` has the longest, and the device reads them.
+ * and x tokens of a page may follow, and ":codes" for a cache of codes. Prints CSV. For each cell,
+ * it gives the family that serves, the microseconds of a launch in a chain of launches with
+ * programmatic edges, the limit, and the limit divided by the microseconds. The limit is the least
+ * possible time: 2 us + the bytes of the cache / 4.57 TB/s or, if that is longer, the flops / 790
+ * TFLOP/s. If the lengths differ, the column `length` has the longest, and the device reads
+ * them.
  *
  * A program has one node for each launch of the chain, with a page table of its own, and a graph
  * has up to eight runs of it. The tables name several copies of the pages in random order; if a
@@ -561,6 +562,7 @@ static void list_cells(char **asked, int count) {
         if (sscanf(asked[i], "%dx%dx%dx%dx%d", &c.heads, &c.rows, &c.length, &c.row_tokens,
                    &c.page_size) < 3)
             fail_msg("%s: not heads x rows x tokens", asked[i]);
+        c.is_codes = strstr(asked[i], ":codes") != NULL;
         add(&c);
     }
     if (cell_count > 0) return;

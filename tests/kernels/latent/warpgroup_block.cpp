@@ -10,7 +10,7 @@
 #if defined NARROW
 enum { WARPGROUP_THREADS = 320 };
 #elif defined CODES
-enum { WARPGROUP_THREADS = 512 };
+enum { WARPGROUP_THREADS = 640 };
 #else
 enum { WARPGROUP_THREADS = 384 };
 #endif

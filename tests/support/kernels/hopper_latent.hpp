@@ -96,9 +96,14 @@ static float2 fig_latent_machine_floats(uint32_t pair) {
     return {fig_numeric_of_f16((uint16_t)pair), fig_numeric_of_f16((uint16_t)(pair >> 16))};
 }
 
-static uint32_t fig_latent_machine_codes(uint32_t codes) {
+static uint32_t f16_of_codes(uint32_t codes) {
     return fig_numeric_f16(fig_numeric_of_e4m3((uint8_t)codes)) |
            (uint32_t)fig_numeric_f16(fig_numeric_of_e4m3((uint8_t)(codes >> 8))) << 16;
+}
+
+static void fig_latent_machine_codes(uint32_t codes, uint32_t *low, uint32_t *high) {
+    *low = f16_of_codes(codes);
+    *high = f16_of_codes(codes >> 16);
 }
 
 static uint32_t fig_latent_machine_across(uint32_t pair) {
