@@ -162,40 +162,31 @@ static __device__ __forceinline__ void fig_narrow_codes_store(uint32_t chunk, in
         chunk + (uint32_t)(token * 128 + ((pack ^ token) & 7) * FIG_NARROW_CODES_PACK), words);
 }
 
-/* What a lane has of half a chunk, in registers. */
-typedef struct fig_narrow_codes_part {
-    uint4 codes[FIG_NARROW_CODES_ROUNDS];
-    float scales[FIG_NARROW_CODES_ROUNDS];
-} fig_narrow_codes_part;
-
-/* Loads half a chunk of the latent. */
-static __device__ __forceinline__ void fig_narrow_codes_load(uint32_t stage, int32_t chunk,
-                                                             fig_narrow_codes_part *part) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+/* Converts half a chunk of the latent. first: the half's first token in the tile. All loads come
+ * before the stores. */
+static __device__ __forceinline__ void fig_narrow_codes_chunk(uint32_t stage, uint32_t to,
+                                                              int32_t chunk, int32_t first) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, pack = lane / 8;
     const int32_t of_scale = FIG_LATENT_SCALE_DIM / FIG_LATENT_WIDE_COLUMN;
     const uint32_t from = stage + (uint32_t)(lane % 8 * FIG_LATENT_CODES_BYTES);
+    float scales[FIG_NARROW_CODES_ROUNDS];
+    uint4 codes[FIG_NARROW_CODES_ROUNDS];
 #pragma unroll
     for (int32_t round = 0; round < FIG_NARROW_CODES_ROUNDS; round++) {
         const uint32_t of = from + (uint32_t)(round * 8 * FIG_LATENT_CODES_BYTES);
-        part->scales[round] = fig_latent_machine_load_scale(
+        scales[round] = fig_latent_machine_load_scale(
             of + (uint32_t)(FIG_LATENT_SCALES_AT + chunk / of_scale * 4));
-        part->codes[round] = fig_latent_machine_load(
-            of + (uint32_t)(chunk * FIG_LATENT_WIDE_COLUMN + lane / 8 * FIG_NARROW_CODES_PACK));
+        codes[round] = fig_latent_machine_load(
+            of + (uint32_t)(chunk * FIG_LATENT_WIDE_COLUMN + pack * FIG_NARROW_CODES_PACK));
     }
-}
-
-/* Converts half a chunk, and stores its values. first: the half's first token in the tile. */
-static __device__ __forceinline__ void fig_narrow_codes_put(uint32_t to, int32_t first,
-                                                            const fig_narrow_codes_part &part) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, pack = lane / 8;
 #pragma unroll
     for (int32_t round = 0; round < FIG_NARROW_CODES_ROUNDS; round++) {
         const int32_t token = first + lane % 8 + 8 * round;
-        const uint4 words = part.codes[round];
+        const uint4 words = codes[round];
         fig_narrow_codes_store(to, token, 2 * pack,
-                               fig_narrow_codes_values(words.x, words.y, part.scales[round]));
+                               fig_narrow_codes_values(words.x, words.y, scales[round]));
         fig_narrow_codes_store(to, token, 2 * pack + 1,
-                               fig_narrow_codes_values(words.z, words.w, part.scales[round]));
+                               fig_narrow_codes_values(words.z, words.w, scales[round]));
     }
 }
 
@@ -219,8 +210,7 @@ static __device__ __forceinline__ void fig_narrow_codes_rope(uint32_t stage, uin
     }
 }
 
-/* Converts one chunk of all tiles of the worker. Each converting warp calls this function. It loads
- * codes before it knows whether the stage has any, so that both loads are in flight at once. */
+/* Converts one chunk of all tiles of the worker. Each converting warp calls this function. */
 template <int32_t VECTORS>
 static __device__ __forceinline__ void
 fig_narrow_codes_convert(const fig_narrow_ring<VECTORS> &ring, int32_t chunk) {
@@ -232,14 +222,11 @@ fig_narrow_codes_convert(const fig_narrow_ring<VECTORS> &ring, int32_t chunk) {
             half % FIG_NARROW_CODES_HALVES * (int32_t)FIG_LATENT_NARROW_CODES_TOKENS;
         const uint32_t stage = fig_narrow_codes_stage(ring, half);
         const uint32_t to = fig_narrow_ring_chunk(ring, place.number);
-        fig_narrow_codes_part part;
         fig_latent_ring_wait(&ring.state->loaded[at], fig_narrow_codes_phase(half));
-        const int32_t ends = *(const volatile int32_t *)&ring.state->ends[at];
-        if (chunk < FIG_LATENT_RING_LAST) fig_narrow_codes_load(stage, chunk, &part);
-        if (ends) return;
+        if (*(const volatile int32_t *)&ring.state->ends[at]) return;
         if (first == 0) fig_latent_ring_wait(&ring.state->empty[place.number], place.phase ^ 1);
         if (chunk < FIG_LATENT_RING_LAST)
-            fig_narrow_codes_put(to, first, part);
+            fig_narrow_codes_chunk(stage, to, chunk, first);
         else
             fig_narrow_codes_rope(stage, to, first);
         fig_latent_machine_publish();

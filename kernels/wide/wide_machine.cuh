@@ -139,6 +139,10 @@ static __device__ __forceinline__ float fig_wide_exp2(float x) {
     return y;
 }
 
+static __device__ __forceinline__ int32_t fig_wide_most(int32_t a, int32_t b, int32_t c) {
+    return __vimax3_s32(a, b, c);
+}
+
 template <int32_t DTYPE>
 static __device__ __forceinline__ uint32_t fig_wide_pack(float low, float high) {
     uint32_t word;

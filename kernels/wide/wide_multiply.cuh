@@ -111,14 +111,14 @@ static __device__ __forceinline__ void fig_wide_cap(float (&logits)[form::TILE /
     }
 }
 
-/* Turns products into weights relative to the row's greatest logit so far. Returns 1 if some row of
- * the warp must scale its sums by `shrink`. */
+/* Raises the references of those rows that see their first token, or whose greatest logit exceeds
+ * the reference by more than 2^8. A row's logits are relative to its reference, or to 0 if it has
+ * none. Sets `shrink`, by which the sums must be multiplied. */
 template <class form>
-static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::TILE / 2],
-                                                         float (&greatest)[2], float (&weights)[2],
-                                                         float (&shrink)[2], float scale) {
-    float most[2] = {logits[0], logits[2]}, sums[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
-    int32_t grows = 0;
+static __device__ __forceinline__ void
+fig_wide_raise(float (&logits)[form::TILE / 2], float (&greatest)[2], float (&weights)[2],
+               float (&shrink)[2]) {
+    float most[2] = {logits[0], logits[2]};
 #pragma unroll
     for (int32_t j = 0; j < form::TILE / 8; j++) {
         most[0] = fmaxf(most[0], fmaxf(logits[4 * j], logits[4 * j + 1]));
@@ -127,30 +127,55 @@ static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::T
 #pragma unroll
     for (int32_t h = 0; h < 2; h++) {
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
-        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2)) * scale;
-        grows |= most[h] > greatest[h] + FIG_WIDE_GROWTH;
+        most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
+        const int32_t is_new = greatest[h] == FIG_WIDE_NONE && most[h] > FIG_WIDE_MINUS_INFINITY;
+        const float more = is_new || most[h] > FIG_WIDE_GROWTH ? most[h] : 0.0f;
+        shrink[h] = is_new ? 0.0f : fig_wide_exp2(-more);
+        weights[h] *= shrink[h];
+        greatest[h] = is_new ? more : greatest[h] + more;
+        most[h] = more;
     }
-    grows = __any_sync(0xffffffffu, grows);
-    if (grows) {
 #pragma unroll
-        for (int32_t h = 0; h < 2; h++) {
-            const float next = most[h] > greatest[h] + FIG_WIDE_GROWTH ? most[h] : greatest[h];
-            shrink[h] = fig_wide_exp2(greatest[h] - next);
-            weights[h] *= shrink[h];
-            greatest[h] = next;
-        }
+    for (int32_t j = 0; j < form::TILE / 2; j++)
+        logits[j] -= most[j / 2 % 2];
+}
+
+/* Turns products into weights relative to the row's reference, which is near its greatest logit so
+ * far. Returns 1 if some row of the warp must scale its sums by `shrink`. That a logit exceeds its
+ * reference shows in the logits' bits: as integers, positive numbers compare as they do as floats,
+ * and negative ones are less. One instruction compares three integers. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::TILE / 2],
+                                                         float (&greatest)[2], float (&weights)[2],
+                                                         float (&shrink)[2], float scale) {
+    const int32_t CHAINS = 4;
+    const int32_t is_new = greatest[0] == FIG_WIDE_NONE || greatest[1] == FIG_WIDE_NONE;
+    const float low = greatest[0] == FIG_WIDE_NONE ? 0.0f : greatest[0];
+    const float high = greatest[1] == FIG_WIDE_NONE ? 0.0f : greatest[1];
+    float sums[2][2] = {{0.0f, 0.0f}, {0.0f, 0.0f}};
+    int32_t most[CHAINS];
+#pragma unroll
+    for (int32_t i = 0; i < CHAINS; i++)
+        most[i] = is_new ? INT32_MAX : INT32_MIN;
+#pragma unroll
+    for (int32_t j = 0; j < form::TILE / 4; j++) {
+        const float reference = j % 2 ? high : low;
+        logits[2 * j] = fmaf(logits[2 * j], scale, -reference);
+        logits[2 * j + 1] = fmaf(logits[2 * j + 1], scale, -reference);
+        most[j % CHAINS] = fig_wide_most(most[j % CHAINS], __float_as_int(logits[2 * j]),
+                                         __float_as_int(logits[2 * j + 1]));
     }
-    const float low = greatest[0], high = greatest[1];
+    const int32_t greater = max(fig_wide_most(most[0], most[1], most[2]), most[3]);
+    const int32_t grows =
+        __any_sync(0xffffffffu, greater > __float_as_int(FIG_WIDE_GROWTH));
+    if (grows) fig_wide_raise<form>(logits, greatest, weights, shrink);
 #pragma unroll
     for (int32_t j = 0; j < form::TILE / 8; j++) {
-        logits[4 * j] = fig_wide_exp2(fmaf(logits[4 * j], scale, -low));
-        logits[4 * j + 1] = fig_wide_exp2(fmaf(logits[4 * j + 1], scale, -low));
-        logits[4 * j + 2] = fig_wide_exp2(fmaf(logits[4 * j + 2], scale, -high));
-        logits[4 * j + 3] = fig_wide_exp2(fmaf(logits[4 * j + 3], scale, -high));
-        sums[0][0] += logits[4 * j];
-        sums[0][1] += logits[4 * j + 1];
-        sums[1][0] += logits[4 * j + 2];
-        sums[1][1] += logits[4 * j + 3];
+#pragma unroll
+        for (int32_t e = 0; e < 4; e++) {
+            logits[4 * j + e] = fig_wide_exp2(logits[4 * j + e]);
+            sums[e / 2][e % 2] += logits[4 * j + e];
+        }
     }
     weights[0] += sums[0][0] + sums[0][1];
     weights[1] += sums[1][0] + sums[1][1];
@@ -375,7 +400,8 @@ fig_wide_do_tile(const fig_prompt_attention_params &p, const fig_wide_memory<for
         for (int32_t h = 0; h < 2; h++) {
             old_greatest[h] = work->greatest[h];
             old_weights[h] = work->weights[h];
-            work->greatest[h] = FIG_WIDE_NONE;
+            /* Rows that do not exist need no reference. */
+            work->greatest[h] = at.row + 8 * h < work->way.count ? FIG_WIDE_NONE : 0.0f;
             work->weights[h] = 0.0f;
         }
     }

@@ -1,9 +1,10 @@
 /* wide_bench.c: times attention over chunks of prompts, in a chain of launches with cold caches.
  *
- *     build/release/tests/gpu/attention/wide_bench [SECONDS [mixed]]      default 180
+ *     build/release/tests/gpu/attention/wide_bench [SECONDS [mixed | CELL...]]      default 180
  *
  * No cell begins after these seconds. "mixed" selects the steps of a chunk beside rows of one query
- * token, and their two parts. Prints CSV. For each cell, it gives the microseconds of a launch in a
+ * token, and their two parts. A CELL is rows x query tokens x tokens, as in 1x2048x8192; x head_dim
+ * may follow. Prints CSV. For each cell, it gives the microseconds of a launch in a
  * chain of launches with programmatic edges, and the TFLOP/s of the pairs of query and token that
  * attention computes. of_parts: the time of a mixed step divided by the sum of the times of its
  * parts, which are cells of their own; 0 for other cells. The cache is cold: a graph's launches use
@@ -305,6 +306,20 @@ static int run_cells(const cell *cells, size_t count, int64_t deadline_ns) {
     return failed;
 }
 
+/* Runs the cells that the command line names: all of 32/8 heads and pages of 16, of which 256 dims
+ * get half. */
+static int run_named(char **names, int count, int64_t deadline_ns) {
+    int failed = 0;
+    for (int i = 0; i < count; i++) {
+        cell c = {.q_heads = 32, .kv_heads = 8, .head_dim = 128, .page_size = 16};
+        if (sscanf(names[i], "%dx%dx%dx%d", &c.rows, &c.queries, &c.length, &c.head_dim) < 3)
+            fail_msg("%s: not rows x query tokens x tokens", names[i]);
+        if (c.head_dim == 256) c.q_heads = 16, c.kv_heads = 4;
+        failed |= run_cells(&c, 1, deadline_ns);
+    }
+    return failed;
+}
+
 int main(int argc, char **argv) {
     const int seconds = argc > 1 ? atoi(argv[1]) : 180;
     const int64_t deadline_ns = fig_clock_ns() + (int64_t)seconds * 1000000000;
@@ -315,7 +330,9 @@ int main(int argc, char **argv) {
     if (fig_device_bench_is_host()) {
         failed = run_cells(small, sizeof small / sizeof small[0], deadline_ns);
     } else {
-        failed = run_cells(mixed, sizeof mixed / sizeof mixed[0], deadline_ns);
+        const int is_named = argc > 2 && strchr(argv[2], 'x') != NULL && argv[2][0] != 'm';
+        failed = is_named ? run_named(argv + 2, argc - 2, deadline_ns)
+                          : run_cells(mixed, sizeof mixed / sizeof mixed[0], deadline_ns);
         if (argc <= 2) failed |= run_cells(chunks, sizeof chunks / sizeof chunks[0], deadline_ns);
     }
     return fig_device_bench_tear_down() != 0 || failed;

@@ -476,7 +476,7 @@ static void warpgroups_serve_codes_of_few_vectors_with_pages_of_any_size(void **
     fig_family_choice choice = choose(&params, 90);
     assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_CODES);
     assert_string_equal(choice.entry, "fig_kernel_latent_attention_codes_bf16_16");
-    assert_int_equal(choice.shape.block[0], 512);
+    assert_int_equal(choice.shape.block[0], 640);
     assert_int_equal(choice.shape.shared_bytes, FIG_LATENT_NARROW_BYTES);
     params.q_heads = 32;
     assert_string_equal(choose(&params, 90).entry, "fig_kernel_latent_attention_codes_bf16_32");

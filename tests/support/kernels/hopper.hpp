@@ -71,6 +71,12 @@ float __fmaf_rn(float a, float b, float c) {
 float __fmul_rn(float a, float b) {
     return a * b;
 }
+int32_t __float_as_int(float x) {
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 float __int_as_float(int32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
@@ -326,6 +332,10 @@ static uint32_t fig_wide_exchange(uint32_t *counter, uint32_t value) {
 
 static float fig_wide_exp2(float x) {
     return std::exp2(x);
+}
+
+static int32_t fig_wide_most(int32_t a, int32_t b, int32_t c) {
+    return std::max(a, std::max(b, c));
 }
 
 template <int32_t DTYPE> static uint32_t fig_wide_pack(float low, float high) {
