@@ -47,7 +47,7 @@ FLAGS_asan := $(FLAGS_sanitized) -fsanitize=address,undefined -fno-sanitize-reco
 FLAGS_tsan := $(FLAGS_sanitized) -fsanitize=thread
 FLAGS_fuzz := $(FLAGS_asan) -fsanitize=fuzzer-no-link
 # Reference kernels and the planner's loops over rows rely on the compiler to vectorise them.
-$(foreach folder,kernels planner,$(foreach variant,release clang asan,\
+$(foreach folder,kernels planner,$(foreach variant,release clang asan tsan,\
     $(eval FLAGS_$(variant)_$(folder) := -O3)))
 # Every build except the user's asserts the library's invariants. In the user's build, a broken
 # invariant fails a call (planner/status.h) and never ends the process. Threads of some C libraries

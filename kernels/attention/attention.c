@@ -20,16 +20,14 @@
 #include "kernels/attention/logit.h"
 #include "kernels/attention/pieces.h"
 #include "kernels/common/cache.h"
+#include "kernels/common/lanes.h"
 #include "kernels/common/numeric.h"
 #include "kernels/common/seen_tiles.h"
 #include "planner/spec/spec.h"
 
-/* LANES is the number of sums that a dot product keeps side by side. Separate sums let the compiler
- * use vector instructions although it may not reorder a sum. LANES divides every head_dim. */
 enum {
     THREADS = 128,
     HEAD_DIM_LIMIT = 256,
-    LANES = 16,
     STRIP = 64,
     AT_ONCE = 16 /* vectors; they fit the stack of any thread */
 };
@@ -72,21 +70,6 @@ void fig_attention_shape(const void *params, fig_launch_shape *shape) {
     const fig_attention_params *p = params;
     uint32_t workers = (uint32_t)p->split.workers;
     *shape = (fig_launch_shape){.grid = {workers, 1, 1}, .block = {THREADS, 1, 1}};
-}
-
-static float dot(const float *a, const float *b, int32_t count) {
-    float lanes[LANES] = {0}, sum = 0;
-    for (int32_t i = 0; i < count; i += LANES)
-        for (int32_t lane = 0; lane < LANES; lane++)
-            lanes[lane] += a[i + lane] * b[i + lane];
-    for (int32_t lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
-}
-
-static void add_scaled(float *restrict to, const float *restrict from, float scale, int32_t count) {
-    for (int32_t i = 0; i < count; i++)
-        to[i] += from[i] * scale;
 }
 
 /* ---- Tokens */
@@ -161,8 +144,7 @@ static void weigh(seen_so_far *seen, int32_t head_dim, float *logits, int32_t co
     for (int32_t t = 0; t < count; t++)
         greatest = logits[t] > greatest ? logits[t] : greatest;
     float shrink = fig_pieces_shrink(seen->greatest, greatest);
-    for (int32_t i = 0; i < head_dim; i++)
-        seen->values[i] *= shrink;
+    fig_lanes_scale(seen->values, shrink, head_dim);
     seen->greatest = greatest;
     for (int32_t t = 0; t < count; t++) {
         logits[t] = fig_pieces_shrink(logits[t], greatest);
@@ -221,7 +203,7 @@ static void see_strip(const fig_attention_params *p, kv_head_work *head, token_r
             if (!is_read || is_hidden(p, head, n, token)) continue;
             const logit_place place = {token, position_of(p, head, query), q_head_of(head, n)};
             logits[n][token - tokens.first] =
-                logit_of(p, head, &place, dot(head->q[n], vector, p->head_dim));
+                logit_of(p, head, &place, fig_lanes_dot(head->q[n], vector, p->head_dim));
         }
     }
     for (int32_t n = 0; n < head->vectors; n++) {
@@ -237,7 +219,7 @@ static void see_strip(const fig_attention_params *p, kv_head_work *head, token_r
             if (token < range.first || token >= range.end) continue;
             const float weight = logits[n][token - tokens.first];
             if (weight == 0 && fig_pieces_scored(p) != NULL) continue; /* its score may be -inf */
-            add_scaled(head->seen[n].values, vector, weight, p->head_dim);
+            fig_lanes_add(head->seen[n].values, vector, weight, p->head_dim);
         }
     }
 }
@@ -351,7 +333,7 @@ static void do_piece(const fig_attention_params *p, const fig_pieces_worker *pla
 
 void fig_attention_reference(const void *params, const uint32_t block[3]) {
     const fig_attention_params *p = params;
-    assert(p->head_dim <= HEAD_DIM_LIMIT && p->head_dim % LANES == 0);
+    assert(p->head_dim <= HEAD_DIM_LIMIT && p->head_dim % FIG_LANES_COUNT == 0);
     assert(p->q_heads / p->kv_heads <= FIG_GROUP_LIMIT);
     assert(p->split.row_tokens >= 1 && p->split.row_tokens <= FIG_ROW_TOKENS_LIMIT);
     if (((const fig_plan_head *)p->plan)->rows == 0) return;

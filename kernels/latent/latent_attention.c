@@ -17,16 +17,16 @@
 #include "kernels/attention/geometry.h"
 #include "kernels/attention/pieces.h"
 #include "kernels/common/cache.h"
+#include "kernels/common/lanes.h"
 #include "kernels/latent/latent.h"
 #include "kernels/latent/latent_narrow.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/table/entry.h"
 #include "planner/spec/latent_spec.h"
 
-/* LANES is the number of sums that a dot product keeps side by side, so that the compiler can use
- * vector instructions. A chunk and a strip fit the stack of any thread. */
-enum { THREADS = 256, LANES = 16, CHUNK = 8, STRIP = 8 };
-static_assert(FIG_LATENT_KEY_DIM % LANES == 0, "whole lanes");
+/* A chunk and a strip fit the stack of any thread. */
+enum { THREADS = 256, CHUNK = 8, STRIP = 8 };
+static_assert(FIG_LATENT_KEY_DIM % FIG_LANES_COUNT == 0, "whole lanes");
 static_assert((int)FIG_LATENT_DIM <= (int)FIG_PIECES_DIM_LIMIT, "pieces hold out's dimensions");
 static_assert((int)FIG_LATENT_SPEC_HEAD_UNIT == (int)FIG_LATENT_HEAD_UNIT &&
                   (int)FIG_LATENT_SPEC_HEAD_PART == (int)FIG_LATENT_HEAD_PART,
@@ -237,35 +237,22 @@ static int32_t position_of(const chunk_work *work, int32_t query) {
     return work->length - work->queries.count + query;
 }
 
-static float dot(const float *a, const float *b) {
-    float lanes[LANES] = {0}, sum = 0;
-    for (int32_t i = 0; i < FIG_LATENT_KEY_DIM; i += LANES)
-        for (int32_t lane = 0; lane < LANES; lane++)
-            lanes[lane] += a[i + lane] * b[i + lane];
-    for (int32_t lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
-}
-
 /* Adds tokens [first, first + count) of the strip, which begins with token `begin`, to a vector. */
 static void add_tokens(chunk_work *work, int32_t n, int32_t first, int32_t count, float scale) {
     float logits[STRIP], greatest = work->greatest[n];
     for (int32_t t = 0; t < count; t++) {
-        logits[t] = dot(work->q[n], work->tokens[first + t]) * scale * FIG_NUMERIC_LOG2_E;
+        logits[t] = fig_lanes_dot(work->q[n], work->tokens[first + t], FIG_LATENT_KEY_DIM) * scale *
+                    FIG_NUMERIC_LOG2_E;
         greatest = logits[t] > greatest ? logits[t] : greatest;
     }
     const float shrink = fig_pieces_shrink(work->greatest[n], greatest);
-    float *restrict values = work->values[n];
-    for (int32_t i = 0; i < FIG_LATENT_DIM && shrink != 1; i++)
-        values[i] *= shrink;
+    if (shrink != 1) fig_lanes_scale(work->values[n], shrink, FIG_LATENT_DIM);
     work->weights[n] *= shrink;
     work->greatest[n] = greatest;
     for (int32_t t = 0; t < count; t++) {
         const float weight = fig_pieces_shrink(logits[t], greatest);
-        const float *restrict token = work->tokens[first + t];
         work->weights[n] += weight;
-        for (int32_t i = 0; i < FIG_LATENT_DIM; i++)
-            values[i] += token[i] * weight;
+        fig_lanes_add(work->values[n], work->tokens[first + t], weight, FIG_LATENT_DIM);
     }
 }
 

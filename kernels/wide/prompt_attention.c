@@ -10,6 +10,7 @@
 
 #include "kernels/attention/logit.h"
 #include "kernels/common/cache.h"
+#include "kernels/common/lanes.h"
 #include "kernels/common/numeric.h"
 #include "kernels/table/entry.h"
 #include "kernels/table/reference_kernels.h"
@@ -17,7 +18,7 @@
 #include "kernels/wide/wide.h"
 #include "planner/spec/head_dims.h"
 
-enum { DIM_LIMIT = 256, ARRIVE_VECTORS = 16, PLAIN_THREADS = 256, BOX_LIMIT = 256 };
+enum { DIM_LIMIT = 256, ARRIVE_VECTORS = FIG_LANES_COUNT, PLAIN_THREADS = 256, BOX_LIMIT = 256 };
 
 /* Holds the state of one vector: the sum of weight * v and the sum of weights. Both are relative to
  * the greatest logit so far. */
@@ -222,8 +223,7 @@ static void weigh_token(const fig_prompt_attention_params *p, float logit, const
     const float shrink = shrink_of(seen->greatest, greatest), weight = shrink_of(logit, greatest);
     seen->greatest = greatest;
     seen->weights = seen->weights * shrink + weight;
-    for (int32_t i = 0; i < p->head_dim; i++)
-        seen->values[i] = seen->values[i] * shrink + weight * v[i];
+    fig_lanes_mix(seen->values, shrink, v, weight, p->head_dim);
 }
 
 /* Adds a token to what vector n of the set has seen. */
@@ -260,9 +260,7 @@ static void see_token(const fig_prompt_attention_params *p, vector_set *set, int
     float k[DIM_LIMIT], v[DIM_LIMIT], products[ARRIVE_VECTORS] = {0};
     fig_numeric_load_row(k, p->head_dim, p->k_cache, p->kv_dtype, offset_of(p, item, token, 0));
     fig_numeric_load_row(v, p->head_dim, p->v_cache, p->kv_dtype, offset_of(p, item, token, 1));
-    for (int32_t i = 0; i < p->head_dim; i++)
-        for (int32_t n = 0; n < ARRIVE_VECTORS; n++)
-            products[n] += set->queries[i][n] * k[i];
+    fig_lanes_add_rows(&products, (const float(*)[ARRIVE_VECTORS])set->queries, k, p->head_dim);
     for (int32_t n = 0; n < set->count; n++) {
         if (token < set->first[n] || token >= set->end[n]) continue;
         if (scored_of(p) != NULL) {
