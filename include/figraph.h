@@ -1368,7 +1368,8 @@ FIG_API fig_status fig_engine_prepare(fig_engine *engine, int32_t bucket);
  * or too large. FIG_UNBOUND, FIG_ORDER: as for fig_engine_prepare. */
 FIG_API fig_status fig_engine_stage(fig_engine *engine, const fig_step *step);
 /* Launches the step that was staged longest ago, or the next launch of its horizon. It does not
- * wait for the device. FIG_ORDER: nothing is staged. */
+ * wait for the device. FIG_ORDER: nothing is staged. FIG_BUSY: on the host, 128 launches of a
+ * stream are in flight; the step stays staged. */
 FIG_API fig_status fig_engine_launch(fig_engine *engine);
 /* Stages a step and launches it. If either fails, the step is neither staged nor launched.
  * FIG_ORDER: an earlier step, or a part of its horizon, is still to be launched; or a caller's

@@ -6,6 +6,7 @@
 #include "graphs/lower/split_classes.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "graphs/view/score_units.h"
@@ -132,6 +133,19 @@ uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_pro
     return UINT32_MAX;
 }
 
+/* Refuses node n, whose class would be one too many. The sentence tells what makes a class. */
+static fig_status refuse(const fig_program_view *view, uint32_t n, const fig_split_class *needs) {
+    char latents[48] = "";
+    if (needs->latent_bytes > 0)
+        snprintf(latents, sizeof latents, ", latents of %" PRId32 " bytes", needs->latent_bytes);
+    return fig_fail(FIG_UNSUPPORTED,
+                    "node %u (%s): %" PRId32 " kv heads, window %" PRId32 "%s%s and %" PRId32
+                    " tokens of a row need one class more than the limit of %d",
+                    n, fig_table_op_name(view->nodes[n].op), needs->kv_heads, needs->window,
+                    latents, needs->mask != 0 || needs->is_masked ? ", a mask of its own" : "",
+                    needs->row_tokens, FIG_CLASS_LIMIT);
+}
+
 static fig_status find(const fig_program_view *view, int32_t knows_masks,
                        fig_split_classes *classes) {
     classes->count = 0;
@@ -143,13 +157,7 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
         const fig_split_class needs = needs_of(view, node, knows_masks);
         const uint32_t index = fig_split_classes_index(classes, view, node);
         if (index == UINT32_MAX) {
-            if (classes->count == FIG_CLASS_LIMIT)
-                return fig_fail(FIG_UNSUPPORTED,
-                                "node %u (%s): %" PRId32 " kv heads, window %" PRId32
-                                " and %" PRId32
-                                " tokens of a row need one class more than the limit of %d",
-                                n, fig_table_op_name(node->op), needs.kv_heads, needs.window,
-                                needs.row_tokens, FIG_CLASS_LIMIT);
+            if (classes->count == FIG_CLASS_LIMIT) return refuse(view, n, &needs);
             classes->of[classes->count++] = needs;
             continue;
         }
