@@ -19,4 +19,5 @@ fi
     exit 1
 }
 "$scratch/wide" 80 20
+"$scratch/wide" 35 1 # the logits of a row are all far below 0
 "$scratch/wide" 450 2 # in 451 a warpgroup would pass the loads if it did not wait for them
