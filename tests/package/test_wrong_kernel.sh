@@ -44,7 +44,7 @@ wrong() {
     check "$file, $expression: bench $*" is_caught "$@"
 }
 
-wrong kernels/attention/attention.c 's/to\[i\] += from\[i\] \* scale/to[i] -= from[i] * scale/' \
+wrong kernels/attention/attention.c 's/values, vector, weight/values, vector, -weight/' \
     attention --kv 2x40 --kv 33,2x9
 check 'a step of it' is_caught step
 check 'a replay of it' is_caught replay --preset tutorial --rows 3 --kv 20 --steps 4
