@@ -133,7 +133,8 @@ uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_pro
     return UINT32_MAX;
 }
 
-/* Refuses node n, whose class would be one too many. The sentence tells what makes a class. */
+/* Refuses node n, whose class would be one too many. The sentence tells what makes a class. It need
+ * not tell masks that the planner knows: with too many classes, masks make none. */
 static fig_status refuse(const fig_program_view *view, uint32_t n, const fig_split_class *needs) {
     char latents[48] = "";
     if (needs->latent_bytes > 0)
@@ -142,8 +143,8 @@ static fig_status refuse(const fig_program_view *view, uint32_t n, const fig_spl
                     "node %u (%s): %" PRId32 " kv heads, window %" PRId32 "%s%s and %" PRId32
                     " tokens of a row need one class more than the limit of %d",
                     n, fig_table_op_name(view->nodes[n].op), needs->kv_heads, needs->window,
-                    latents, needs->mask != 0 || needs->is_masked ? ", a mask of its own" : "",
-                    needs->row_tokens, FIG_CLASS_LIMIT);
+                    latents, needs->is_masked ? ", a mask" : "", needs->row_tokens,
+                    FIG_CLASS_LIMIT);
 }
 
 static fig_status find(const fig_program_view *view, int32_t knows_masks,

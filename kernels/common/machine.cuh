@@ -1,5 +1,5 @@
-/* machine.cuh: wraps the machine instructions that many kernels share. They make cache policies,
- * compute powers and logarithms of 2, and load and store the words that blocks pass to each other.
+/* machine.cuh: wraps machine instructions that many kernels share: cache policies, powers and
+ * logarithms of 2, and loads and stores of the words that blocks pass to each other.
  *
  * Tests that run a kernel on a CPU have versions of their own. Invariant: a word of a pack arrives
  * as a whole; the order among words is open. */

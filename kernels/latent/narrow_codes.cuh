@@ -18,11 +18,12 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 enum {
-    FIG_NARROW_CODES_HALVES = FIG_LATENT_WIDE_TILE / FIG_LATENT_NARROW_CODES_TOKENS, /* of a tile */
+    FIG_NARROW_CODES_HALVES = FIG_NARROW_RING_FILLERS,            /* of a tile */
     FIG_NARROW_CODES_ROUNDS = FIG_LATENT_NARROW_CODES_TOKENS / 8, /* of eight tokens of a warp */
     FIG_NARROW_CODES_PACK = 16 /* bytes that a lane loads or stores at once */
 };
 static_assert(FIG_LATENT_NARROW_CONVERTERS == (int)FIG_LATENT_WIDE_CHUNKS, "a chunk each");
+static_assert(FIG_LATENT_NARROW_CODES_TOKENS <= (int)FIG_BLOCK_WARP, "a lane has at most one run");
 
 /* The number of a half, counted over the worker's tiles, selects its stage. */
 template <int32_t VECTORS>
@@ -201,9 +202,9 @@ static __device__ __forceinline__ void fig_narrow_codes_rope(uint32_t stage, uin
 #pragma unroll
         for (int32_t i = 0; i < COPIES; i++)
             words[i] = fig_latent_machine_load(
-                stage + (uint32_t)((token + i / 2 * 8) * FIG_LATENT_CODES_BYTES +
-                                   FIG_LATENT_ROPE_AT +
-                                   (lane / 8 + i % 2 * 4) * FIG_NARROW_CODES_PACK));
+                stage +
+                (uint32_t)((token + i / 2 * 8) * FIG_LATENT_CODES_BYTES + FIG_LATENT_ROPE_AT +
+                           (lane / 8 + i % 2 * 4) * FIG_NARROW_CODES_PACK));
 #pragma unroll
         for (int32_t i = 0; i < COPIES; i++)
             fig_narrow_codes_store(to, first + token + i / 2 * 8, lane / 8 + i % 2 * 4, words[i]);

@@ -63,8 +63,8 @@ static __device__ __forceinline__ void fig_narrow_multiply_meet() {
 template <int32_t VECTORS>
 static __device__ __forceinline__ fig_narrow_ring_place
 fig_narrow_multiply_chunk(const fig_narrow_multiply_work<VECTORS> &work, int32_t i) {
-    return fig_narrow_ring_behind<VECTORS>(
-        work.place, work.at.half * FIG_NARROW_LEAVE_CHUNKS + i + FIG_NARROW_RING_FIRST);
+    return fig_narrow_ring_behind<VECTORS>(work.place, work.at.half * FIG_NARROW_LEAVE_CHUNKS + i +
+                                                           FIG_NARROW_RING_FIRST);
 }
 
 /* Issues the product k q^T of one chunk, once it has arrived. IS_FIRST 1: sets the logits. */

@@ -115,9 +115,9 @@ static __device__ __forceinline__ void fig_wide_cap(float (&logits)[form::TILE /
  * the reference by more than 2^8. A row's logits are relative to its reference, or to 0 if it has
  * none. Sets `shrink`, by which the sums must be multiplied. */
 template <class form>
-static __device__ __forceinline__ void
-fig_wide_raise(float (&logits)[form::TILE / 2], float (&greatest)[2], float (&weights)[2],
-               float (&shrink)[2]) {
+static __device__ __forceinline__ void fig_wide_raise(float (&logits)[form::TILE / 2],
+                                                      float (&greatest)[2], float (&weights)[2],
+                                                      float (&shrink)[2]) {
     float most[2] = {logits[0], logits[2]};
 #pragma unroll
     for (int32_t j = 0; j < form::TILE / 8; j++) {
@@ -166,8 +166,7 @@ static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::T
                                          __float_as_int(logits[2 * j + 1]));
     }
     const int32_t greater = max(fig_wide_most(most[0], most[1], most[2]), most[3]);
-    const int32_t grows =
-        __any_sync(0xffffffffu, greater > __float_as_int(FIG_WIDE_GROWTH));
+    const int32_t grows = __any_sync(0xffffffffu, greater > __float_as_int(FIG_WIDE_GROWTH));
     if (grows) fig_wide_raise<form>(logits, greatest, weights, shrink);
 #pragma unroll
     for (int32_t j = 0; j < form::TILE / 8; j++) {

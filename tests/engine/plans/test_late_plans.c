@@ -17,6 +17,11 @@
 
 enum { ROWS = 3, KV_LIMIT = 64, PAGE = 4, LEAST = 64, MOST = 512 };
 
+static const char damaged_one[] = "1 plan arrived damaged, and 1 step ran no rows for it; the next "
+                                  "plan carries their page table entries again";
+static const char behind_it[] = "1 step ran no rows, staged before it was known that an earlier "
+                                "plan had arrived damaged";
+
 static const fig_decode_options small = {
     .dtype = FIG_F32, .layers = 1, .page_size = PAGE, .batch_limit = ROWS, .kv_limit = KV_LIMIT};
 
@@ -122,12 +127,9 @@ static void a_step_launched_after_the_report_is_reported_too(void **state) {
     set_page(&b, 2, 8);
     stage(&b);
     must(fig_engine_launch(b.engine));
-    check_wait(&b, "1 plan arrived damaged, and 1 step ran no rows for it; the next plan carries "
-                   "their page table entries again");
+    check_wait(&b, damaged_one);
     must(fig_engine_launch(b.engine));
-    check_wait(&b,
-               "1 step ran no rows, staged before it was known that an earlier plan had arrived "
-               "damaged");
+    check_wait(&b, behind_it);
     stage(&b), must(fig_engine_launch(b.engine));
     must(fig_engine_wait(b.engine, FIG_HANG_US));
     assert_int_equal(read_page(&b, 2), 8);
@@ -149,8 +151,7 @@ static void a_plan_is_whole_if_its_stamp_counts_a_new_damaged_plan(void **state)
                         &b.engine->stamps, &planned));
     stage(&b), damage_newest(&b);
     must(fig_engine_launch(b.engine));
-    check_wait(&b, "1 plan arrived damaged, and 1 step ran no rows for it; the next plan carries "
-                   "their page table entries again");
+    check_wait(&b, damaged_one);
     const fig_engine_plan *damaged = fig_engine_plan_of(b.engine, b.engine->ring.next - 1);
     must(fig_replay_put(b.engine, &planned, (int32_t)damaged->bucket));
     must(fig_engine_launch(b.engine));
@@ -182,12 +183,9 @@ static void a_poll_tells_damage_from_lengths_that_are_too_large(void **state) {
     stage_on_device(&b, 5), damage_newest(&b);
     stage_on_device(&b, 5);
     must(fig_engine_launch(b.engine));
-    check_wait(&b, "1 plan arrived damaged, and 1 step ran no rows for it; the next plan carries "
-                   "their page table entries again");
+    check_wait(&b, damaged_one);
     must(fig_engine_launch(b.engine));
-    check_wait(&b,
-               "1 step ran no rows, staged before it was known that an earlier plan had arrived "
-               "damaged");
+    check_wait(&b, behind_it);
     stage_on_device(&b, MOST), must(fig_engine_launch(b.engine));
     check_status(&b, FIG_TOO_LARGE,
                  "1 step ran no rows: lengths on the device are more than the bucket holds, or "
@@ -204,8 +202,7 @@ static void a_plan_whose_bucket_is_damaged_does_not_stop_the_engine(void **state
     stage(&b);
     newest(&b)->exec ^= 64;
     must(fig_engine_launch(b.engine));
-    check_wait(&b, "1 plan arrived damaged, and 1 step ran no rows for it; the next plan carries "
-                   "their page table entries again");
+    check_wait(&b, damaged_one);
     for (uint32_t n = 0; n < 2 * b.engine->ring.slot_count; n++) {
         stage(&b), must(fig_engine_launch(b.engine));
         must(fig_engine_wait(b.engine, FIG_HANG_US));

@@ -4,9 +4,9 @@
  *
  * No cell begins after these seconds. "mixed" selects the steps of a chunk beside rows of one query
  * token, and their two parts. A CELL is rows x query tokens x tokens, as in 1x2048x8192; x head_dim
- * may follow. Prints CSV. For each cell, it gives the microseconds of a launch in a
- * chain of launches with programmatic edges, and the TFLOP/s of the pairs of query and token that
- * attention computes. of_parts: the time of a mixed step divided by the sum of the times of its
+ * may follow. Prints CSV. For each cell, it gives the microseconds of a launch in a chain of
+ * launches with programmatic edges, and the TFLOP/s of the pairs of query and token that attention
+ * computes. of_parts: the time of a mixed step divided by the sum of the times of its
  * parts, which are cells of their own; 0 for other cells. The cache is cold: a graph's launches use
  * several copies of the pages in turn, which are more than 300 MB together, and each copy has its
  * pages in random order. A time is the median of seven replays, divided by the number of launches.
@@ -330,7 +330,7 @@ int main(int argc, char **argv) {
     if (fig_device_bench_is_host()) {
         failed = run_cells(small, sizeof small / sizeof small[0], deadline_ns);
     } else {
-        const int is_named = argc > 2 && strchr(argv[2], 'x') != NULL && argv[2][0] != 'm';
+        const int is_named = argc > 2 && strcmp(argv[2], "mixed") != 0;
         failed = is_named ? run_named(argv + 2, argc - 2, deadline_ns)
                           : run_cells(mixed, sizeof mixed / sizeof mixed[0], deadline_ns);
         if (argc <= 2) failed |= run_cells(chunks, sizeof chunks / sizeof chunks[0], deadline_ns);

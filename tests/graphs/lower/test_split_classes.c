@@ -120,6 +120,39 @@ static void a_program_has_at_most_four_classes(void **state) {
     fig_program_destroy(program);
 }
 
+static fig_tensor tensor(fig_program *program, const char *name, fig_dtype dtype, int64_t first,
+                         int64_t second, int64_t third) {
+    return fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = name, .role = FIG_ROLE_BOUND, .dtype = dtype,
+                             .rank = third > 0 ? 3 : 2, .dims = {first, second, third}));
+}
+
+static void the_refusal_of_a_latent_cache_names_the_bytes_of_a_token(void **state) {
+    (void)state;
+    static const fig_sample_heads heads[] = {{8, 1, 64}, {8, 2, 64}, {8, 4, 64}, {8, 8, 64}};
+    const fig_spec spec = fig_sample_spec();
+    fig_program *program = fig_sample_program(&spec);
+    fig_split_classes classes;
+    char name[16];
+    for (int i = 0; i < FIG_CLASS_LIMIT; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        fig_sample_attention(program, name, &heads[i]);
+    }
+    fig_latent_attention_op op = {.size = sizeof op, .sm_scale = 0.04f};
+    op.q = tensor(program, "q", FIG_F16, FIG_DIM_BATCH, 8, 576);
+    op.out = tensor(program, "out", FIG_F16, FIG_DIM_BATCH, 8, 512);
+    op.cache = tensor(program, "cache", FIG_F16, FIG_DIM_PAGES, spec.page_size, 576);
+    op.page_table = tensor(program, "table", FIG_I32, spec.sequence_limit,
+                           (spec.kv_limit + spec.page_size - 1) / spec.page_size, 0);
+    fig_latent_attention(program, &op);
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    FIG_SAMPLE_REFUSES(fig_split_classes_find(fig_program_view_of(program), &classes),
+                       FIG_UNSUPPORTED,
+                       "node 4 (latent_attention): 1 kv heads, window 0, latents of 1152 bytes and "
+                       "1 tokens of a row need one class more than the limit of 4");
+    fig_program_destroy(program);
+}
+
 static void a_worker_reads_the_most_heads_that_divide(void **state) {
     (void)state;
     static const int32_t kv_heads[] = {1, 2, 3, 7, 8, 9, 10, 11, 12, 16, 20, 256};
@@ -137,6 +170,7 @@ int main(void) {
         cmocka_unit_test(a_window_is_a_class_of_its_own),
         cmocka_unit_test(as_many_query_tokens_are_a_class),
         cmocka_unit_test(a_program_has_at_most_four_classes),
+        cmocka_unit_test(the_refusal_of_a_latent_cache_names_the_bytes_of_a_token),
         cmocka_unit_test(a_worker_reads_the_most_heads_that_divide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
