@@ -159,7 +159,7 @@ $(FATBINS): build/kernels/%.fatbin: $$(wildcard kernels/*/$$(basename $$*).cu) M
 	@mkdir -p $(@D) && echo "nvcc $@"
 	@$(NVCC) $(NVCCFLAGS) $(or $(CHIPS.$*),$(CHIPS$(suffix $*))) -MMD -MP -MF $(@:fatbin=d) $< \
 	    -o $@ > $(@:fatbin=log) 2>&1 || { cat $(@:fatbin=log); exit 1; }
-	@! grep -E 'C75(12|20)' $(@:fatbin=log) # the products of warpgroups one after another
+	@! grep -E 'C75(11|12|14|20)' $(@:fatbin=log) # the products of warpgroups one after another
 $(FATBINS:fatbin=sha256): %.sha256: %.fatbin
 	@sha256sum < $< | cut -c 1-64 | sed -e 's/../0x&,/g' -e 's/,$$//' -e 's/^/.byte /' > $@
 $(TEMPLATES:.zst=): build/kernels/%.ptx: $$(wildcard kernels/*/$$(basename $$*).cu) Makefile

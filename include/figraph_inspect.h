@@ -21,7 +21,7 @@ enum {
     /* The largest number of classes of attention in a program. */
     FIG_INSPECT_CLASS_LIMIT = 4,
     /* The largest number of families of an operation. */
-    FIG_INSPECT_FAMILY_LIMIT = 7,
+    FIG_INSPECT_FAMILY_LIMIT = 8,
     /* The largest number of fields of a launch or a node. */
     FIG_INSPECT_FIELD_LIMIT = 96
 };

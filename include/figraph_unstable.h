@@ -52,10 +52,10 @@ typedef struct fig_launch_info {
     /* The number of families that come before this family and refused the launch. */
     int32_t refusal_count;
     /* [refusal_count] The names of those families, such as "bulk". */
-    const char *refused[6];
+    const char *refused[7];
     /* [refusal_count] For each of those families, the need that the launch does not meet, such as
      * "compute capability 9.0". */
-    const char *needs[6];
+    const char *needs[7];
 } fig_launch_info;
 /* Describes a launch of a bucket. launch: the number of the launch, from 0, as in
  * figraph_inspect.h. The texts outlive the engine. FIG_INVALID: there is no such launch or bucket.

@@ -5,19 +5,32 @@
 
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent.h"
+#include "kernels/attention/many.h"
 #include "planner/split/units.h"
 
 /* TOKEN_BYTES: bytes of K and V of one token in one head, for which candidates state their
  * costs. */
 enum { TOKEN_BYTES = 512, TILE_NS_LIMIT = 1000000 };
 
+/* Returns 1 if the family `many` serves the class. */
+static int is_many(const fig_split_class *own, const fig_traits *traits) {
+    return own->is_many && traits->compute_capability == FIG_GEOMETRY_CAPABILITY_OF_BULK;
+}
+
 /* Tensor-core kernels read whole strips with a limited number of warps. So this function lowers
  * `heads` to the number that the warps can serve, and makes a tile at least one strip. If a token
  * has few bytes, a strip has more tokens. If a single head has more vectors than all warps can
- * hold, no such kernel serves it, and the variant stays unchanged. */
+ * hold, no such kernel serves it, and the variant stays unchanged. For rows of many query tokens, a
+ * worker reads whole strips of one head. */
 static void fit_kernels(const fig_split_class *own, const fig_traits *traits,
                         fig_variant *variant) {
     const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
+    if (is_many(own, traits)) {
+        variant->heads = 1;
+        const int32_t least = fig_many_strip(own->head_dim);
+        if (variant->tile_tokens < least) variant->tile_tokens = least;
+        return;
+    }
     const int32_t heads = fig_geometry_heads(vectors);
     if (traits->compute_capability < FIG_GEOMETRY_CAPABILITY || own->value_bytes > 2 || heads < 1)
         return;

@@ -12,6 +12,7 @@
 #include "graphs/view/score_units.h"
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent.h"
+#include "kernels/attention/many.h"
 #include "kernels/wide/wide.h"
 #include "planner/scores/mask_lines.h"
 #include "planner/size.h"
@@ -40,15 +41,6 @@ static int may_be_short(const fig_tensor_record *q, const fig_tensor_record *cac
     return fig_geometry_short_refuses(&rows) == NULL;
 }
 
-/* Completes the needs of a node whose heads share a latent cache. needs: those needs that follow
- * from the node alone. */
-static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split_class needs) {
-    needs.kv_heads = needs.q_heads / fig_latent_group_heads(needs.q_heads, needs.row_tokens);
-    needs.head_dim = FIG_LATENT_DIM;
-    needs.latent_bytes = (int32_t)cache->dims[2] * needs.value_bytes;
-    return needs;
-}
-
 /* Returns 1 if the node has the operand of that name. */
 static int has_operand(const fig_program_view *view, const fig_node *node, const char *name) {
     const fig_kernel *kernel = &fig_kernel_table[node->op];
@@ -56,6 +48,31 @@ static int has_operand(const fig_program_view *view, const fig_node *node, const
         if (kernel->operands[i].name != NULL && strcmp(kernel->operands[i].name, name) == 0)
             return fig_program_view_operand(view, node, i) != 0;
     return 0;
+}
+
+/* Returns 1 if the family `many` serves the node on a GPU of compute capability 9.0, as far as its
+ * tensors and not their places decide that. Beside chunks most rows have one query token; workers
+ * of several heads read those sooner. */
+static int is_many(const fig_program_view *view, const fig_node *node, const fig_split_class *needs,
+                   int is_dense) {
+    const fig_split_row *split = fig_kernel_table[node->op].split;
+    const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
+    const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
+    const int32_t vectors = needs->q_heads / needs->kv_heads * needs->row_tokens;
+    if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
+    if (fig_kernel_table[node->op].has_score || has_operand(view, node, "alibi")) return 0;
+    if (!is_dense && cache->dims[1] % FIG_GEOMETRY_TOKENS != 0) return 0;
+    if (fig_program_view_has_chunks(view) && fig_geometry_heads(vectors) > 1) return 0;
+    return fig_many_serves(needs->value_bytes, needs->head_dim, vectors);
+}
+
+/* Completes the needs of a node whose heads share a latent cache. needs: those needs that follow
+ * from the node alone. */
+static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split_class needs) {
+    needs.kv_heads = needs.q_heads / fig_latent_group_heads(needs.q_heads, needs.row_tokens);
+    needs.head_dim = FIG_LATENT_DIM;
+    needs.latent_bytes = (int32_t)cache->dims[2] * needs.value_bytes;
+    return needs;
 }
 
 /* Returns the page table through which rows may share tokens (see fig_split_class), or 0. Only
@@ -108,6 +125,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     if (split->v_in_k) return latent_needs_of(cache, needs);
     needs.kv_heads = (int32_t)cache->dims[2];
     needs.may_be_short = !fig_kernel_table[node->op].has_score && may_be_short(q, cache, is_dense);
+    needs.is_many = is_many(view, node, &needs, is_dense);
     needs.shared_table = shared_table_of(view, node, &needs);
     needs.is_masked = is_masked(view, node);
     if (knows_masks) needs.mask = mask_of(view, node);
@@ -167,6 +185,7 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
         most->head_dim = max_of(most->head_dim, needs.head_dim);
         most->value_bytes = max_of(most->value_bytes, needs.value_bytes);
         most->may_be_short &= needs.may_be_short;
+        most->is_many &= needs.is_many;
         if (most->shared_table != needs.shared_table) most->shared_table = 0;
     }
     return FIG_OK;

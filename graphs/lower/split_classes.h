@@ -23,6 +23,9 @@ typedef struct fig_split_class {
      * each kv head has its own K and V */
     int32_t latent_bytes;
     int32_t may_be_short; /* 1: every node of the class has a kernel for short rows */
+    /* 1: every node of the class has a kernel for rows of many query tokens, whose worker reads one
+     * head */
+    int32_t is_many;
     /* The page table that every node of the class reads, if rows may share tokens. They may if
      * attention treats a token in the same way for each row, and if the kernel for chunks runs on
      * warpgroups. 0: rows may not share tokens. */

@@ -5,6 +5,7 @@
  *     short_turn   a cluster of blocks for each kv head of a short row, with RoPE and append
  *     turn         K and V loaded by the bulk copy engine, with RoPE and append
  *     short        as short_turn, without RoPE and append
+ *     many         K and V by the bulk copy engine, for rows of many query tokens, on warpgroups
  *     packed       as bulk, for rows of unequal numbers of query tokens
  *     bulk         as turn, without RoPE and append
  *     copy         K and V loaded by copies of 16 bytes
@@ -16,6 +17,7 @@
 
 #include "kernels/attention/geometry.h"
 #include "kernels/common/angle.h"
+#include "kernels/attention/many.h"
 #include "kernels/table/entry.h"
 #include "planner/spec/head_dims.h"
 
@@ -42,7 +44,7 @@ static int32_t sets_of(const fig_attention_params *p) {
     return fig_geometry_sets(p->heads_per_worker, vectors_of(p));
 }
 
-typedef enum kind { TURN, SHORT_TURN, SHORT, PACKED, BULK, COPY } kind;
+typedef enum kind { TURN, SHORT_TURN, SHORT, MANY, PACKED, BULK, COPY } kind;
 
 /* Returns the bytes of shared memory of a block: the largest number of slots that fits, the ring's
  * state and the join of the shares. Returns 0 if not even one slot fits. */
@@ -66,6 +68,11 @@ static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits 
 /* Returns 1 if each head begins at a multiple of 4 bytes, that is, of a pair of 16-bit numbers. */
 static int has_pairs(const void *rows, const fig_row_strides *strides) {
     return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 4 == 0;
+}
+
+/* Returns 1 if each vector begins at a multiple of 16 bytes. */
+static int has_chunks(const void *rows, const fig_row_strides *strides) {
+    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
 }
 
 static const char *refuses_tensors(const fig_attention_params *p, const fig_traits *traits,
@@ -95,6 +102,12 @@ static const char *refuses_places(const fig_attention_params *p) {
     return "tokens that begin at multiples of 16 bytes";
 }
 
+static const char *refuses_boxes(const fig_attention_params *p) {
+    if (p->page_size % FIG_GEOMETRY_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
+        return "pages of a multiple of 16 tokens";
+    return refuses_places(p);
+}
+
 const char *fig_attention_family_copy_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (traits->compute_capability < FIG_GEOMETRY_CAPABILITY) return "compute capability 8.0";
@@ -110,9 +123,24 @@ const char *fig_attention_family_bulk_refuses(const void *params, const fig_trai
     if (refusal != NULL) return refusal;
     if (fig_geometry_token_bytes(value_bytes_of(p), p->head_dim) % column_of(p) != 0)
         return "tokens of a multiple of 128 bytes, or of 64 if values have 16 bits";
-    if (p->page_size % FIG_GEOMETRY_TOKENS != 0 && (p->flags & FIG_ATTENTION_DENSE) == 0)
-        return "pages of a multiple of 16 tokens";
-    return refuses_places(p);
+    return refuses_boxes(p);
+}
+
+/* Few vectors leave most of a warpgroup's products unused, and then other families are as quick. */
+const char *fig_attention_family_many_refuses(const void *params, const fig_traits *traits) {
+    const fig_attention_params *p = params;
+    if ((p->dtype != FIG_F16 && p->dtype != FIG_BF16) || p->kv_dtype != p->dtype)
+        return "f16 or bf16, over a cache of the same";
+    if (!fig_many_serves(value_bytes_of(p), p->head_dim, vectors_of(p)))
+        return "17 to 128 vectors of 64 or 128 dims";
+    if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
+        traits->shared_bytes < fig_many_shared_bytes(p->head_dim))
+        return "compute capability 9.0";
+    if (p->heads_per_worker != 1) return "workers of one kv head";
+    if (p->alibi != NULL) return "no ALiBi";
+    if (!has_chunks(p->q, &p->q_strides)) return "q aligned to 16 bytes";
+    if (!has_pairs(p->out, &p->out_strides)) return "out aligned to 4 bytes";
+    return refuses_boxes(p);
 }
 
 /* A row of few query tokens leaves most warps of `bulk` without vectors. Only warps of the same kv
@@ -127,7 +155,9 @@ const char *fig_attention_family_packed_refuses(const void *params, const fig_tr
     if (vectors_of(p) <= FIG_GEOMETRY_VECTORS) return "more than 8 vectors of a kv head";
     const char *refusal = fig_attention_family_bulk_refuses(params, traits);
     if (refusal != NULL) return refusal;
-    return fig_geometry_shares(sets_of(p)) > 2 ? "more than two sets of warps" : NULL;
+    const int32_t shares = fig_geometry_shares(sets_of(p));
+    if (shares > 2) return "more than two sets of warps";
+    return shares == 2 && value_bytes_of(p) == 2 ? "more than four sets of warps" : NULL;
 }
 
 /* Returns the number of workers of a row's kv head if all kv heads have the same number, and 0
@@ -169,11 +199,6 @@ static const char *refuses_rows(const fig_attention_params *p, const fig_traits 
     if (p->split.fixed) return "a split that is not fixed";
     if (p->queries_offset != 0) return "rows of equal numbers of query tokens";
     return fig_geometry_short_refuses(&rows);
-}
-
-/* Returns 1 if each vector begins at a multiple of 16 bytes. */
-static int has_chunks(const void *rows, const fig_row_strides *strides) {
-    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
 }
 
 const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits) {
@@ -259,6 +284,17 @@ static void shape_of(const fig_attention_params *p, int is_bulk, fig_launch_shap
                                 .block = {(uint32_t)warps * 32, 1, 1}};
 }
 
+void fig_attention_family_many_shape(const void *params, fig_launch_shape *shape) {
+    const fig_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
+                                .block = {(FIG_MANY_READERS + FIG_MANY_FILLERS) * 32, 1, 1}};
+}
+
+uint32_t fig_attention_family_many_shared(const void *params, const fig_traits *traits) {
+    (void)traits;
+    return (uint32_t)fig_many_shared_bytes(((const fig_attention_params *)params)->head_dim);
+}
+
 void fig_attention_family_short_shape(const void *params, fig_launch_shape *shape) {
     const fig_attention_params *p = params;
     *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers, 1, 1},
@@ -304,12 +340,10 @@ static void put_part(fig_entry_name *name, int32_t part) {
 }
 
 static void entry_of(const fig_attention_params *p, kind which, char name[FIG_ENTRY_BYTES]) {
-    static const char *const families[] = {[TURN] = "turn",
-                                           [SHORT_TURN] = "short_turn",
-                                           [SHORT] = "short",
-                                           [PACKED] = "packed",
-                                           [BULK] = "bulk",
-                                           [COPY] = "copy"};
+    static const char *const families[] = {
+        [TURN] = "turn", [SHORT_TURN] = "short_turn", [SHORT] = "short",
+        [MANY] = "many", [PACKED] = "packed",         [BULK] = "bulk",
+        [COPY] = "copy"};
     static const char *const dtypes[] = {
         [FIG_F16] = "f16", [FIG_BF16] = "bf16", [FIG_E4M3] = "e4m3", [FIG_E5M2] = "e5m2"};
     fig_entry_name own = {name, name};
@@ -328,6 +362,10 @@ static void entry_of(const fig_attention_params *p, kind which, char name[FIG_EN
 
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     entry_of(params, BULK, name);
+}
+
+void fig_attention_family_many_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    entry_of(params, MANY, name);
 }
 
 void fig_attention_family_packed_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
@@ -376,4 +414,11 @@ void fig_attention_family_bulk_map(const void *params, uint32_t item,
                           (uint64_t)strides->head * bytes, (uint64_t)strides->page * bytes},
         .box = {column, FIG_GEOMETRY_TOKENS, columns, (uint32_t)p->heads_per_worker, 1},
         .swizzle_bytes = wide};
+}
+
+/* A box is one column of 16 tokens: the columns of a strip lie one behind the other. */
+void fig_attention_family_many_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe) {
+    fig_attention_family_bulk_map(params, item, recipe);
+    recipe->box[2] = 1;
 }

@@ -21,7 +21,7 @@
 #define FIG_KERNELS_KV_RING_CUH
 
 #include "kernels/common/block.cuh"
-#include "kernels/attention/fragment.cuh"
+#include "kernels/common/fragment.cuh"
 
 enum {
     FIG_RING_TOKENS = 16, /* tokens of a block of the cache */

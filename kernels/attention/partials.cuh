@@ -262,29 +262,42 @@ typedef struct fig_partials_loaded {
  * the last piece again. */
 template <class form>
 static __device__ __forceinline__ void
+fig_partials_load(const fig_partials_segment &segment, const fig_partials_pack &pack, int32_t first,
+                  fig_partials_loaded *loaded) {
+#pragma unroll
+    for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
+        const int32_t piece = min(first + i, segment.pieces - 1);
+        const int32_t partial = i == 0 ? fig_partials_of(segment, piece)
+                                       : segment.next_partial + piece * segment.step;
+        const int64_t vector = (int64_t)partial * segment.vectors;
+        fig_machine_load(&loaded->values[i], pack.values + vector * form::PARTIAL_DIMS);
+        fig_machine_load(&loaded->sums[i], pack.sums + vector * 2);
+    }
+}
+
+/* Returns the least of the words of a trip, or `least` if that is less. It is 0 if a word has not
+ * arrived. */
+static __device__ __forceinline__ uint32_t fig_partials_least(const fig_partials_loaded &loaded,
+                                                              uint32_t least) {
+#pragma unroll
+    for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
+        const uint4 words = loaded.values[i];
+        const uint2 sums = loaded.sums[i];
+        least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
+        least = min(least, min(sums.x, sums.y));
+    }
+    return least;
+}
+
+/* Loads the pieces of one trip, and waits until they have arrived. */
+template <class form>
+static __device__ __forceinline__ void
 fig_partials_await(const fig_partials_segment &segment, const fig_partials_pack &pack,
                    int32_t first, fig_partials_loaded *loaded) {
-    uint32_t least;
 #pragma unroll 1
     for (int32_t looks = 0;; looks++) {
-#pragma unroll
-        for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
-            const int32_t piece = min(first + i, segment.pieces - 1);
-            const int32_t partial = i == 0 ? fig_partials_of(segment, piece)
-                                           : segment.next_partial + piece * segment.step;
-            const int64_t vector = (int64_t)partial * segment.vectors;
-            fig_machine_load(&loaded->values[i], pack.values + vector * form::PARTIAL_DIMS);
-            fig_machine_load(&loaded->sums[i], pack.sums + vector * 2);
-        }
-        least = ~0u;
-#pragma unroll
-        for (int32_t i = 0; i < FIG_PARTIALS_TRIP; i++) {
-            const uint4 words = loaded->values[i];
-            const uint2 sums = loaded->sums[i];
-            least = min(least, min(min(words.x, words.y), min(words.z, words.w)));
-            least = min(least, min(sums.x, sums.y));
-        }
-        if (!__any_sync(0xffffffffu, least == 0)) return;
+        fig_partials_load<form>(segment, pack, first, loaded);
+        if (!__any_sync(0xffffffffu, fig_partials_least(*loaded, ~0u) == 0)) return;
         if (looks == FIG_PARTIALS_LOOKS_LIMIT) __trap();
     }
 }

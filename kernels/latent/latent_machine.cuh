@@ -6,7 +6,7 @@
 #ifndef FIG_KERNELS_LATENT_MACHINE_CUH
 #define FIG_KERNELS_LATENT_MACHINE_CUH
 
-#include "kernels/attention/fragment.cuh"
+#include "kernels/common/fragment.cuh"
 #include "kernels/common/params.h"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

@@ -53,6 +53,7 @@ struct fig_warps_form {
     static constexpr int32_t ROW_BYTES = DIMS * VALUE_BYTES;
     static constexpr int32_t COLUMN = fig_geometry_column(VALUE_BYTES, DIMS);
     static constexpr int32_t BLOCK_BYTES = fig_geometry_block_bytes(VALUE_BYTES, DIMS);
+    static constexpr int32_t BOXES = 1; /* boxes that bring a block of one side */
     static constexpr int32_t FILLERS = BULK ? FIG_GEOMETRY_BULK_FILLERS : FIG_GEOMETRY_COPY_FILLERS;
     static constexpr int32_t STEPS = fig_geometry_steps(VALUE_BYTES, DIMS);
     static constexpr int32_t SHARE_TOKENS = FIG_RING_TOKENS * STEPS;

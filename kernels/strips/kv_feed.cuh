@@ -19,11 +19,12 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 static __device__ __forceinline__ void fig_feed_box(uint32_t to, const void *map, int32_t token,
-                                                    int32_t head, int32_t page, uint32_t barrier,
-                                                    uint64_t policy) {
+                                                    int32_t column, int32_t head, int32_t page,
+                                                    uint32_t barrier, uint64_t policy) {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".L2::cache_hint [%0], [%1, {%2, %3, %2, %4, %5}], [%6], %7;" ::"r"(to),
-                 "l"(map), "r"(0), "r"(token), "r"(head), "r"(page), "r"(barrier), "l"(policy)
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+                 "l"(map), "r"(0), "r"(token), "r"(column), "r"(head), "r"(page), "r"(barrier),
+                 "l"(policy)
                  : "memory");
 }
 
@@ -80,24 +81,31 @@ static __device__ __forceinline__ fig_feed_block fig_feed_block_at(const fig_att
 
 /* Sends the lane's block of a strip, for one side. The compiler turns this function into a loop
  * over the lanes. A loop is faster than a straight run of boxes, because the first pass through
- * shorter code starts sooner. */
-static __device__ __forceinline__ void fig_feed_send(const fig_attention_params &p,
-                                                     const fig_ring &ring, int32_t side,
-                                                     uint32_t offset, const fig_feed_block &block,
-                                                     int32_t kv_head, uint64_t policy) {
-    fig_feed_box(fig_ring_side(ring, side) + offset, side == FIG_RING_K ? &p.k_map : &p.v_map,
-                 block.token, kv_head, side == FIG_RING_K ? block.k_page : block.v_page,
-                 fig_ring_full(ring, side), policy);
+ * shorter code starts sooner. If a box has one column, the columns of a side lie apart. */
+template <class form>
+static __device__ __forceinline__ void
+fig_feed_send(const fig_attention_params &p, const fig_ring &ring, int32_t side, uint32_t offset,
+              const fig_feed_block &block, int32_t kv_head, uint64_t policy) {
+#pragma unroll
+    for (int32_t box = 0; box < form::BOXES; box++)
+        fig_feed_box(
+            fig_ring_side(ring, side) + offset + (uint32_t)box * (ring.side_bytes / form::BOXES),
+            side == FIG_RING_K ? &p.k_map : &p.v_map, block.token, box, kv_head,
+            side == FIG_RING_K ? block.k_page : block.v_page, fig_ring_full(ring, side), policy);
 }
 
 /* Prefetches a block into L2, as fig_block_prefetch does. */
+template <class form>
 static __device__ __forceinline__ void
 fig_feed_prefetch(const fig_attention_params &p, const fig_feed_block &block, int32_t kv_head) {
-    asm volatile(
-        "cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%2, %3, %2, %4, %5}];\n"
-        "cp.async.bulk.prefetch.tensor.5d.L2.global [%1, {%2, %3, %2, %4, %6}];" ::"l"(&p.k_map),
-        "l"(&p.v_map), "r"(0), "r"(block.token), "r"(kv_head), "r"(block.k_page), "r"(block.v_page)
-        : "memory");
+#pragma unroll
+    for (int32_t box = 0; box < form::BOXES; box++)
+        asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%2, %3, %4, %5, %6}];\n"
+                     "cp.async.bulk.prefetch.tensor.5d.L2.global [%1, {%2, %3, %4, %5, %7}];" ::"l"(
+                         &p.k_map),
+                     "l"(&p.v_map), "r"(0), "r"(block.token), "r"(box), "r"(kv_head),
+                     "r"(block.k_page), "r"(block.v_page)
+                     : "memory");
 }
 
 /* Returns the lane's block of the next strip, from the 32 blocks that the warp already knows. */
@@ -119,7 +127,7 @@ static __device__ __forceinline__ void fig_feed_send_piece(const fig_attention_p
                                                            int32_t *has_waited) {
     const int32_t BLOCKS = form::STRIP / FIG_RING_TOKENS, WINDOW = FIG_BLOCK_WARP * FIG_RING_TOKENS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, mine = lane * FIG_RING_TOKENS;
-    const uint32_t offset = (uint32_t)lane * (ring->side_bytes / BLOCKS);
+    const uint32_t offset = (uint32_t)lane * (ring->side_bytes / (BLOCKS * form::BOXES));
     const int32_t first_new = of.length - p.split.row_tokens;
     const uint64_t policy = fig_machine_policy_once();
     int32_t token = of.tokens.first & -FIG_RING_TOKENS, sent = 0; /* sent: how many of the 32 */
@@ -133,17 +141,17 @@ static __device__ __forceinline__ void fig_feed_send_piece(const fig_attention_p
             fig_ring_wait_empty(*ring, side);
             if (form::TURNS) fig_feed_order_writes(*ring);
             if (lane < BLOCKS && !is_new)
-                fig_feed_send(p, *ring, side, offset, block, of.kv_head, policy);
+                fig_feed_send<form>(p, *ring, side, offset, block, of.kv_head, policy);
             __syncwarp();
         }
         if (is_late) { /* Tokens that the step itself appends are sent after the wait. */
-            if (lane < BLOCKS && is_new) fig_feed_prefetch(p, block, of.kv_head);
+            if (lane < BLOCKS && is_new) fig_feed_prefetch<form>(p, block, of.kv_head);
             __syncwarp();
             fig_feed_wait(has_waited);
 #pragma unroll
             for (int32_t side = 0; side < 2; side++)
                 if (lane < BLOCKS && is_new)
-                    fig_feed_send(p, *ring, side, offset, block, of.kv_head, policy);
+                    fig_feed_send<form>(p, *ring, side, offset, block, of.kv_head, policy);
             __syncwarp();
         }
         if (form::TURNS) fig_feed_mark(is_newest, ring);

@@ -124,6 +124,10 @@ static const fig_attribute_range attention_ranges[] = {
 #define ATTENTION_SHORT                                                                            \
     .refuses = fig_attention_family_short_refuses, .shape = fig_attention_family_short_shape,      \
     .shared = fig_attention_family_short_shared, .entry = fig_attention_family_short_entry
+#define ATTENTION_MANY                                                                             \
+    .refuses = fig_attention_family_many_refuses, .shape = fig_attention_family_many_shape,        \
+    .shared = fig_attention_family_many_shared, .entry = fig_attention_family_many_entry,          \
+    .map = fig_attention_family_many_map
 #define ATTENTION_PACKED                                                                           \
     .refuses = fig_attention_family_packed_refuses, .shape = fig_attention_family_bulk_shape,      \
     .shared = fig_attention_family_bulk_shared, .entry = fig_attention_family_packed_entry,        \

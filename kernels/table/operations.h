@@ -31,6 +31,7 @@
         FAMILY(ATTENTION, SHORT_TURN, short_turn, attention_short_turn, HOPPER)                    \
         FAMILY(ATTENTION, TURN, turn, attention_turn, HOPPER)                                      \
         FAMILY(ATTENTION, SHORT, short, attention_short, HOPPER)                                   \
+        FAMILY(ATTENTION, MANY, many, attention_many, HOPPER)                                      \
         FAMILY(ATTENTION, PACKED, packed, attention_packed, HOPPER)                                \
         FAMILY(ATTENTION, BULK, bulk, attention_bulk, HOPPER)                                      \
         FAMILY(ATTENTION, COPY, copy, attention_copy, ALL)                                         \

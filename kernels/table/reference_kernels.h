@@ -23,6 +23,12 @@ uint32_t fig_attention_family_bulk_shared(const void *params, const fig_traits *
 void fig_attention_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_attention_family_bulk_map(const void *params, uint32_t item,
                                    fig_tensor_map_recipe *recipe);
+const char *fig_attention_family_many_refuses(const void *params, const fig_traits *traits);
+void fig_attention_family_many_shape(const void *params, fig_launch_shape *shape);
+uint32_t fig_attention_family_many_shared(const void *params, const fig_traits *traits);
+void fig_attention_family_many_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_attention_family_many_map(const void *params, uint32_t item,
+                                   fig_tensor_map_recipe *recipe);
 const char *fig_attention_family_packed_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_packed_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_attention_family_turn_refuses(const void *params, const fig_traits *traits);

@@ -31,7 +31,7 @@ typedef enum fig_op {
 FIG_OPERATIONS(FIG_FAMILIES_OF, FIG_FAMILY_OF)
 
 enum { FIG_OPERAND_LIMIT = 32, FIG_PARAMS_LIMIT = 4096, FIG_ATTRIBUTE_LIMIT = 2048 };
-enum { FIG_FAMILY_LIMIT = 7, FIG_ENTRY_BYTES = 64 };
+enum { FIG_FAMILY_LIMIT = 8, FIG_ENTRY_BYTES = 64 };
 
 enum { FIG_ACCESS_READ = 1, FIG_ACCESS_WRITE = 2 };
 /* Expands to 1 + the index of an operand, so that 0 can mean "no operand". */

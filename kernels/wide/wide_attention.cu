@@ -16,6 +16,10 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+/* Registers per thread. Together the 12 warps use no more than the 168 per thread that they start
+ * with. */
+enum { FEED_REGISTERS = 40, MULTIPLY_REGISTERS = 232 };
+
 static_assert(FIG_WIDE_ASKERS == FIG_WIDE_GROUP_WARPS - 1, "one warp loads tiles");
 
 template <class form>
@@ -32,12 +36,12 @@ static __device__ __forceinline__ void attend(const fig_prompt_attention_params 
     if (!fig_wide_is_early(p)) fig_block_wait();
     fig_block_trigger();
     if (group == 0) {
-        fig_wide_need_few_registers();
+        fig_wide_keep_registers<FEED_REGISTERS>();
         const fig_wide_stretch stretch = fig_wide_stretch_of(p);
         if (warp == 0) fig_wide_feed_cache<form>(p, memory, stretch);
         if (warp > 0) fig_wide_feed_queries<form>(p, memory, stretch, warp - 1);
     } else {
-        fig_wide_need_many_registers();
+        fig_wide_take_registers<MULTIPLY_REGISTERS>();
         fig_wide_multiply<form>(p, memory, group - 1);
     }
 }

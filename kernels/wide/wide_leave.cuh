@@ -12,10 +12,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Stands for the greatest logit of no tokens. It is finite, so its difference to itself is 0. */
-#define FIG_WIDE_NONE (-1e30f)
-#define FIG_WIDE_MINUS_INFINITY __int_as_float((int32_t)0xff800000u)
-
 /* Locates the 64 vectors of a warpgroup's part of an item. */
 struct fig_wide_way {
     int32_t is_shared;
@@ -169,15 +165,6 @@ static __device__ __forceinline__ int32_t fig_wide_climb(const fig_prompt_attent
 }
 
 /* ---- Results */
-
-/* Adds up the weights that the four threads of a row hold. */
-static __device__ __forceinline__ void fig_wide_add_weights(float (&weights)[2]) {
-#pragma unroll
-    for (int32_t h = 0; h < 2; h++) {
-        weights[h] += __shfl_xor_sync(0xffffffffu, weights[h], 1);
-        weights[h] += __shfl_xor_sync(0xffffffffu, weights[h], 2);
-    }
-}
 
 /* Writes the warpgroup's vectors to out. A thread holds two rows, `row` and row + 8, at columns
  * 2 * quad + 8 * j. */

@@ -153,14 +153,14 @@ static __device__ __forceinline__ uint32_t fig_wide_pack(float low, float high) 
     return word;
 }
 
-/* Leaves a loading warp 40 registers per thread, and gives a multiplying one 232. Together the 12
- * warps use no more than the 168 per thread that they start with. */
-static __device__ __forceinline__ void fig_wide_need_few_registers() {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+/* Sets the registers of each thread of a warpgroup to COUNT: keep gives back those above COUNT, and
+ * take waits until other warps have given back enough. */
+template <int32_t COUNT> static __device__ __forceinline__ void fig_wide_keep_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-static __device__ __forceinline__ void fig_wide_need_many_registers() {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+template <int32_t COUNT> static __device__ __forceinline__ void fig_wide_take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
 #endif

@@ -11,7 +11,7 @@
 #ifndef FIG_KERNELS_WIDE_RING_CUH
 #define FIG_KERNELS_WIDE_RING_CUH
 
-#include "kernels/wide/wide_machine.cuh"
+#include "kernels/wide/wide_tile.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -24,9 +24,6 @@ enum {
     FIG_WIDE_ASKERS = 3 /* warps that load queries */
 };
 
-template <int32_t DTYPE> struct fig_wide_tag { typedef fig_wgmma_f16 type; };
-template <> struct fig_wide_tag<FIG_BF16> { typedef fig_wgmma_bf16 type; };
-
 /* Holds the type and the sizes of an instance. */
 template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     typedef typename fig_wide_tag<DTYPE>::type tag;
@@ -36,6 +33,7 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     static constexpr int32_t COLUMN = 2 * fig_wide_column(DIMS); /* bytes */
     static constexpr int32_t COLUMNS = fig_wide_columns(DIMS);
     static constexpr int32_t BLOCK = FIG_WIDE_BLOCK * COLUMN; /* bytes of 8 tokens of a column */
+    static constexpr int32_t GROUP_APART = COLUMNS * BLOCK, COLUMN_APART = BLOCK;
     static constexpr int32_t SIDE = fig_wide_side_bytes(DIMS);
     static constexpr int32_t QUERIES = fig_wide_q_bytes(DIMS);
     static constexpr int32_t Q_COLUMN = FIG_STRIPS_HALF * COLUMN; /* bytes of a column of queries */
@@ -107,12 +105,6 @@ template <class form>
 static __device__ __forceinline__ uint32_t fig_wide_q(const fig_wide_memory<form> &memory,
                                                       int32_t group) {
     return memory.base + (uint32_t)group * form::QUERIES;
-}
-
-/* Returns x, which must be the same in all lanes. The shuffle tells the compiler that it is;
- * otherwise products after a branch on x would not overlap. */
-static __device__ __forceinline__ int32_t fig_wide_same(int32_t x) {
-    return __shfl_sync(0xffffffffu, x, 0);
 }
 
 /* Waits until the filling of tile `ahead` behind the turn has begun. ahead: less than STAGES. */

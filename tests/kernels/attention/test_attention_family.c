@@ -119,19 +119,22 @@ static void rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_ro
     p.is_packed = 1; /* all vectors of a row fit one set of warps */
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
     p.split.row_tokens = 8;
-    expect(&p, 90, "packed", "fig_kernel_attention_packed_bf16_128_2");
+    p.heads_per_worker = 2;
+    expect(&p, 90, "packed", "fig_kernel_attention_packed_bf16_128_1");
     expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
+    p.heads_per_worker = 1;
     p.kv_dtype = FIG_E4M3;
     expect(&p, 90, "packed", "fig_kernel_attention_packed_e4m3_128_2");
     p.kv_dtype = FIG_E5M2;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_e5m2_128_2");
-    p.kv_dtype = FIG_BF16;
+    p.kv_dtype = FIG_E4M3;
     p.is_packed = 0;
-    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_2");
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_e4m3_128_2");
     p.is_packed = 1;
     p.split.fixed = 1;
-    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_2");
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_e4m3_128_2");
     p.split.fixed = 0;
+    p.kv_dtype = FIG_BF16;
     p.q_heads = p.kv_heads; /* one set of warps for each kv head: none of a head take turns */
     p.heads_per_worker = 8;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_1");
@@ -142,6 +145,57 @@ static void rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_ro
     p.head_dim = 128;
     p.page_size = 8;
     expect(&p, 90, "copy", "fig_kernel_attention_copy_bf16_128");
+}
+
+/* A warpgroup has 64 vectors, and a block two of them. */
+static void rows_of_17_to_128_vectors_of_a_head_are_those_of_warpgroups(void **state) {
+    (void)state;
+    const fig_attention_params usual = common(); /* 4 vectors for each query token */
+    fig_attention_params p = usual;
+    p.split.row_tokens = 4;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_bf16_128_4");
+    p.split.row_tokens = 5;
+    expect(&p, 90, "many", "fig_kernel_attention_many_bf16_128");
+    expect(&p, 80, "copy", "fig_kernel_attention_copy_bf16_128");
+    p.q_heads = 8 * p.kv_heads;
+    p.split.row_tokens = 16;
+    expect(&p, 90, "many", "fig_kernel_attention_many_bf16_128");
+    const fig_family_choice choice = choose(&p, 90);
+    assert_int_equal(choice.shape.block[0], 12 * 32);
+    assert_int_equal(choice.shape.shared_bytes, 3 * 16384 + 2048 + 5 * 32768 + 2112);
+    p.q_heads = 9 * p.kv_heads;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p = usual;
+    p.split.row_tokens = 16;
+    p.queries_offset = 64;
+    p.is_packed = 1;
+    p.split.fixed = 1;
+    p.dtype = p.kv_dtype = FIG_F16;
+    p.head_dim = 64;
+    expect(&p, 90, "many", "fig_kernel_attention_many_f16_64");
+    p.flags = FIG_ATTENTION_DENSE;
+    p.page_size = 7;
+    expect(&p, 90, "many", "fig_kernel_attention_many_f16_64");
+    p.page_size = usual.page_size;
+    p.flags = 0;
+    p.heads_per_worker = 2;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p.heads_per_worker = 1;
+    static const float slopes[32] = {0};
+    p.alibi = slopes;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_f16_64_1");
+    p.alibi = NULL;
+    p.q_strides.row += 4;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_f16_64_1");
+    p.q_strides.row -= 4;
+    p.out_strides.head += 1;
+    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_f16_64_1");
+    p.out_strides.head -= 1;
+    p.kv_dtype = FIG_E4M3;
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_e4m3_64");
+    p.kv_dtype = FIG_F16;
+    p.page_size = 8;
+    expect(&p, 90, "copy", "fig_kernel_attention_copy_f16_64");
 }
 
 /* Before binding, addresses and strides are 0; families must accept that. */
@@ -173,7 +227,8 @@ static void warps_are_eight_at_most_and_shared_memory_the_machine_s(void **state
             if (fig_families_of(FIG_OP_ATTENTION, choice.family + 1) == NULL) continue;
             assert_in_range(choice.shape.block[0], 64, 12 * 32);
             assert_in_range(choice.shape.shared_bytes, 1, limit);
-            assert_true(p.heads_per_worker * ((ratio * queries + 7) / 8) <= 8);
+            assert_true(p.heads_per_worker * ((ratio * queries + 7) / 8) <=
+                        (choice.shape.block[0] == 12 * 32 ? 16 : 8));
             served++;
         }
     }
@@ -206,7 +261,7 @@ static void a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for(void 
     assert_in_range(few, L40_BYTES - slot, L40_BYTES);
     assert_int_equal(many, few + 2 * slot);
     assert_int_equal(most, few + 3 * slot);
-    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[5],
+    assert_string_equal(choose_within(&p, 80, (int32_t)slot).refusals[6],
                         "shared memory for a slot");
 }
 
@@ -226,6 +281,17 @@ static void a_map_has_a_box_of_whole_columns(void **state) {
     assert_memory_equal(recipe.strides_bytes, strides, sizeof strides);
     assert_memory_equal(recipe.box, box, sizeof box);
     assert_int_equal(recipe.swizzle_bytes, 128);
+}
+
+/* The columns of a strip lie apart, so a box has one. */
+static void a_map_for_warpgroups_has_a_box_of_one_column(void **state) {
+    (void)state;
+    fig_attention_params p = common();
+    p.split.row_tokens = 8;
+    fig_tensor_map_recipe recipe;
+    fig_families_of(FIG_OP_ATTENTION, choose(&p, 90).family)->map(&p, FIG_ATTENTION_K_MAP, &recipe);
+    assert_int_equal(recipe.box[2], 1);
+    assert_int_equal(recipe.dims[2], 2);
 }
 
 /* A token of 192 bytes is divided into three columns of 64 bytes. */
@@ -255,12 +321,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine_and_the_places_of_tokens_choose),
         cmocka_unit_test(as_many_workers_for_each_head_of_a_row_are_a_cluster),
+        cmocka_unit_test(rows_of_17_to_128_vectors_of_a_head_are_those_of_warpgroups),
         cmocka_unit_test(launches_are_served_before_anything_is_bound),
         cmocka_unit_test(rows_of_unequal_numbers_of_queries_keep_to_kernels_that_go_row_by_row),
         cmocka_unit_test(warps_are_eight_at_most_and_shared_memory_the_machine_s),
         cmocka_unit_test(warps_that_share_a_head_are_four_two_or_one),
         cmocka_unit_test(a_ring_has_as_many_slots_as_the_machine_s_blocks_have_room_for),
         cmocka_unit_test(a_map_has_a_box_of_whole_columns),
+        cmocka_unit_test(a_map_for_warpgroups_has_a_box_of_one_column),
         cmocka_unit_test(a_map_has_narrow_columns_where_a_token_needs_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

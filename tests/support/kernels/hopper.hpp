@@ -343,9 +343,9 @@ template <int32_t DTYPE> static uint32_t fig_wide_pack(float low, float high) {
     return fig_numeric_f16(low) | (uint32_t)fig_numeric_f16(high) << 16;
 }
 
-static void fig_wide_need_few_registers() {
+template <int32_t COUNT> static void fig_wide_keep_registers() {
 }
-static void fig_wide_need_many_registers() {
+template <int32_t COUNT> static void fig_wide_take_registers() {
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
