@@ -138,7 +138,7 @@ const char *fig_attention_family_many_refuses(const void *params, const fig_trai
         return "compute capability 9.0";
     if (p->heads_per_worker != 1) return "workers of one kv head";
     if (p->alibi != NULL) return "no ALiBi";
-    if (!has_chunks(p->q, &p->q_strides)) return "q aligned to 16 bytes";
+    if (!has_pairs(p->q, &p->q_strides)) return "q aligned to 4 bytes";
     if (!has_pairs(p->out, &p->out_strides)) return "out aligned to 4 bytes";
     return refuses_boxes(p);
 }

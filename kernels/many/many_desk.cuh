@@ -45,11 +45,25 @@ static __device__ __forceinline__ void fig_many_make_desk(fig_many_desk *desk) {
 
 /* ---- Bringing */
 
+/* Copies a chunk of 16 bytes, word by word if it does not begin at a multiple of 16 bytes. */
+static __device__ __forceinline__ void fig_many_copy_chunk(uint32_t to, uint64_t from,
+                                                           int32_t is_whole) {
+    if (is_whole) {
+        fig_wide_copy(to, from);
+        return;
+    }
+#pragma unroll
+    for (int32_t word = 0; word < FIG_RING_CHUNK; word += 4)
+        fig_wide_copy_word(to + (uint32_t)word, from + (uint64_t)word);
+}
+
 /* Copies the vectors of a place, at most 64, to a sheet. */
 template <class form>
 static __device__ __forceinline__ void fig_many_bring_vectors(const fig_attention_params &p,
                                                               const fig_partials_place &place,
                                                               uint32_t sheet, int32_t thread) {
+    const uint64_t places =
+        (uint64_t)p.q | (uint64_t)p.q_strides.row * 2 | (uint64_t)p.q_strides.head * 2;
     const int32_t CHUNKS = form::DIM * 2 / FIG_RING_CHUNK; /* chunks of a vector */
     const int32_t OF_COLUMN = form::COLUMN / FIG_RING_CHUNK;
 #pragma unroll 4
@@ -58,9 +72,10 @@ static __device__ __forceinline__ void fig_many_bring_vectors(const fig_attentio
         const fig_pieces_vector vector = fig_partials_vector(place, n);
         const uint16_t *q =
             (const uint16_t *)p.q + vector.row * p.q_strides.row + vector.q_head * p.q_strides.head;
-        fig_wide_copy(sheet + (uint32_t)(chunk / OF_COLUMN * form::Q_COLUMN +
-                                         fig_ring_chunk_at<form::COLUMN>(n, chunk % OF_COLUMN)),
-                      (uint64_t)(q + chunk * (FIG_RING_CHUNK / 2)));
+        fig_many_copy_chunk(
+            sheet + (uint32_t)(chunk / OF_COLUMN * form::Q_COLUMN +
+                               fig_ring_chunk_at<form::COLUMN>(n, chunk % OF_COLUMN)),
+            (uint64_t)(q + chunk * (FIG_RING_CHUNK / 2)), places % FIG_RING_CHUNK == 0);
     }
     fig_wide_await_copies();
     __syncwarp();

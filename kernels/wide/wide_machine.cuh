@@ -87,6 +87,11 @@ static __device__ __forceinline__ void fig_wide_copy(uint32_t to, uint64_t from)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+/* Copies 4 bytes. */
+static __device__ __forceinline__ void fig_wide_copy_word(uint32_t to, uint64_t from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
 static __device__ __forceinline__ void fig_wide_await_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }

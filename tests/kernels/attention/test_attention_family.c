@@ -185,9 +185,11 @@ static void rows_of_17_to_128_vectors_of_a_head_are_those_of_warpgroups(void **s
     p.alibi = slopes;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_f16_64_1");
     p.alibi = NULL;
-    p.q_strides.row += 4;
-    expect(&p, 90, "bulk", "fig_kernel_attention_bulk_f16_64_1");
-    p.q_strides.row -= 4;
+    p.q_strides.row += 1;
+    expect(&p, 90, "scalar", "fig_kernel_attention");
+    p.q_strides.row += 1;
+    expect(&p, 90, "many", "fig_kernel_attention_many_f16_64");
+    p.q_strides.row -= 2;
     p.out_strides.head += 1;
     expect(&p, 90, "bulk", "fig_kernel_attention_bulk_f16_64_1");
     p.out_strides.head -= 1;
