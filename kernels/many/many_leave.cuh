@@ -131,43 +131,83 @@ fig_many_write_pack(const fig_attention_params &p, const fig_partials_place &pla
     if (pack == 0 && p.lse != NULL) p.lse[way.lse] = end.lse;
 }
 
+/* What a warp merges at once: the pieces of several vectors, or lots of the pieces of one. */
+typedef struct fig_many_lots {
+    fig_partials_segment pieces[FIG_MANY_ABREAST];
+    fig_partials_pack packs[FIG_MANY_ABREAST];
+} fig_many_lots;
+
+/* Loads a trip of all lots and waits until it has arrived. A lot without further pieces loads
+ * nothing: its pieces are zeros again. */
+template <class form>
+static __device__ __forceinline__ void
+fig_many_await(const fig_many_lots &lots, int32_t piece,
+               fig_partials_loaded (&loaded)[FIG_MANY_ABREAST]) {
+#pragma unroll 1
+    for (int32_t looks = 0;; looks++) {
+        uint32_t least = ~0u;
+#pragma unroll
+        for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
+            if (piece < lots.pieces[v].pieces)
+                fig_partials_load<form>(lots.pieces[v], lots.packs[v], piece, &loaded[v]);
+#pragma unroll
+        for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
+            if (piece < lots.pieces[v].pieces) least = fig_partials_least(loaded[v], least);
+        if (!__any_sync(0xffffffffu, least == 0)) return;
+        if (looks == FIG_PARTIALS_LOOKS_LIMIT) __trap();
+    }
+}
+
+/* Adds the other lots of a vector to the first one. */
+static __device__ __forceinline__ void fig_many_join_lots(fig_many_lots *lots) {
+    fig_partials_pack *all = &lots->packs[0];
+#pragma unroll
+    for (int32_t v = 1; v < FIG_MANY_ABREAST; v++) {
+        const fig_partials_pack &of = lots->packs[v];
+        const float greatest = fmaxf(all->sum.greatest, of.sum.greatest);
+        const float own = fig_wide_exp2(all->sum.greatest - greatest);
+        const float other = fig_wide_exp2(of.sum.greatest - greatest);
+        all->sum = {greatest, all->sum.weights * own + of.sum.weights * other};
+        all->joined.x = fmaf(of.joined.x, other, all->joined.x * own);
+        all->joined.y = fmaf(of.joined.y, other, all->joined.y * own);
+        all->joined.z = fmaf(of.joined.z, other, all->joined.z * own);
+        all->joined.w = fmaf(of.joined.w, other, all->joined.w * own);
+    }
+}
+
 /* Merges the pieces of `count` vectors, at most FIG_MANY_ABREAST, from vector `first` on. A place
- * without a vector repeats the first one, and its result is not used. */
+ * without a vector repeats the first one, and its result is not used. A single vector of many
+ * pieces takes half the trips if each place has a lot of its pieces; where every tile is a piece,
+ * the order of pieces may not change. */
 template <class form>
 static __device__ __forceinline__ void
 fig_many_merge_few(const fig_attention_params &p, const fig_many_seat &seat,
                    const fig_partials_place &place, const fig_partials_segment &segment,
                    int32_t first, int32_t count) {
-    fig_partials_pack packs[FIG_MANY_ABREAST];
+    const int32_t has_trips = segment.pieces > FIG_PARTIALS_TRIP;
+    const int32_t is_spread = count == 1 && has_trips && !p.split.fixed;
     fig_partials_loaded loaded[FIG_MANY_ABREAST];
+    fig_many_lots lots;
 #pragma unroll
     for (int32_t v = 0; v < FIG_MANY_ABREAST; v++) {
-        packs[v] = fig_partials_pack_of<form>(p, place, first + (v < count ? v : 0), seat.lane);
-        if (p.split.fixed && segment.pieces > FIG_PARTIALS_TRIP)
-            fig_partials_find_greatest(segment, &packs[v]);
+        lots.pieces[v] = is_spread ? fig_partials_every(segment, v, FIG_MANY_ABREAST) : segment;
+        lots.packs[v] =
+            fig_partials_pack_of<form>(p, place, first + (v < count ? v : 0), seat.lane);
+        if (p.split.fixed && has_trips) fig_partials_find_greatest(segment, &lots.packs[v]);
     }
 #pragma unroll 1
-    for (int32_t piece = 0; piece < segment.pieces; piece += FIG_PARTIALS_TRIP) {
-#pragma unroll 1
-        for (int32_t looks = 0;; looks++) {
-            uint32_t least = ~0u;
-#pragma unroll
-            for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
-                fig_partials_load<form>(segment, packs[v], piece, &loaded[v]);
-#pragma unroll
-            for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
-                least = fig_partials_least(loaded[v], least);
-            if (!__any_sync(0xffffffffu, least == 0)) break;
-            if (looks == FIG_PARTIALS_LOOKS_LIMIT) __trap();
-        }
+    for (int32_t piece = 0; piece < lots.pieces[0].pieces; piece += FIG_PARTIALS_TRIP) {
+        fig_many_await<form>(lots, piece, loaded);
 #pragma unroll
         for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
-            fig_partials_add<form>(segment, loaded[v], piece, &packs[v]);
+            if (piece < lots.pieces[v].pieces)
+                fig_partials_add<form>(lots.pieces[v], loaded[v], piece, &lots.packs[v]);
     }
+    if (is_spread) fig_many_join_lots(&lots);
 #pragma unroll
     for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
         if (v < count && seat.lane < form::OF_VECTOR)
-            fig_many_write_pack<form>(p, place, first + v, seat.lane, packs[v]);
+            fig_many_write_pack<form>(p, place, first + v, seat.lane, lots.packs[v]);
 }
 
 /* Does the block's part of a merge. place: that of all vectors of the row. */
@@ -178,11 +218,12 @@ fig_many_merge(const fig_attention_params &p, const fig_many_seat &seat,
     if ((p.flags & FIG_ATTENTION_APART) != 0 && !fig_warps_is_last(p, ring, note)) return;
     const fig_partials_segment segment = fig_partials_segment_of(p, note, place.vectors);
     const fig_partials_range range = fig_partials_part(place.count, note.token, note.length);
+    const int32_t abreast =
+        range.end - range.first > FIG_MANY_READERS ? (int32_t)FIG_MANY_ABREAST : 1;
 #pragma unroll 1
-    for (int32_t n = range.first + seat.warp * FIG_MANY_ABREAST; n < range.end;
-         n += FIG_MANY_READERS * FIG_MANY_ABREAST)
-        fig_many_merge_few<form>(p, seat, place, segment, n,
-                                 min(range.end - n, (int32_t)FIG_MANY_ABREAST));
+    for (int32_t n = range.first + seat.warp * abreast; n < range.end;
+         n += FIG_MANY_READERS * abreast)
+        fig_many_merge_few<form>(p, seat, place, segment, n, min(range.end - n, abreast));
 }
 
 #endif
