@@ -40,6 +40,7 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_many_form {
     static constexpr int32_t TYPE = DTYPE;
     static constexpr int32_t DIM = DIMS;
     static constexpr int32_t TILE = STRIP;
+    static constexpr float LIFT = DTYPE == FIG_F16 ? 7.0f : 0.0f;
     static constexpr int32_t COLUMN = FIG_MANY_COLUMN;
     static constexpr int32_t COLUMNS = BOXES;
     static constexpr int32_t GROUP_APART = 8 * COLUMN;

@@ -200,8 +200,7 @@ fig_many_merge_few(const fig_attention_params &p, const fig_many_seat &seat,
         fig_many_await<form>(lots, piece, loaded);
 #pragma unroll
         for (int32_t v = 0; v < FIG_MANY_ABREAST; v++)
-            if (piece < lots.pieces[v].pieces)
-                fig_partials_add<form>(lots.pieces[v], loaded[v], piece, &lots.packs[v]);
+            fig_partials_add<form>(lots.pieces[v], loaded[v], piece, &lots.packs[v]);
     }
     if (is_spread) fig_many_join_lots(&lots);
 #pragma unroll

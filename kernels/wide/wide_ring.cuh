@@ -30,6 +30,7 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     static constexpr int32_t TYPE = DTYPE;
     static constexpr int32_t DIM = DIMS;
     static constexpr int32_t TILE = fig_wide_tile(DIMS);
+    static constexpr float LIFT = 0.0f; /* weights are rounded in any case */
     static constexpr int32_t COLUMN = 2 * fig_wide_column(DIMS); /* bytes */
     static constexpr int32_t COLUMNS = fig_wide_columns(DIMS);
     static constexpr int32_t BLOCK = FIG_WIDE_BLOCK * COLUMN; /* bytes of 8 tokens of a column */

@@ -155,7 +155,8 @@ static __device__ __forceinline__ void fig_wide_raise(float (&logits)[form::TILE
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 1));
         most[h] = fmaxf(most[h], __shfl_xor_sync(0xffffffffu, most[h], 2));
         const int32_t is_new = greatest[h] == FIG_WIDE_NONE && most[h] > FIG_WIDE_MINUS_INFINITY;
-        const float more = is_new || most[h] > FIG_WIDE_GROWTH ? most[h] : 0.0f;
+        const float limit = FIG_WIDE_GROWTH + form::LIFT;
+        const float more = is_new || most[h] > limit ? most[h] - form::LIFT : 0.0f;
         shrink[h] = is_new ? 0.0f : fig_wide_exp2(-more);
         weights[h] *= shrink[h];
         greatest[h] = is_new ? more : greatest[h] + more;
@@ -166,10 +167,11 @@ static __device__ __forceinline__ void fig_wide_raise(float (&logits)[form::TILE
         logits[j] -= most[j / 2 % 2];
 }
 
-/* Turns products into weights relative to the row's reference, which is near its greatest logit so
- * far. Returns 1 if some row of the warp must scale its sums by `shrink`. That a logit exceeds its
- * reference shows in the logits' bits: as integers, positive numbers compare as they do as floats,
- * and negative ones are less. One instruction compares three integers. */
+/* Turns products into weights relative to the row's reference, which is LIFT below a logit near its
+ * greatest one so far: f16 spans 2^-24 to 2^16. Returns 1 if some row of the warp must scale its
+ * sums by `shrink`. That a logit exceeds its reference shows in the logits' bits: as integers,
+ * positive numbers compare as they do as floats, and negative ones are less. One instruction
+ * compares three integers. */
 template <class form>
 static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::TILE / 2],
                                                          float (&greatest)[2], float (&weights)[2],
@@ -192,7 +194,8 @@ static __device__ __forceinline__ int32_t fig_wide_weigh(float (&logits)[form::T
                                          __float_as_int(logits[2 * j + 1]));
     }
     const int32_t greater = max(fig_wide_most(most[0], most[1], most[2]), most[3]);
-    const int32_t grows = __any_sync(0xffffffffu, greater > __float_as_int(FIG_WIDE_GROWTH));
+    const int32_t grows =
+        __any_sync(0xffffffffu, greater > __float_as_int(FIG_WIDE_GROWTH + form::LIFT));
     if (grows) fig_wide_raise<form>(logits, greatest, weights, shrink);
 #pragma unroll
     for (int32_t j = 0; j < form::TILE / 8; j++) {

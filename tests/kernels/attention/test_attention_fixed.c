@@ -46,11 +46,9 @@ static fig_attention_form draw_alone(fig_random *random) {
     return form;
 }
 
-/* Returns 1 if the form's pages are whole boxes of 16 tokens. A dense cache has one page as long as
- * the longest sequence. */
+/* Returns 1 if the form's pages are whole boxes of 16 tokens, as a dense cache always is. */
 static int has_whole_pages(const fig_attention_form *form) {
-    const int32_t tokens = form->page_size > 0 ? form->page_size : form->length_limit;
-    return tokens % 16 == 0;
+    return form->page_size % 16 == 0;
 }
 
 /* Adds other rows, and returns the place of the original row. Which kernel serves depends on

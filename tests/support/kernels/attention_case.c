@@ -247,6 +247,7 @@ static void open_caches(fig_attention_case *c) {
     const fig_attention_form *f = &c->form;
     int32_t pages = 2 * f->row_limit + 2;
     p->page_size = f->page_size == 0 ? f->length_limit : f->page_size;
+    if (f->page_size == 0) p->flags |= FIG_ATTENTION_DENSE;
     if (f->page_size > 0) pages = draw_table(c, (f->length_limit - 1) / f->page_size + 1);
     p->k_pages = pages - (f->outside ? draw(&c->random, 0, pages / 4) : 0);
     p->v_pages = pages - (f->outside ? draw(&c->random, 0, pages / 4) : 0);
