@@ -19,53 +19,39 @@ static __device__ __forceinline__ fig_ring_note read_note(const fig_ring &ring) 
     return note;
 }
 
-/* Processes every second strip of a piece, and passes the others. note: that of the piece's first
- * strip, which stands at the ring. Moves past the piece. The product with V runs while the
- * warpgroup waits for the strip that it passes. */
+/* Processes all strips of a piece or, if warpgroups take turns, every second one, and passes the
+ * others. note: that of the piece's first strip, which stands at the ring. Moves past the piece. The
+ * product with V runs while the warpgroup waits for the strip that it passes. */
 template <class form>
-static __device__ __forceinline__ void take_turns(const fig_many_seat &seat,
+static __device__ __forceinline__ void see_strips(const fig_many_seat &seat,
                                                   const fig_many_share &share, fig_ring_note note,
                                                   fig_ring *ring, fig_many_seen<form> *seen) {
     int32_t is_last = 0;
-    if (seat.group == 1) {
+    if (share.takes_turns && seat.group == 1) {
         is_last = note.flags & FIG_RING_LAST;
         fig_warps_pass_strip(*ring);
         fig_ring_next(ring);
         if (!is_last) note = read_note(*ring);
     }
     while (!is_last) {
-        fig_many_see_strip<form, 0>(*ring, note, seat, share, seen);
+        fig_many_see_strip<form>(*ring, note, seat, share, seen);
         fig_many_product_v<form>(*ring, seen);
         fig_ring_next(ring);
-        const int32_t has_next = (note.flags & FIG_RING_LAST) == 0;
-        if (has_next) {
+        is_last = note.flags & FIG_RING_LAST;
+        const int32_t passes = share.takes_turns && !is_last;
+        if (passes) {
             note = read_note(*ring);
             fig_ring_release(*ring, FIG_RING_K);
         }
         fig_many_settle<form>(*ring, seen);
-        is_last = note.flags & FIG_RING_LAST;
-        if (!has_next) break;
-        fig_ring_wait_full(*ring, FIG_RING_V); /* as in fig_warps_pass_strip() */
-        fig_ring_release(*ring, FIG_RING_V);
-        fig_ring_next(ring);
+        if (passes) {
+            is_last = note.flags & FIG_RING_LAST;
+            fig_ring_wait_full(*ring, FIG_RING_V); /* as in fig_warps_pass_strip() */
+            fig_ring_release(*ring, FIG_RING_V);
+            fig_ring_next(ring);
+        }
         if (!is_last) note = read_note(*ring);
     }
-}
-
-/* Processes all strips of a piece. note, ring: as in take_turns(). */
-template <class form>
-static __device__ __forceinline__ void read_all(const fig_many_seat &seat,
-                                                const fig_many_share &share, fig_ring_note note,
-                                                fig_ring *ring, fig_many_seen<form> *seen) {
-    fig_many_see_strip<form, 0>(*ring, note, seat, share, seen);
-    fig_ring_next(ring);
-    while ((note.flags & FIG_RING_LAST) == 0) {
-        note = read_note(*ring);
-        fig_many_see_strip<form, 1>(*ring, note, seat, share, seen);
-        fig_ring_next(ring);
-    }
-    fig_many_product_v<form>(*ring, seen);
-    fig_many_settle<form>(*ring, seen);
 }
 
 /* Processes a piece and leaves its result. Its queries are, or will be, on the desk. */
@@ -86,11 +72,8 @@ see_piece(const fig_attention_params &p, const fig_many_seat &seat, int32_t row,
         seen.weights[h] = 0.0f;
     }
     const fig_ring_note note = read_note(*ring);
-    share.sight = fig_many_sight_of(p, share.place, note, seat.row);
-    if (share.takes_turns)
-        take_turns<form>(seat, share, note, ring, &seen);
-    else
-        read_all<form>(seat, share, note, ring, &seen);
+    fig_many_look(p, note, queries.count, seat.row, &share);
+    see_strips<form>(seat, share, note, ring, &seen);
     fig_many_leave<form>(p, seat, share, fig_many_next_sheet(*sheets, 0), note.partial, &seen);
     fig_many_release_piece<form>(share, sheets);
 }

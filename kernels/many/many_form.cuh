@@ -63,7 +63,8 @@ typedef struct fig_many_share {
     fig_partials_place place; /* of the warpgroup's vectors */
     int32_t takes_turns;
     float scale, rate, cap; /* from a product to a logit in base 2; cap 0: none */
-    fig_wide_sight sight;
+    fig_wide_sight sight;   /* tokens that the thread's two vectors see */
+    fig_strip_range by_all; /* tokens that every query of the row sees */
 } fig_many_share;
 
 /* Holds the state of a thread's vectors, in registers. */
@@ -157,21 +158,21 @@ static __device__ __forceinline__ int32_t fig_many_takes_turns(const fig_attenti
     return (p.split.fixed ? all.vectors : all.count) <= FIG_MANY_GROUP_VECTORS;
 }
 
-/* Returns the tokens that the thread's vectors see. A vector that does not exist sees what the last
- * one sees. */
-static __device__ __forceinline__ fig_wide_sight fig_many_sight_of(const fig_attention_params &p,
-                                                                   const fig_partials_place &place,
-                                                                   const fig_ring_note &note,
-                                                                   int32_t row) {
-    fig_wide_sight sight;
+/* Sets which tokens of a piece the thread's vectors see, and which every query of the row sees. A
+ * vector that does not exist sees what the last one sees. queries: number of the row's. */
+static __device__ __forceinline__ void fig_many_look(const fig_attention_params &p,
+                                                     const fig_ring_note &note, int32_t queries,
+                                                     int32_t row, fig_many_share *share) {
+    const fig_partials_place &place = share->place;
 #pragma unroll
     for (int32_t h = 0; h < 2; h++) {
         const int32_t n = place.first + max(min(row + 8 * h, place.count - 1), 0);
         const fig_strip_range seen = fig_warps_sees(p, note, fig_geometry_divide(n, place.ratio));
-        sight.low[h] = seen.first;
-        sight.high[h] = seen.end - 1;
+        share->sight.low[h] = seen.first;
+        share->sight.high[h] = seen.end - 1;
     }
-    return sight;
+    share->by_all.first = fig_warps_sees(p, note, queries - 1).first;
+    share->by_all.end = fig_warps_sees(p, note, 0).end;
 }
 
 /* Returns the warpgroup's share of a piece, without what its vectors see. */

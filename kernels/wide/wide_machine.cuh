@@ -96,6 +96,21 @@ static __device__ __forceinline__ void fig_wide_await_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+static __device__ __forceinline__ uint4 fig_wide_load(uint32_t from) {
+    uint4 words;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "r"(from)
+                 : "memory");
+    return words;
+}
+
+static __device__ __forceinline__ uint32_t fig_wide_load_word(uint32_t from) {
+    uint32_t word;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
+    return word;
+}
+
 static __device__ __forceinline__ void fig_wide_clear_chunk(uint32_t to) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
 }

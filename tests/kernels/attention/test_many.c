@@ -148,14 +148,15 @@ static void an_infinite_v_makes_the_result_infinite(void **state) {
 }
 
 /* Only the last query sees the last token. */
-static void a_huge_v_does_not_touch_queries_that_do_not_see_it(void **state) {
+static void a_wild_v_does_not_touch_queries_that_do_not_see_it(void **state) {
     (void)state;
-    for (uint64_t n = 0; n < 8; n++) {
+    for (uint64_t n = 0; n < 24; n++) {
         fig_random random = fig_random_seed(seed + 3000 + n);
         const fig_attention_form form = draw_even_row(&random);
         fig_attention_case c;
         fig_attention_case_open(&c, &form, random);
-        set_v(&c, 0, form.lengths[0] - 1, form.dtype == FIG_BF16 ? 3e38 : 6e4);
+        const double values[] = {NAN, INFINITY, form.dtype == FIG_BF16 ? 3e38 : 6e4};
+        set_v(&c, 0, form.lengths[0] - 1, values[n % 3]);
         fig_attention_case_run(&c, NULL);
         for (int32_t i = 0; i < (form.row_tokens - 1) * c.params.q_heads; i++)
             fig_attention_case_check_vector(&c, 0, i / c.params.q_heads, i % c.params.q_heads);
@@ -168,7 +169,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rows_of_many_vectors_equal_float64),
         cmocka_unit_test(rows_of_many_pieces_equal_float64),
         cmocka_unit_test(an_infinite_v_makes_the_result_infinite),
-        cmocka_unit_test(a_huge_v_does_not_touch_queries_that_do_not_see_it),
+        cmocka_unit_test(a_wild_v_does_not_touch_queries_that_do_not_see_it),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
