@@ -20,8 +20,8 @@ static __device__ __forceinline__ fig_ring_note read_note(const fig_ring &ring) 
 }
 
 /* Processes all strips of a piece or, if warpgroups take turns, every second one, and passes the
- * others. note: that of the piece's first strip, which stands at the ring. Moves past the piece. The
- * product with V runs while the warpgroup waits for the strip that it passes. */
+ * others. note: that of the piece's first strip, which stands at the ring. Moves past the piece.
+ * The last product with V runs while the warpgroup waits for the strip that it passes. */
 template <class form>
 static __device__ __forceinline__ void see_strips(const fig_many_seat &seat,
                                                   const fig_many_share &share, fig_ring_note note,
@@ -34,22 +34,25 @@ static __device__ __forceinline__ void see_strips(const fig_many_seat &seat,
         if (!is_last) note = read_note(*ring);
     }
     while (!is_last) {
-        fig_many_see_strip<form>(*ring, note, seat, share, seen);
+        fig_many_see_strip<form, 0>(*ring, note, seat, share, seen);
+        while (!share.takes_turns && (note.flags & FIG_RING_LAST) == 0) {
+            fig_ring_next(ring);
+            note = read_note(*ring);
+            fig_many_see_strip<form, 1>(*ring, note, seat, share, seen);
+        }
         fig_many_product_v<form>(*ring, seen);
         fig_ring_next(ring);
-        is_last = note.flags & FIG_RING_LAST;
-        const int32_t passes = share.takes_turns && !is_last;
-        if (passes) {
+        const int32_t has_next = (note.flags & FIG_RING_LAST) == 0;
+        if (has_next) {
             note = read_note(*ring);
             fig_ring_release(*ring, FIG_RING_K);
         }
         fig_many_settle<form>(*ring, seen);
-        if (passes) {
-            is_last = note.flags & FIG_RING_LAST;
-            fig_ring_wait_full(*ring, FIG_RING_V); /* as in fig_warps_pass_strip() */
-            fig_ring_release(*ring, FIG_RING_V);
-            fig_ring_next(ring);
-        }
+        if (!has_next) break;
+        is_last = note.flags & FIG_RING_LAST;
+        fig_ring_wait_full(*ring, FIG_RING_V); /* as in fig_warps_pass_strip() */
+        fig_ring_release(*ring, FIG_RING_V);
+        fig_ring_next(ring);
         if (!is_last) note = read_note(*ring);
     }
 }

@@ -44,34 +44,44 @@ static __device__ __forceinline__ void fig_many_split(const float (&weights)[for
 }
 
 /* Sets the rest of weights that are 0 to 0, for strips that have tokens which some vector does not
- * see. */
+ * see. A half that is not 0, and no weight is below 0, sets its highest bit when 0x7fff is added;
+ * one instruction makes a mask of these bits. */
 template <class form>
 static __device__ __forceinline__ void fig_many_hide_rest(fig_many_seen<form> *seen) {
 #pragma unroll
-    for (int32_t i = 0; i < form::TILE / 4; i++) {
-        const uint32_t low = (seen->below[i] & 0xffffu) != 0 ? 0xffffu : 0;
-        const uint32_t high = seen->below[i] >> 16 != 0 ? 0xffff0000u : 0;
-        seen->rest[i] &= low | high;
-    }
+    for (int32_t i = 0; i < form::TILE / 4; i++)
+        seen->rest[i] &= fig_wide_signs(seen->below[i] + 0x7fff7fffu);
 }
 
 /* ---- The edge of a row */
 
-/* Tokens of a strip, counted from its first one. */
+/* Divides the tokens of a strip, counted from its first one: those in [first, end) belong to the
+ * piece, and every query sees those in [all, all_end). */
 typedef struct fig_many_rows {
-    int32_t first, end;
+    int32_t first, all, all_end, end;
 } fig_many_rows;
 
-/* Returns the tokens of a strip that only some queries see: before those that all see (side 0) or
- * behind them (side 1). */
 template <class form>
-static __device__ __forceinline__ fig_many_rows fig_many_partly(const fig_ring_note &note,
-                                                                const fig_many_share &share,
-                                                                int32_t side) {
-    const int32_t all = max(share.by_all.first, note.first);
-    const int32_t first = side == 0 ? note.first : max(share.by_all.end, all);
-    const int32_t end = side == 0 ? min(all, note.end) : note.end;
-    return {max(first - note.token, 0), min(end - note.token, (int32_t)form::TILE)};
+static __device__ __forceinline__ fig_many_rows fig_many_rows_of(const fig_ring_note &note,
+                                                                 const fig_many_share &share) {
+    fig_many_rows rows;
+    rows.first = max(note.first - note.token, 0);
+    rows.end = min(note.end - note.token, (int32_t)form::TILE);
+    rows.all = min(max(share.by_all.first - note.token, rows.first), rows.end);
+    rows.all_end = min(max(share.by_all.end - note.token, rows.all), rows.end);
+    return rows;
+}
+
+/* Returns the number of tokens that only some queries see. */
+static __device__ __forceinline__ int32_t fig_many_partly(const fig_many_rows &rows) {
+    return rows.all - rows.first + rows.end - rows.all_end;
+}
+
+/* Returns the i-th of them. */
+static __device__ __forceinline__ int32_t fig_many_partly_row(const fig_many_rows &rows,
+                                                              int32_t i) {
+    const int32_t before = rows.all - rows.first;
+    return i < before ? rows.first + i : rows.all_end + i - before;
 }
 
 /* Returns the shared address of a token's chunk of V. */
@@ -83,22 +93,24 @@ static __device__ __forceinline__ uint32_t fig_many_chunk_at(uint32_t v, int32_t
                           fig_ring_chunk_at<form::COLUMN>(row % 8, chunk % OF_COLUMN));
 }
 
-/* Returns 1 if V of some of these tokens is not finite. All lanes get the same result. */
+/* Returns 1 if V of a token that only some queries see is not finite. The threads of a warpgroup
+ * divide the tokens, and get the same result. */
 template <class form>
 static __device__ __forceinline__ int32_t fig_many_is_wild(uint32_t v, const fig_many_rows &rows,
-                                                           int32_t lane) {
+                                                           const fig_many_seat &seat) {
     const int32_t CHUNKS = form::DIM * 2 / FIG_RING_CHUNK;
     const uint32_t low = form::TYPE == FIG_BF16 ? 0x7f80u : 0x7c00u, high = low << 16;
     int32_t is_wild = 0;
 #pragma unroll 1
-    for (int32_t i = rows.first * CHUNKS + lane; i < rows.end * CHUNKS; i += FIG_BLOCK_WARP) {
-        const uint4 words = fig_wide_load(fig_many_chunk_at<form>(v, i / CHUNKS, i % CHUNKS));
+    for (int32_t i = seat.thread; i < fig_many_partly(rows) * CHUNKS; i += FIG_MANY_GROUP_THREADS) {
+        const uint4 words = fig_wide_load(
+            fig_many_chunk_at<form>(v, fig_many_partly_row(rows, i / CHUNKS), i % CHUNKS));
         const uint32_t word[] = {words.x, words.y, words.z, words.w};
 #pragma unroll
         for (int32_t w = 0; w < 4; w++)
             is_wild |= (word[w] & low) == low || (word[w] & high) == high;
     }
-    return __any_sync(0xffffffffu, is_wild);
+    return fig_wide_meet_any(FIG_MANY_OWN + seat.group, FIG_MANY_GROUP_THREADS, is_wild);
 }
 
 /* Returns the weight of a token for the thread's vector h. All lanes of the warp take part. */
@@ -118,13 +130,14 @@ static __device__ __forceinline__ float fig_many_weight(const fig_many_seen<form
     return row % 2 ? large.y + small.y : large.x + small.x;
 }
 
-/* Adds V of these tokens to the sums of those vectors that see them. */
+/* Adds V of the tokens that only some queries see to the sums of those vectors that see them. */
 template <class form>
 static __device__ __forceinline__ void
 fig_many_add_rows(const fig_many_seat &seat, const fig_many_share &share, int32_t token, uint32_t v,
                   const fig_many_rows &rows, fig_many_seen<form> *seen) {
 #pragma unroll 1
-    for (int32_t row = rows.first; row < rows.end; row++) {
+    for (int32_t i = 0; i < fig_many_partly(rows); i++) {
+        const int32_t row = fig_many_partly_row(rows, i);
         float weights[2];
         int32_t sees[2];
 #pragma unroll
@@ -154,22 +167,20 @@ template <class form>
 static __device__ __forceinline__ void
 fig_many_trim(const fig_ring_note &note, const fig_many_seat &seat, const fig_many_share &share,
               uint32_t v, fig_many_seen<form> *seen) {
-    const fig_many_rows before = fig_many_partly<form>(note, share, 0);
-    const fig_many_rows behind = fig_many_partly<form>(note, share, 1);
+    const fig_many_rows rows = fig_many_rows_of<form>(note, share);
+    int32_t first = rows.first, end = rows.end;
     fig_many_hide_rest<form>(seen);
-    if (fig_wide_same(fig_many_is_wild<form>(v, before, seat.lane) |
-                      fig_many_is_wild<form>(v, behind, seat.lane))) {
-        fig_many_add_rows<form>(seat, share, note.token, v, before, seen);
-        fig_many_add_rows<form>(seat, share, note.token, v, behind, seen);
+    if (fig_many_is_wild<form>(v, rows, seat)) {
+        fig_many_add_rows<form>(seat, share, note.token, v, rows, seen);
+        first = rows.all;
+        end = rows.all_end;
         if (share.takes_turns)
             fig_ring_meet(FIG_MANY_OWN + seat.group, FIG_MANY_GROUP_THREADS);
         else
             fig_ring_meet(FIG_MANY_BOTH, FIG_MANY_GROUPS * FIG_MANY_GROUP_THREADS);
-        fig_wide_clear<form>(v, before.first, before.end, seat.thread);
-        fig_wide_clear<form>(v, behind.first, behind.end, seat.thread);
     }
-    fig_wide_clear<form>(v, 0, note.first - note.token, seat.thread);
-    fig_wide_clear<form>(v, max(note.end - note.token, 0), form::TILE, seat.thread);
+    fig_wide_clear<form>(v, 0, first, seat.thread);
+    fig_wide_clear<form>(v, max(end, first), form::TILE, seat.thread);
     fig_wide_show_clear(FIG_MANY_OWN + seat.group);
 }
 
@@ -197,8 +208,12 @@ static __device__ __forceinline__ void fig_many_settle(const fig_ring &ring,
     fig_ring_release(at, FIG_RING_V);
 }
 
-/* Turns the next strip in the ring into weights. */
-template <class form>
+/* Turns the next strip in the ring into weights. HAS_LAST: 1 if the weights of the last strip still
+ * wait for their product with V; it runs beside the product with K and beside the exponentials.
+ * Were this a branch within the function, the assembler would wait for both products at its end.
+ * Did both never run at once, it would give them the same registers, and copy sums twice a
+ * strip. */
+template <class form, int32_t HAS_LAST>
 static __device__ __forceinline__ void
 fig_many_see_strip(const fig_ring &ring, const fig_ring_note &note, const fig_many_seat &seat,
                    const fig_many_share &share, fig_many_seen<form> *seen) {
@@ -206,13 +221,15 @@ fig_many_see_strip(const fig_ring &ring, const fig_ring_note &note, const fig_ma
     fig_wgmma_begin();
     fig_wide_product_k<form>(logits, seen->q, 0, fig_ring_side(ring, FIG_RING_K));
     fig_wgmma_commit();
-    fig_wgmma_wait<0>(logits);
+    if (HAS_LAST) fig_many_product_v<form>(ring, seen);
+    fig_wgmma_wait<HAS_LAST>(logits);
     fig_ring_release(ring, FIG_RING_K);
     if (share.cap > 0.0f) fig_wide_cap<form>(logits, share.rate, share.cap);
     if (note.flags & FIG_RING_EDGE)
         fig_wide_mask<form>(logits, share.sight, note.token + 2 * seat.quad);
     const int32_t grows =
         fig_wide_weigh<form>(logits, seen->greatest, seen->weights, shrink, share.scale);
+    if (HAS_LAST) fig_many_settle<form>(ring, seen);
     if (grows) {
 #pragma unroll
         for (int32_t i = 0; i < form::DIM / 2; i++)

@@ -38,6 +38,18 @@ static __device__ __forceinline__ void fig_wide_wait(const uint64_t *barrier, ui
 #endif
 }
 
+/* Meets other threads at a named barrier. Returns 1 if some thread says so. */
+static __device__ __forceinline__ int32_t fig_wide_meet_any(int32_t barrier, int32_t threads,
+                                                            int32_t says) {
+    int32_t any;
+    asm volatile("{ .reg .pred p, q; setp.ne.s32 p, %3, 0;\n"
+                 "bar.red.or.pred q, %1, %2, p; selp.s32 %0, 1, 0, q; }"
+                 : "=r"(any)
+                 : "r"(barrier), "r"(threads), "r"(says)
+                 : "memory");
+    return any;
+}
+
 /* Arrives, and lets the barrier expect `bytes` bytes more from the copy engine. */
 static __device__ __forceinline__ void fig_wide_expect(const uint64_t *barrier, uint32_t bytes) {
     asm volatile(
@@ -161,6 +173,13 @@ static __device__ __forceinline__ float fig_wide_exp2(float x) {
 
 static __device__ __forceinline__ int32_t fig_wide_most(int32_t a, int32_t b, int32_t c) {
     return __vimax3_s32(a, b, c);
+}
+
+/* Returns all ones in each half of the word whose highest bit is set. */
+static __device__ __forceinline__ uint32_t fig_wide_signs(uint32_t word) {
+    uint32_t mask;
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(word));
+    return mask;
 }
 
 template <int32_t DTYPE>

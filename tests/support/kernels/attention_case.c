@@ -240,8 +240,7 @@ static void open_pool(fig_attention_case *c) {
     p->v_cache = (const char *)c->k.data + offset * fig_numeric_bytes(p->kv_dtype);
 }
 
-/* In a dense cache, a sequence past the last page is read as sequence 0, which belongs to no
- * row. */
+/* A sequence past the last page of a dense cache is read as sequence 0, which is no row's. */
 static void open_caches(fig_attention_case *c) {
     fig_attention_params *p = &c->params;
     const fig_attention_form *f = &c->form;
