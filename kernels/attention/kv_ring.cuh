@@ -20,6 +20,7 @@
 #ifndef FIG_KERNELS_KV_RING_CUH
 #define FIG_KERNELS_KV_RING_CUH
 
+#include "kernels/common/barriers.cuh"
 #include "kernels/common/block.cuh"
 #include "kernels/common/fragment.cuh"
 
@@ -105,12 +106,6 @@ static __device__ __forceinline__ void fig_ring_next(fig_ring *ring) {
     ring->phase ^= 1;
 }
 
-static __device__ __forceinline__ void fig_ring_barrier_init(uint64_t *barrier, int32_t count) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(fig_fragment_shared(barrier)),
-                 "r"(count)
-                 : "memory");
-}
-
 /* Names the barriers at which the reading warps and the other filling warps wait until the ring
  * exists. The two groups have a barrier each, because all warps of one bar.sync must execute the
  * same instruction. */
@@ -133,30 +128,6 @@ static __device__ __forceinline__ void fig_ring_init(fig_ring_state *state, int3
 #endif
 }
 
-static __device__ __forceinline__ void fig_ring_arrive(uint32_t barrier) {
-    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void fig_ring_wait(uint32_t barrier, uint32_t phase) {
-    uint32_t is_over = 0;
-    while (!is_over) {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, 0x989680;\n"
-                     "selp.u32 %0, 1, 0, p; }"
-                     : "=r"(is_over)
-                     : "r"(barrier), "r"(phase)
-                     : "memory");
-#else
-        asm volatile("{ .reg .pred p; .reg .b64 state; .reg .b32 parity;\n"
-                     "mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(is_over)
-                     : "r"(barrier), "r"(phase)
-                     : "memory");
-#endif
-    }
-}
-
 /* Waits until the side is empty. A filler calls it. */
 static __device__ __forceinline__ void fig_ring_wait_empty(const fig_ring &ring, int32_t side) {
     fig_ring_wait(fig_fragment_shared(&ring.state->barriers[ring.slot].empty[side]),
@@ -173,17 +144,6 @@ static __device__ __forceinline__ void fig_ring_release(const fig_ring &ring, in
     __syncwarp();
     if (threadIdx.x % FIG_BLOCK_WARP == 0)
         fig_ring_arrive(fig_fragment_shared(&ring.state->barriers[ring.slot].empty[side]));
-}
-
-/* Waits at a named barrier until `threads` threads of the block have arrived. All warps that wait
- * at the same time must wait at the same place in the code. */
-static __device__ __forceinline__ void fig_ring_meet(int32_t barrier, int32_t threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-/* Arrives at the barrier without waiting for the others. */
-static __device__ __forceinline__ void fig_ring_pass(int32_t barrier, int32_t threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 static __device__ __forceinline__ fig_ring_note fig_ring_read(const fig_ring &ring) {

@@ -22,6 +22,13 @@ static __device__ __forceinline__ uint64_t fig_machine_policy_usual(void) {
     return policy;
 }
 
+/* Loads a number where the call stands. The compiler would load it where it is used. */
+static __device__ __forceinline__ float fig_machine_load_here(const float *from) {
+    float x;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(from));
+    return x;
+}
+
 static __device__ __forceinline__ float fig_machine_exp2(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));

@@ -1,5 +1,5 @@
 /* latent_machine.cuh: wraps the machine instructions that the warpgroup kernels over latents need
- * beside products (wgmma.cuh, narrow_products.cuh) and barriers (kv_ring.cuh).
+ * beside products (wgmma.cuh, narrow_products.cuh) and barriers (barriers.cuh).
  *
  * Tests that run these kernels on a CPU have versions of their own (tests/kernels/latent/).
  * Invariant: the low half of a pair is the value of the lower dimension. */

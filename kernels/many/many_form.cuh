@@ -8,7 +8,7 @@
 #define FIG_KERNELS_MANY_FORM_CUH
 
 #define FIG_PIECES_PACKED 1
-#include "kernels/strips/attention_warps.cuh"
+#include "kernels/strips/readers.cuh"
 #include "kernels/wide/wide_tile.cuh"
 #include "kernels/attention/many.h"
 
@@ -91,8 +91,8 @@ static __device__ __forceinline__ fig_many_seat fig_many_seat_of(void) {
 /* ---- Shared memory */
 
 static __device__ __forceinline__ uint8_t *fig_many_shared(void) {
-    extern __shared__ __align__(FIG_MANY_ALIGNMENT) uint8_t fig_many_memory[];
-    return fig_many_memory;
+    extern __shared__ __align__(FIG_MANY_ALIGNMENT) uint8_t shared[];
+    return shared;
 }
 
 /* Returns the address of a sheet; number FIG_MANY_SHEETS is the tray. */

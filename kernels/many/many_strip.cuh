@@ -15,17 +15,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Returns a pair of numbers, each of them at least the least positive one. */
-template <int32_t DTYPE>
-static __device__ __forceinline__ uint32_t fig_many_positive(uint32_t pair) {
-    if (DTYPE == FIG_BF16) {
-        asm("max.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x00800080u));
-    } else {
-        asm("max.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x00010001u));
-    }
-    return pair;
-}
-
 /* Splits weights: each is the sum of its parts in `below` and `rest`. The rest of a weight is never
  * 0, so that an infinite V makes the result infinite and not NaN; the least positive number is
  * nothing beside the other weights. */
@@ -39,7 +28,7 @@ static __device__ __forceinline__ void fig_many_split(const float (&weights)[for
         const float2 low = fig_warps_widen_q(form::TYPE, below);
         const uint32_t rest = fig_fragment_pair<form::TYPE>(first - low.x, second - low.y);
         seen->below[i] = below;
-        seen->rest[i] = fig_many_positive<form::TYPE>(rest);
+        seen->rest[i] = fig_wide_positive<form::TYPE>(rest);
     }
 }
 

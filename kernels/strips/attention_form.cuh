@@ -7,7 +7,7 @@
 #define FIG_KERNELS_ATTENTION_FORM_CUH
 
 #include "kernels/strips/attention_turn.cuh"
-#include "kernels/strips/kv_feed.cuh"
+#include "kernels/strips/readers.cuh"
 #include "kernels/attention/logit.h"
 #include "kernels/attention/partials.cuh"
 
@@ -17,9 +17,6 @@
 #else
 #define FIG_WARPS_BASE FIG_NUMERIC_LOG2_E
 #endif
-
-/* the barrier of all warps that empty the ring; fig_warps_meeting() gives lower numbers */
-enum { FIG_WARPS_BARRIER = 15 };
 
 /* 1: warps may take turns at the strips of a piece, and are then shares, too */
 #ifdef FIG_PIECES_PACKED
@@ -200,17 +197,6 @@ static __device__ __forceinline__ int32_t fig_warps_head_vectors(const fig_atten
     return fig_size_min(FIG_GEOMETRY_VECTORS, role.ratio * p.split.row_tokens);
 }
 
-/* Loads the scale of V when a piece begins. The compiler would load it where the piece ends. */
-static __device__ __forceinline__ float fig_warps_v_scale(const fig_attention_params &p,
-                                                          int32_t kv_head) {
-    float scale = 1;
-    if (p.v_scale == NULL) return scale;
-    asm volatile("ld.global.f32 %0, [%1];"
-                 : "=f"(scale)
-                 : "l"(&p.v_scale[p.v_scales > 1 ? kv_head : 0]));
-    return scale;
-}
-
 static __device__ __forceinline__ fig_partials_place fig_warps_place(const fig_attention_params &p,
                                                                      const fig_warps_role &role,
                                                                      int32_t row, int32_t group) {
@@ -244,13 +230,6 @@ static __device__ __forceinline__ void fig_warps_narrow(const fig_attention_para
     if (place->count == 0) place->base -= fig_geometry_divide(role.first, role.ratio);
 }
 
-/* Converts two neighbouring numbers of q to f32. */
-static __device__ __forceinline__ float2 fig_warps_widen_q(int32_t dtype, uint32_t pair) {
-    if (dtype == FIG_BF16)
-        return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
-    return __half22float2(*(const __half2 *)&pair);
-}
-
 template <class form>
 static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &role,
                                                        fig_warps_seen<form> *seen) {
@@ -266,24 +245,6 @@ static __device__ __forceinline__ void fig_warps_begin(const fig_warps_role &rol
         seen->query[i] = fig_geometry_divide(
             role.first + fig_size_min(2 * role.column + i, role.count - 1), role.ratio);
     }
-}
-
-/* ---- Positions */
-
-/* Returns the position of a query. */
-static __device__ __forceinline__ int32_t fig_warps_position(const fig_attention_params &p,
-                                                             const fig_ring_note &note,
-                                                             int32_t query) {
-    return note.length - p.split.row_tokens + query;
-}
-
-static __device__ __forceinline__ fig_strip_range fig_warps_sees(const fig_attention_params &p,
-                                                                 const fig_ring_note &note,
-                                                                 int32_t query) {
-    const int32_t end = fig_warps_position(p, note, query) + 1, window = p.split.window;
-    const int32_t first = window > 0 && end > window ? end - window : 0;
-    fig_strip_range seen = {max(first, note.first), min(end, note.end)};
-    return seen;
 }
 
 #endif

@@ -449,18 +449,4 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
             fig_turn_append<form>(p, note, place.kv_head, token, turn);
 }
 
-#ifdef FIG_PIECES_PACKED
-
-/* Leaves the next strip in the ring to other warps. A warp may release V of a strip only after all
- * warps have released the V that was in the slot before; otherwise its release would count for that
- * V, which a slower warp may still read. When V of this strip has arrived, they have. That K has
- * arrived proves it only for K. */
-static __device__ __forceinline__ void fig_warps_pass_strip(const fig_ring &ring) {
-    fig_ring_release(ring, FIG_RING_K);
-    fig_ring_wait_full(ring, FIG_RING_V);
-    fig_ring_release(ring, FIG_RING_V);
-}
-
-#endif
-
 #endif

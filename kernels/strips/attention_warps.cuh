@@ -244,25 +244,6 @@ fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
 
 /* ---- A merge */
 
-/* Counts a piece as finished, for all warps that empty the ring. Returns 1 if the piece is the last
- * one of its segment. The caller then sees the results of all other pieces, and the counter is 0
- * again. */
-static __device__ __forceinline__ uint32_t fig_warps_is_last(const fig_attention_params &p,
-                                                             const fig_ring &ring,
-                                                             const fig_ring_note &note) {
-    const int32_t threads = ring.readers * FIG_BLOCK_WARP;
-    __threadfence();
-    fig_ring_meet(FIG_WARPS_BARRIER, threads);
-    if (threadIdx.x == 0) {
-        uint32_t *counter = &p.counters[fig_split_segment(&p.split, note.row, note.group)];
-        const uint32_t last = (uint32_t)(note.end - note.first);
-        ring.state->is_last = atomicInc(counter, last) == last;
-    }
-    fig_ring_meet(FIG_WARPS_BARRIER, threads);
-    __threadfence();
-    return ring.state->is_last;
-}
-
 /* Merges the pieces of a vector. The result goes to out or, if other warps have some of the pieces,
  * to the join. */
 template <class form>
@@ -325,11 +306,6 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
 }
 
 /* ---- A worker */
-
-static __device__ __forceinline__ fig_ring_note fig_warps_read(const fig_ring &ring) {
-    fig_ring_wait_full(ring, FIG_RING_K);
-    return fig_ring_read(ring);
-}
 
 /* Holds the state of a worker on its way through its pieces. */
 template <class form> struct fig_warps_way {

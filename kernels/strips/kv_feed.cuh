@@ -14,44 +14,20 @@
 #define FIG_KERNELS_KV_FEED_CUH
 
 #include "kernels/strips/kv_copy.cuh"
+#include "kernels/strips/kv_machine.cuh"
 
 /* ---- By the bulk copy engine */
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-static __device__ __forceinline__ void fig_feed_box(uint32_t to, const void *map, int32_t token,
-                                                    int32_t column, int32_t head, int32_t page,
-                                                    uint32_t barrier, uint64_t policy) {
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
-                 "l"(map), "r"(0), "r"(token), "r"(column), "r"(head), "r"(page), "r"(barrier),
-                 "l"(policy)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void fig_feed_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile(
-        "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(barrier),
-        "r"(bytes)
-        : "memory");
-}
-
 /* Orders the threads' writes to a slot, made before its release, before the engine's writes to the
  * same slot. */
 static __device__ __forceinline__ void fig_feed_order_writes(const fig_ring &ring) {
-    if (ring.newest >> ring.slot & 1) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    if (ring.newest >> ring.slot & 1) fig_feed_order_engines();
 }
 
 static __device__ __forceinline__ void fig_feed_mark(int32_t is_newest, fig_ring *ring) {
     const uint32_t slot = 1u << ring->slot;
     ring->newest = is_newest ? ring->newest | slot : ring->newest & ~slot;
-}
-
-/* Prefetches the tensor maps. The maps lie in the params, and the params are slow to reach when a
- * block begins. */
-static __device__ __forceinline__ void fig_feed_prefetch_maps(const fig_attention_params &p) {
-    if (threadIdx.x % FIG_BLOCK_WARP != 0) return;
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.k_map) : "memory");
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&p.v_map) : "memory");
 }
 
 /* Describes the place of 16 tokens: their page, as a coordinate of K's map and of V's map, and the
@@ -100,12 +76,8 @@ static __device__ __forceinline__ void
 fig_feed_prefetch(const fig_attention_params &p, const fig_feed_block &block, int32_t kv_head) {
 #pragma unroll
     for (int32_t box = 0; box < form::BOXES; box++)
-        asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%2, %3, %4, %5, %6}];\n"
-                     "cp.async.bulk.prefetch.tensor.5d.L2.global [%1, {%2, %3, %4, %5, %7}];" ::"l"(
-                         &p.k_map),
-                     "l"(&p.v_map), "r"(0), "r"(block.token), "r"(box), "r"(kv_head),
-                     "r"(block.k_page), "r"(block.v_page)
-                     : "memory");
+        fig_feed_bring_boxes(&p.k_map, &p.v_map, block.token, box, kv_head, block.k_page,
+                             block.v_page);
 }
 
 /* Returns the lane's block of the next strip, from the 32 blocks that the warp already knows. */

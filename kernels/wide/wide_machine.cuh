@@ -1,13 +1,13 @@
-/* wide_machine.cuh: wraps the instructions of compute capability 9.0 that the warpgroup kernel
- * needs beside products (wgmma.cuh) and barriers (kv_ring.cuh).
+/* wide_machine.cuh: wraps the instructions of compute capability 9.0 that the kernels in wide/ and
+ * many/ need beside products (wgmma.cuh) and barriers (barriers.cuh).
  *
- * Invariant: the other files of the kernel contain no instructions, so a test can put its own
- * versions of these headers in front of them, and run the kernel on a CPU
- * (tests/kernels/wide/wide_block.cpp). */
+ * Invariant: the other files of these kernels contain no instructions, so a test can put its own
+ * versions of these headers in front of them, and run a kernel on a CPU
+ * (tests/kernels/wide/wide_block.cpp, tests/kernels/many/many_block.cpp). */
 #ifndef FIG_KERNELS_WIDE_MACHINE_CUH
 #define FIG_KERNELS_WIDE_MACHINE_CUH
 
-#include "kernels/attention/kv_ring.cuh"
+#include "kernels/common/barriers.cuh"
 #include "kernels/common/block.cuh"
 #include "kernels/wide/wgmma.cuh"
 #include "kernels/wide/wide.h"
@@ -173,6 +173,17 @@ static __device__ __forceinline__ float fig_wide_exp2(float x) {
 
 static __device__ __forceinline__ int32_t fig_wide_most(int32_t a, int32_t b, int32_t c) {
     return __vimax3_s32(a, b, c);
+}
+
+/* Returns a pair of numbers, each of them at least the least positive one. */
+template <int32_t DTYPE>
+static __device__ __forceinline__ uint32_t fig_wide_positive(uint32_t pair) {
+    if (DTYPE == FIG_BF16) {
+        asm("max.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x00800080u));
+    } else {
+        asm("max.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(0x00010001u));
+    }
+    return pair;
 }
 
 /* Returns all ones in each half of the word whose highest bit is set. */

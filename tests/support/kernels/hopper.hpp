@@ -2,7 +2,7 @@
  * block.hpp runs: barriers in shared memory, the copy engine, and products of warpgroups.
  *
  * A program defines BLOCK_THREADS, includes this file, and then the kernel's .cu file. This file
- * takes the place of block.cuh, fragment.cuh, kv_ring.cuh, wgmma.cuh and wide_machine.cuh. Nothing
+ * takes the place of block.cuh, fragment.cuh, barriers.cuh, wgmma.cuh and wide_machine.cuh. Nothing
  * happens at a fixed time: warps run in random order and at random speed, a copy arrives at any
  * time after it was sent, and a product reads its operands as early or as late as it may. Until a
  * copy arrives, its place holds NaN. Invariant: whatever may happen on a GPU between two waits may
@@ -96,9 +96,10 @@ barrier barriers[BARRIER_LIMIT];
 struct {
     uint32_t arrived, turn;
 } named[NAMED_LIMIT];
-const char *fault;  /* what the kernel did wrong; NULL: nothing */
-uint64_t happened;  /* grows with everything that may let a thread go on */
-fig_random chances; /* decides what happens when */
+int32_t votes[NAMED_LIMIT][2]; /* [turn % 2] 1: a thread that meets there said so */
+const char *fault;             /* what the kernel did wrong; NULL: nothing */
+uint64_t happened;             /* grows with everything that may let a thread go on */
+fig_random chances;            /* decides what happens when */
 
 int chance(int32_t percent) {
     return fig_random_range(&chances, 0, 99) < percent;
@@ -143,7 +144,7 @@ static int32_t fig_block_warp() {
     return (int32_t)(threadIdx.x / WARP);
 }
 
-#define FIG_KERNELS_KV_RING_CUH
+#define FIG_KERNELS_BARRIERS_CUH
 static void fig_ring_barrier_init(uint64_t *at, int32_t count) {
     *barrier_at(fig_fragment_shared(at)) = {count, count, 0, 0};
 }
@@ -525,6 +526,7 @@ enum { QUIET_LIMIT = 3000 }; /* rounds in which nothing happens before a block h
 void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {
     block_prepare(kernel, params, block);
     memset(named, 0, sizeof named);
+    memset(votes, 0, sizeof votes);
     memset(queues, 0, sizeof queues);
     memset(shared, 0xff, sizeof shared);
     parcels.clear();

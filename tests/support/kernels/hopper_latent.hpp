@@ -1,9 +1,8 @@
 /* hopper_latent.hpp: what hopper.hpp is, for the kernels over latents.
  *
- * A program includes hopper.hpp and this file before the kernel's .cu file. It takes the place of
- * machine.cuh, latent_machine.cuh, narrow_products.cuh, and of what kv_ring.cuh declares. Blocks
- * run one after the other, so a launch must have FIG_ATTENTION_APART: no block then waits for
- * another. Invariant: that of hopper.hpp. */
+ * A program includes this file before the kernel's .cu file. It takes the place of machine.cuh,
+ * latent_machine.cuh and narrow_products.cuh. Blocks run one after the other, so a launch must have
+ * FIG_ATTENTION_APART: no block then waits for another. Invariant: that of hopper.hpp. */
 #ifndef FIG_TESTS_SUPPORT_HOPPER_LATENT_HPP
 #define FIG_TESTS_SUPPORT_HOPPER_LATENT_HPP
 
@@ -49,19 +48,6 @@ static void __pipeline_commit() {
 static void __pipeline_wait_prior(size_t) {
 }
 
-/* ---- What kv_ring.cuh declares --------------------------------------------------------------- */
-
-enum {
-    FIG_RING_TOKENS = 16,
-    FIG_RING_FIRST = 1,
-    FIG_RING_LAST = 2,
-    FIG_RING_EDGE = 4,
-    FIG_RING_MERGE = 8
-};
-struct fig_ring_note {
-    int32_t flags, row, group, token, first, end, length, partial;
-};
-
 static void fig_block_prefetch(const void *) {
 }
 
@@ -73,6 +59,9 @@ static uint64_t fig_machine_policy_once() {
 }
 static uint64_t fig_machine_policy_usual() {
     return 0;
+}
+static float fig_machine_load_here(const float *from) {
+    return *from;
 }
 static float fig_machine_exp2(float x) {
     return std::exp2(x);
