@@ -44,6 +44,7 @@ static const int64_t SECOND_NS = 1000000000;
 /* The loop sleeps for at most this long between two checks for Ctrl-C: the signal may come just
  * before it sleeps, or to another thread. */
 static const int64_t NAP_NS = 50000000;
+static const int64_t HOST_NAP_NS = 50000; /* less than a small step of the host device takes */
 static const int64_t STEP_LIMIT_NS = 60000000000; /* a longer step counts as hung */
 /* the longest wait of fig_engine_stage(); AHEAD steps never fill the ring, so it does not wait */
 static const int32_t BUSY_US = 1000000;
@@ -210,6 +211,16 @@ static int report_fault(serve_loop *loop) {
                               fig_message());
 }
 
+/* Pauses between two looks at the device. A GPU's step may end at any moment. The host device runs
+ * steps on cores, which it or another program may need. */
+static void look_away(const serve_loop *loop) {
+    const struct timespec nap = {.tv_nsec = HOST_NAP_NS};
+    if (fig_engine_device(loop->engine) == FIG_DEVICE_HOST)
+        nanosleep(&nap, NULL);
+    else
+        sched_yield();
+}
+
 /* Notes the steps that have ended, and waits until at most `most` steps are in flight. */
 static int settle(serve_loop *loop, int64_t most) {
     fig_progress progress = {.size = sizeof progress};
@@ -222,7 +233,7 @@ static int settle(serve_loop *loop, int64_t most) {
         if (now_ns(loop) - began > STEP_LIMIT_NS)
             return fig_report_failure("serve: step %" PRId64 " has not ended within a minute",
                                       loop->ended + 1);
-        sched_yield();
+        look_away(loop);
     }
 }
 
