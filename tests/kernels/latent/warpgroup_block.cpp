@@ -4,7 +4,6 @@
  * NARROW, CODES or WIDE is defined, and tells which kernel. All round weights to q's type, and that
  * for codes also the values of codes, so results may differ by some roundings. */
 #include <algorithm>
-#include <cstdlib>
 
 #define BLOCK_THREADS WARPGROUP_THREADS
 #if defined NARROW
@@ -15,6 +14,7 @@ enum { WARPGROUP_THREADS = 640 };
 enum { WARPGROUP_THREADS = 384 };
 #endif
 #include "tests/support/kernels/hopper_latent.hpp"
+#include "tests/support/kernels/hopper_steps.hpp"
 
 extern "C" {
 #include "planner/plans/plan.h"
@@ -63,20 +63,13 @@ static void run_kernel(const void *params) {
     fault = "there is no such kernel";
 }
 
-/* Runs all blocks, in random order. Returns NULL, or what the kernel did wrong. */
-static const char *run_blocks(latent_case *c, fig_random *random, int is_kernel) {
+/* Runs a side of the case. Returns NULL, or what it did wrong. */
+static const char *run_side(latent_case *c, fig_random *random, int is_kernel) {
     fig_latent_attention_params *p = &c->params;
-    std::vector<uint32_t> order;
     gridDim.x = (uint32_t)p->split.workers;
-    for (uint32_t block = 0; block < (uint32_t)p->split.workers; block++)
-        order.insert(order.begin() + draw(random, 0, (int32_t)block), block);
-    for (uint32_t block : order) {
-        const uint32_t at[3] = {block, 0, 0};
-        const char *wrong = NULL;
-        if (is_kernel) wrong = hopper_run(run_kernel, p, block, fig_random_bits(random));
-        if (!is_kernel) fig_latent_attention_reference(p, at);
-        if (wrong != NULL) return wrong;
-    }
+    const char *wrong = steps_launch(is_kernel ? run_kernel : NULL, fig_latent_attention_reference,
+                                     p, p->split.workers, random);
+    if (wrong != NULL) return wrong;
     return is_clean(c) ? NULL : "the workspace is not zeros";
 }
 
@@ -90,7 +83,7 @@ static int try_case(uint64_t seed) {
     for (int side = 0; side < 2; side++) {
         p->out = c.out[side].data();
         p->lse = c.lse[side].data();
-        const char *wrong = run_blocks(&c, &random, side);
+        const char *wrong = run_side(&c, &random, side);
         if (wrong == NULL) continue;
         printf("seed %llu, %d heads, %d workers: %s\n", (unsigned long long)seed, p->q_heads,
                p->split.workers, wrong);
@@ -100,10 +93,5 @@ static int try_case(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    const uint64_t cases = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
-    for (uint64_t seed = first; seed < first + cases; seed++)
-        if (!try_case(seed)) return 1;
-    printf("%llu steps are the twin's\n", (unsigned long long)cases);
-    return 0;
+    return steps_try(argc, argv, try_case);
 }

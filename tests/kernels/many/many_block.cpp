@@ -6,10 +6,10 @@
  * some that only the last query sees is NaN, infinite or a huge number. Both sides keep full precision, so results may differ by less than two roundings; partials, sums and
  * counters must be zeros again. */
 #include <algorithm>
-#include <cstdlib>
 
 #define BLOCK_THREADS 384
 #include "tests/support/kernels/hopper_strips.hpp"
+#include "tests/support/kernels/hopper_steps.hpp"
 
 extern "C" {
 #include "planner/plans/plan.h"
@@ -210,31 +210,16 @@ static void run_kernel(const void *params) {
                          : fig_kernel_attention_many_f16_128(p);
 }
 
-static int is_clean(const many_case *c) {
-    for (float x : c->partials)
-        if (x != 0) return 0;
-    for (float x : c->sums)
-        if (x != 0) return 0;
-    for (uint32_t x : c->counters)
-        if (x != 0) return 0;
-    return 1;
-}
-
-/* Runs all blocks, in random order. Returns NULL, or what the kernel did wrong. */
-static const char *run_blocks(many_case *c, int is_kernel) {
+/* Runs a side of the case. Returns NULL, or what it did wrong. */
+static const char *run_side(many_case *c, int is_kernel) {
     fig_attention_params *p = &c->params;
-    std::vector<uint32_t> order;
     gridDim.x = (uint32_t)p->split.workers;
-    for (uint32_t block = 0; block < (uint32_t)p->split.workers; block++)
-        order.insert(order.begin() + draw(c, 0, (int32_t)block), block);
-    for (uint32_t block : order) {
-        const uint32_t at[3] = {block, 0, 0};
-        const char *wrong = NULL;
-        if (is_kernel) wrong = hopper_run(run_kernel, p, block, fig_random_bits(&c->random));
-        if (!is_kernel) fig_attention_reference(p, at);
-        if (wrong != NULL) return wrong;
-    }
-    return is_clean(c) ? NULL : "the workspace is not zeros";
+    const char *wrong = steps_launch(is_kernel ? run_kernel : NULL, fig_attention_reference, p,
+                                     p->split.workers, &c->random);
+    if (wrong != NULL) return wrong;
+    if (steps_are_zeros(c->partials) && steps_are_zeros(c->sums) && steps_are_zeros(c->counters))
+        return NULL;
+    return "the workspace is not zeros";
 }
 
 static void fill_maps(many_case *c) {
@@ -276,7 +261,7 @@ static int try_case(uint64_t seed) {
     for (int side = 0; side < 2; side++) {
         c.params.out = c.out[side].data();
         c.params.lse = c.lse[side].data();
-        const char *wrong = run_blocks(&c, side);
+        const char *wrong = run_side(&c, side);
         if (wrong == NULL) continue;
         printf("seed %llu, head_dim %d, %d vectors, %d workers: %s\n", (unsigned long long)seed,
                c.params.head_dim, c.params.q_heads / c.params.kv_heads * c.shape.row_tokens,
@@ -287,10 +272,5 @@ static int try_case(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    const uint64_t cases = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
-    for (uint64_t seed = first; seed < first + cases; seed++)
-        if (!try_case(seed)) return 1;
-    printf("%llu steps are the twin's\n", (unsigned long long)cases);
-    return 0;
+    return steps_try(argc, argv, try_case);
 }

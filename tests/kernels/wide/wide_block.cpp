@@ -6,10 +6,10 @@
  * cache's type and takes sums in another order than the reference kernel, so results may differ by
  * some roundings; counters must be zeros again. */
 #include <algorithm>
-#include <cstdlib>
 
 #define BLOCK_THREADS 384
 #include "tests/support/kernels/hopper.hpp"
+#include "tests/support/kernels/hopper_steps.hpp"
 
 #include "kernels/wide/wide_attention.cu"
 
@@ -236,24 +236,13 @@ static void run_kernel(const void *params) {
     }
 }
 
-/* Runs all blocks, in random order. Returns NULL, or what the kernel did wrong. */
-static const char *run_blocks(wide_case *c, int is_kernel) {
+/* Runs a side of the case. Returns NULL, or what it did wrong. */
+static const char *run_side(wide_case *c, int is_kernel) {
     fig_prompt_attention_params *p = &c->params;
-    std::vector<uint32_t> order;
-    for (uint32_t block = 0; block < (uint32_t)p->workers; block++)
-        order.insert(order.begin() + draw(c, 0, (int32_t)block), block);
-    for (uint32_t block : order) {
-        const uint32_t at[3] = {block, 0, 0};
-        if (!is_kernel) {
-            fig_prompt_attention_reference(p, at);
-            continue;
-        }
-        const char *wrong = hopper_run(run_kernel, p, block, fig_random_bits(&c->random));
-        if (wrong != NULL) return wrong;
-    }
-    for (uint32_t x : c->counters)
-        if (x != 0) return "a counter is not 0";
-    return NULL;
+    const char *wrong = steps_launch(is_kernel ? run_kernel : NULL, fig_prompt_attention_reference,
+                                     p, p->workers, &c->random);
+    if (wrong != NULL) return wrong;
+    return steps_are_zeros(c->counters) ? NULL : "a counter is not 0";
 }
 
 static void fill_maps(wide_case *c) {
@@ -295,7 +284,7 @@ static int try_case(uint64_t seed) {
         c.params.out = c.out[side].data();
         c.params.lse = c.lse[side].data();
         fill_maps(&c);
-        const char *wrong = run_blocks(&c, side);
+        const char *wrong = run_side(&c, side);
         if (wrong == NULL) continue;
         printf("seed %llu, head_dim %d, %d workers: %s\n", (unsigned long long)seed,
                c.params.head_dim, c.params.workers, wrong);
@@ -305,10 +294,5 @@ static int try_case(uint64_t seed) {
 }
 
 int main(int argc, char **argv) {
-    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    const uint64_t cases = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
-    for (uint64_t seed = first; seed < first + cases; seed++)
-        if (!try_case(seed)) return 1;
-    printf("%llu steps are the twin's\n", (unsigned long long)cases);
-    return 0;
+    return steps_try(argc, argv, try_case);
 }

@@ -1,0 +1,48 @@
+/* hopper_steps.hpp: runs random steps of a kernel on a CPU, for programs that compare what its
+ * blocks leave with what the reference kernel leaves.
+ *
+ * Owns the order of blocks, which is random, and the loop over seeds. A program includes this file
+ * after hopper.hpp. Invariant: a seed always gives the same step in the same order. */
+#ifndef FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
+#define FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
+
+#include <cstdlib>
+
+/* Runs a launch of `blocks` blocks, by the emulated kernel or, if it is NULL, by its reference
+ * kernel. Returns NULL, or what the kernel did wrong. */
+static const char *steps_launch(void (*kernel)(const void *),
+                                void (*reference)(const void *, const uint32_t[3]),
+                                const void *params, int32_t blocks, fig_random *random) {
+    std::vector<uint32_t> order;
+    for (int32_t block = 0; block < blocks; block++)
+        order.insert(order.begin() + fig_random_range(random, 0, block), (uint32_t)block);
+    for (uint32_t block : order) {
+        const uint32_t at[3] = {block, 0, 0};
+        const char *wrong = NULL;
+        if (kernel == NULL)
+            reference(params, at);
+        else
+            wrong = hopper_run(kernel, params, block, fig_random_bits(random));
+        if (wrong != NULL) return wrong;
+    }
+    return NULL;
+}
+
+template <class T> static int steps_are_zeros(const std::vector<T> &numbers) {
+    for (T x : numbers)
+        if (x != 0) return 0;
+    return 1;
+}
+
+/* The options of a program are the first seed and the number of seeds. try_case() returns 0, and
+ * says why, if a kernel did something wrong. Returns the exit code. */
+static int steps_try(int argc, char **argv, int (*try_case)(uint64_t seed)) {
+    const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    const uint64_t cases = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
+    for (uint64_t seed = first; seed < first + cases; seed++)
+        if (!try_case(seed)) return 1;
+    printf("%llu steps are the twin's\n", (unsigned long long)cases);
+    return 0;
+}
+
+#endif
