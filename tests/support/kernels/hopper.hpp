@@ -96,10 +96,13 @@ barrier barriers[BARRIER_LIMIT];
 struct {
     uint32_t arrived, turn;
 } named[NAMED_LIMIT];
-int32_t votes[NAMED_LIMIT][2]; /* [turn % 2] 1: a thread that meets there said so */
-const char *fault;             /* what the kernel did wrong; NULL: nothing */
-uint64_t happened;             /* grows with everything that may let a thread go on */
-fig_random chances;            /* decides what happens when */
+struct {
+    uint32_t meeting;    /* 1 + the turn that it belongs to */
+    int32_t says;        /* 1: a thread said so */
+} votes[NAMED_LIMIT][2]; /* [turn % 2] */
+const char *fault;       /* what the kernel did wrong; NULL: nothing */
+uint64_t happened;       /* grows with everything that may let a thread go on */
+fig_random chances;      /* decides what happens when */
 
 int chance(int32_t percent) {
     return fig_random_range(&chances, 0, 99) < percent;

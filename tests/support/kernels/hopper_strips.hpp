@@ -57,12 +57,15 @@ static uint32_t fig_wide_load_word(uint32_t from) {
     return word;
 }
 
+/* The first thread that comes to a meeting opens its vote. No thread comes to the next but one
+ * before all have read the result. */
 static int32_t fig_wide_meet_any(int32_t barrier, int32_t members, int32_t says) {
-    votes[barrier][named[barrier].turn % 2] |= says != 0;
     const uint32_t turn = named[barrier].turn;
+    auto &vote = votes[barrier][turn % 2];
+    if (vote.meeting != turn + 1) vote = {turn + 1, 0};
+    vote.says |= says != 0;
     fig_ring_meet(barrier, members);
-    votes[barrier][(turn + 1) % 2] = 0;
-    return votes[barrier][turn % 2];
+    return vote.says;
 }
 
 /* Returns a pair of numbers, each of them at least the least positive one. */
