@@ -7,3 +7,4 @@
 . "$(dirname "$0")/../../support/block.sh"
 make_block many tests/kernels/many/many_block.cpp
 "$scratch/many" 1 60
+"$scratch/many" 152 1 # bits would depend on whether warpgroups take turns
