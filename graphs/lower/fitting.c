@@ -4,8 +4,8 @@
 #include "graphs/lower/fitting.h"
 
 #include "kernels/attention/geometry.h"
-#include "kernels/latent/latent.h"
 #include "kernels/attention/many.h"
+#include "kernels/latent/latent.h"
 #include "planner/split/units.h"
 
 /* TOKEN_BYTES: bytes of K and V of one token in one head, for which candidates state their

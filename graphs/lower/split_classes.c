@@ -11,8 +11,8 @@
 
 #include "graphs/view/score_units.h"
 #include "kernels/attention/geometry.h"
-#include "kernels/latent/latent.h"
 #include "kernels/attention/many.h"
+#include "kernels/latent/latent.h"
 #include "kernels/wide/wide.h"
 #include "planner/scores/mask_lines.h"
 #include "planner/size.h"

@@ -16,8 +16,8 @@
 #include "kernels/table/reference_kernels.h"
 
 #include "kernels/attention/geometry.h"
-#include "kernels/common/angle.h"
 #include "kernels/attention/many.h"
+#include "kernels/common/angle.h"
 #include "kernels/table/entry.h"
 #include "planner/spec/head_dims.h"
 
@@ -68,11 +68,6 @@ static uint32_t shared_bytes_of(const fig_attention_params *p, const fig_traits 
 /* Returns 1 if each head begins at a multiple of 4 bytes, that is, of a pair of 16-bit numbers. */
 static int has_pairs(const void *rows, const fig_row_strides *strides) {
     return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 4 == 0;
-}
-
-/* Returns 1 if each vector begins at a multiple of 16 bytes. */
-static int has_chunks(const void *rows, const fig_row_strides *strides) {
-    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
 }
 
 static const char *refuses_tensors(const fig_attention_params *p, const fig_traits *traits,
@@ -199,6 +194,11 @@ static const char *refuses_rows(const fig_attention_params *p, const fig_traits 
     if (p->split.fixed) return "a split that is not fixed";
     if (p->queries_offset != 0) return "rows of equal numbers of query tokens";
     return fig_geometry_short_refuses(&rows);
+}
+
+/* Returns 1 if each vector begins at a multiple of 16 bytes. */
+static int has_chunks(const void *rows, const fig_row_strides *strides) {
+    return ((uintptr_t)rows | (uint64_t)strides->row * 2 | (uint64_t)strides->head * 2) % 16 == 0;
 }
 
 const char *fig_attention_family_short_refuses(const void *params, const fig_traits *traits) {

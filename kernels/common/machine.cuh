@@ -1,5 +1,7 @@
-/* machine.cuh: wraps machine instructions that many kernels share: cache policies, powers and
- * logarithms of 2, and loads and stores of the words that blocks pass to each other.
+/* machine.cuh: wraps the machine instructions that many kernels share.
+ *
+ * Some make cache policies, some compute powers and logarithms of 2, and some load and store, such
+ * as the words that blocks pass to each other.
  *
  * Tests that run a kernel on a CPU have versions of their own. Invariant: a word of a pack arrives
  * as a whole; the order among words is open. */
@@ -27,6 +29,16 @@ static __device__ __forceinline__ float fig_machine_load_here(const float *from)
     float x;
     asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(from));
     return x;
+}
+
+/* Loads 16 bytes of shared memory. */
+static __device__ __forceinline__ uint4 fig_machine_load_chunk(uint32_t from) {
+    uint4 words;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "r"(from)
+                 : "memory");
+    return words;
 }
 
 static __device__ __forceinline__ float fig_machine_exp2(float x) {

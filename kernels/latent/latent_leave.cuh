@@ -83,8 +83,8 @@ fig_latent_leave_row(uint16_t *to, const float (&sums)[FIG_LATENT_LEAVE_SUMS], i
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++)
-            words[j] = fig_latent_machine_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
-                                                      sums[i + 4 * j + 2 * h + 1] * scale);
+            words[j] = fig_fragment_pair<DTYPE>(sums[i + 4 * j + 2 * h] * scale,
+                                                sums[i + 4 * j + 2 * h + 1] * scale);
         const uint4 turned = fig_latent_leave_turn(words);
         if (is_kept) *(uint4 *)(to + i / 4 * 8 + lane % 4 * 8) = turned;
     }
@@ -124,8 +124,8 @@ fig_latent_leave_partial(const fig_attention_params &of, const fig_partials_plac
         uint32_t words[4];
 #pragma unroll
         for (int32_t j = 0; j < 4; j++) {
-            words[j] = fig_latent_machine_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
-                                                        sums[i + 4 * j + 2 * h + 1] * scale);
+            words[j] = fig_fragment_pair<FIG_F16>(sums[i + 4 * j + 2 * h] * scale,
+                                                  sums[i + 4 * j + 2 * h + 1] * scale);
             words[j] = words[j] == 0 ? 0x80000000u : words[j];
         }
         fig_machine_store(to + i, make_uint4(words[0], words[1], words[2], words[3]));
@@ -405,8 +405,8 @@ fig_latent_leave_write(const fig_attention_params &of, const fig_partials_place 
     uint32_t words[4];
 #pragma unroll
     for (int32_t i = 0; i < 4; i++)
-        words[i] = fig_latent_machine_pair<DTYPE>(result.joined[2 * i] * end.scale,
-                                                  result.joined[2 * i + 1] * end.scale);
+        words[i] = fig_fragment_pair<DTYPE>(result.joined[2 * i] * end.scale,
+                                            result.joined[2 * i + 1] * end.scale);
     *(uint4 *)((uint16_t *)of.out + way.out + form::dim(pack)) = fig_latent_leave_turn(words);
     if (pack == 0 && of.lse != NULL) of.lse[way.lse] = end.lse;
 }

@@ -11,17 +11,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-template <int32_t DTYPE>
-static __device__ __forceinline__ uint32_t fig_latent_machine_pair(float low, float high) {
-    uint32_t pair;
-    if (DTYPE == FIG_BF16) {
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    }
-    return pair;
-}
-
 /* Returns the values of a pair of f16. */
 static __device__ __forceinline__ float2 fig_latent_machine_floats(uint32_t pair) {
     return __half22float2(*(const __half2 *)&pair);
@@ -136,15 +125,6 @@ static __device__ __forceinline__ void fig_latent_machine_copy(uint32_t to, cons
                  " [%0], [%1], %2, [%3], %4;" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(fig_fragment_shared(barrier)), "l"(policy)
                  : "memory");
-}
-
-static __device__ __forceinline__ uint4 fig_latent_machine_load(uint32_t from) {
-    uint4 words;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "r"(from)
-                 : "memory");
-    return words;
 }
 
 static __device__ __forceinline__ float fig_latent_machine_load_scale(uint32_t from) {

@@ -279,7 +279,7 @@ fig_latent_multiply_weigh(const fig_latent_multiply_place &at, fig_latent_multip
             const float y = fig_machine_exp2(
                 fmaf(work->logits[4 * j + 2 * h + 1], at.scale, -work->greatest[h]));
             work->weights[h] += x + y;
-            weights[2 * j + h] = fig_latent_machine_pair<DTYPE>(x, y);
+            weights[2 * j + h] = fig_fragment_pair<DTYPE>(x, y);
         }
 }
 

@@ -151,7 +151,7 @@ static __device__ __forceinline__ uint4 fig_narrow_codes_values(uint32_t low, ui
 #pragma unroll
     for (int32_t i = 0; i < 4; i++) {
         const float2 two = fig_latent_machine_floats(halves[i]);
-        pairs[i] = fig_latent_machine_pair<FIG_BF16>(two.x * scale, two.y * scale);
+        pairs[i] = fig_fragment_pair<FIG_BF16>(two.x * scale, two.y * scale);
     }
     return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void fig_narrow_codes_chunk(uint32_t stage, ui
         const uint32_t of = from + (uint32_t)(round * 8 * FIG_LATENT_CODES_BYTES);
         scales[round] = fig_latent_machine_load_scale(
             of + (uint32_t)(FIG_LATENT_SCALES_AT + chunk / of_scale * 4));
-        codes[round] = fig_latent_machine_load(
+        codes[round] = fig_machine_load_chunk(
             of + (uint32_t)(chunk * FIG_LATENT_WIDE_COLUMN + pack * FIG_NARROW_CODES_PACK));
     }
 #pragma unroll
@@ -201,7 +201,7 @@ static __device__ __forceinline__ void fig_narrow_codes_rope(uint32_t stage, uin
         uint4 words[COPIES];
 #pragma unroll
         for (int32_t i = 0; i < COPIES; i++)
-            words[i] = fig_latent_machine_load(
+            words[i] = fig_machine_load_chunk(
                 stage +
                 (uint32_t)((token + i / 2 * 8) * FIG_LATENT_CODES_BYTES + FIG_LATENT_ROPE_AT +
                            (lane / 8 + i % 2 * 4) * FIG_NARROW_CODES_PACK));

@@ -79,8 +79,8 @@ fig_narrow_leave_words(const fig_narrow_leave_sums<VECTORS> &sums, int32_t unit,
 #pragma unroll
         for (int32_t e = 0; e < 2; e++)
             words[i / 2][i % 2 * 2 + e] = fig_latent_machine_across(
-                fig_latent_machine_pair<DTYPE>(sums.values[i][4 * unit + 2 * e] * scale[0],
-                                               sums.values[i][4 * unit + 2 * e + 1] * scale[1]));
+                fig_fragment_pair<DTYPE>(sums.values[i][4 * unit + 2 * e] * scale[0],
+                                         sums.values[i][4 * unit + 2 * e + 1] * scale[1]));
 }
 
 /* Returns by how many powers of two the sums of the thread's vector n, 0 or 1, of a unit are

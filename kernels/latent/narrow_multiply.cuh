@@ -272,8 +272,8 @@ fig_narrow_multiply_weigh(const fig_narrow_ring<VECTORS> &ring,
         const int32_t tokens = 2 * work->at.warp + work->at.lane / 8 % 2; /* eight of them */
         fig_latent_machine_store_turned(
             ring.base + (uint32_t)(form::WEIGHTS_AT + vector * 128 + (tokens ^ (vector & 7)) * 16),
-            fig_latent_machine_pair<DTYPE>(weights[0], weights[1]),
-            fig_latent_machine_pair<DTYPE>(weights[2], weights[3]));
+            fig_fragment_pair<DTYPE>(weights[0], weights[1]),
+            fig_fragment_pair<DTYPE>(weights[2], weights[3]));
     }
     if (is_last) fig_narrow_multiply_tell_weights(*work, ring.state);
 }

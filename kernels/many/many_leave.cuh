@@ -93,7 +93,7 @@ fig_many_write(const fig_attention_params &p, const fig_many_seat &seat,
 #pragma unroll
         for (int32_t j = FIRST; j < FIRST + COUNT; j++)
             to[4 * j] =
-                fig_wide_pack<form::TYPE>(sums[4 * j] * end.scale, sums[4 * j + 1] * end.scale);
+                fig_fragment_pair<form::TYPE>(sums[4 * j] * end.scale, sums[4 * j + 1] * end.scale);
         if (FIRST == 0 && seat.quad == 0 && p.lse != NULL) p.lse[way.lse] = end.lse;
     }
 }
@@ -126,8 +126,8 @@ fig_many_write_pack(const fig_attention_params &p, const fig_partials_place &pla
     const fig_partials_way way = fig_partials_way_of(p, place, n);
     const fig_pieces_end end = fig_partials_end_of(way, of.sum);
     uint32_t *to = (uint32_t *)(void *)((uint16_t *)p.out + way.out) + pack / 4 * 8 + pack % 4;
-    to[0] = fig_wide_pack<form::TYPE>(of.joined.x * end.scale, of.joined.y * end.scale);
-    to[4] = fig_wide_pack<form::TYPE>(of.joined.z * end.scale, of.joined.w * end.scale);
+    to[0] = fig_fragment_pair<form::TYPE>(of.joined.x * end.scale, of.joined.y * end.scale);
+    to[4] = fig_fragment_pair<form::TYPE>(of.joined.z * end.scale, of.joined.w * end.scale);
     if (pack == 0 && p.lse != NULL) p.lse[way.lse] = end.lse;
 }
 

@@ -92,7 +92,7 @@ static __device__ __forceinline__ int32_t fig_many_is_wild(uint32_t v, const fig
     int32_t is_wild = 0;
 #pragma unroll 1
     for (int32_t i = seat.thread; i < fig_many_partly(rows) * CHUNKS; i += FIG_MANY_GROUP_THREADS) {
-        const uint4 words = fig_wide_load(
+        const uint4 words = fig_machine_load_chunk(
             fig_many_chunk_at<form>(v, fig_many_partly_row(rows, i / CHUNKS), i % CHUNKS));
         const uint32_t word[] = {words.x, words.y, words.z, words.w};
 #pragma unroll

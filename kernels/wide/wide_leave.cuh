@@ -184,8 +184,8 @@ fig_wide_write(const fig_prompt_attention_params &p, const fig_wide_way &way,
         uint32_t *to = (uint32_t *)((uint16_t *)p.out + result.at) + quad;
 #pragma unroll
         for (int32_t j = 0; j < form::DIM / 8; j++)
-            to[4 * j] = fig_wide_pack<form::TYPE>(sums[4 * j + 2 * h] * result.scale,
-                                                  sums[4 * j + 2 * h + 1] * result.scale);
+            to[4 * j] = fig_fragment_pair<form::TYPE>(sums[4 * j + 2 * h] * result.scale,
+                                                      sums[4 * j + 2 * h + 1] * result.scale);
     }
 }
 

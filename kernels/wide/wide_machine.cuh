@@ -108,15 +108,6 @@ static __device__ __forceinline__ void fig_wide_await_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-static __device__ __forceinline__ uint4 fig_wide_load(uint32_t from) {
-    uint4 words;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "r"(from)
-                 : "memory");
-    return words;
-}
-
 static __device__ __forceinline__ uint32_t fig_wide_load_word(uint32_t from) {
     uint32_t word;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
@@ -191,16 +182,6 @@ static __device__ __forceinline__ uint32_t fig_wide_signs(uint32_t word) {
     uint32_t mask;
     asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(word));
     return mask;
-}
-
-template <int32_t DTYPE>
-static __device__ __forceinline__ uint32_t fig_wide_pack(float low, float high) {
-    uint32_t word;
-    if (DTYPE == FIG_BF16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
 }
 
 /* Sets the registers of each thread of a warpgroup to COUNT: keep gives back those above COUNT, and

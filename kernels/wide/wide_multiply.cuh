@@ -245,7 +245,8 @@ fig_wide_do_tile(const fig_prompt_attention_params &p, const fig_wide_memory<for
     }
 #pragma unroll
     for (int32_t i = 0; i < form::TILE / 4; i++)
-        work->narrow[i] = fig_wide_pack<form::TYPE>(work->logits[2 * i], work->logits[2 * i + 1]);
+        work->narrow[i] =
+            fig_fragment_pair<form::TYPE>(work->logits[2 * i], work->logits[2 * i + 1]);
     work->is_open = 1;
     work->is_sum = !is_first;
     work->last = work->next;

@@ -127,8 +127,8 @@ fig_wide_merge_slots(const fig_prompt_attention_params &p, const fig_wide_slots 
     uint32_t *to = (uint32_t *)((uint16_t *)p.out + result.at) + quad;
 #pragma unroll
     for (int32_t j = 0; j < PAIRS; j++)
-        to[4 * j] = fig_wide_pack<form::TYPE>(sums[4 * j + 2 * h] * result.scale,
-                                              sums[4 * j + 2 * h + 1] * result.scale);
+        to[4 * j] = fig_fragment_pair<form::TYPE>(sums[4 * j + 2 * h] * result.scale,
+                                                  sums[4 * j + 2 * h + 1] * result.scale);
 }
 
 /* Writes the results of a warp's vectors to their slots. */

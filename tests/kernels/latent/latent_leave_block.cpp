@@ -44,7 +44,7 @@ int __ffs(int x) {
 
 #define FIG_KERNELS_LATENT_MACHINE_CUH
 
-template <int32_t DTYPE> static uint32_t fig_latent_machine_pair(float low, float high) {
+template <int32_t DTYPE> static uint32_t fig_fragment_pair(float low, float high) {
     uint16_t words[2];
     fig_numeric_store(words, DTYPE, 0, low);
     fig_numeric_store(words, DTYPE, 1, high);

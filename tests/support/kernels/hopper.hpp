@@ -137,6 +137,11 @@ static void fig_fragment_load(uint32_t (&to)[4], uint32_t address) {
         memcpy(&to[i], &shared[words[first + 8 * i + lane / 4] + lane % 4 * 4], 4);
 }
 
+template <int32_t DTYPE> static uint32_t fig_fragment_pair(float low, float high) {
+    if (DTYPE == FIG_BF16) return fig_numeric_bf16(low) | (uint32_t)fig_numeric_bf16(high) << 16;
+    return fig_numeric_f16(low) | (uint32_t)fig_numeric_f16(high) << 16;
+}
+
 #define FIG_KERNELS_BLOCK_CUH
 enum { FIG_BLOCK_WARP = 32, FIG_BLOCK_WARP_LIMIT = 32 };
 static void fig_block_wait() {
@@ -340,11 +345,6 @@ static float fig_wide_exp2(float x) {
 
 static int32_t fig_wide_most(int32_t a, int32_t b, int32_t c) {
     return std::max(a, std::max(b, c));
-}
-
-template <int32_t DTYPE> static uint32_t fig_wide_pack(float low, float high) {
-    if (DTYPE == FIG_BF16) return fig_numeric_bf16(low) | (uint32_t)fig_numeric_bf16(high) << 16;
-    return fig_numeric_f16(low) | (uint32_t)fig_numeric_f16(high) << 16;
 }
 
 template <int32_t COUNT> static void fig_wide_keep_registers() {

@@ -60,6 +60,11 @@ static uint64_t fig_machine_policy_once() {
 static uint64_t fig_machine_policy_usual() {
     return 0;
 }
+static uint4 fig_machine_load_chunk(uint32_t from) {
+    uint4 words;
+    memcpy(&words, &shared[from], sizeof words);
+    return words;
+}
 static float fig_machine_load_here(const float *from) {
     return *from;
 }
@@ -77,10 +82,6 @@ template <class words> static void fig_machine_load(words *to, const float *from
 }
 
 #define FIG_KERNELS_LATENT_MACHINE_CUH
-template <int32_t DTYPE> static uint32_t fig_latent_machine_pair(float low, float high) {
-    return fig_wide_pack<DTYPE>(low, high);
-}
-
 static float2 fig_latent_machine_floats(uint32_t pair) {
     return {fig_numeric_of_f16((uint16_t)pair), fig_numeric_of_f16((uint16_t)(pair >> 16))};
 }
@@ -119,12 +120,6 @@ static void fig_latent_machine_publish() {
 
 static void fig_latent_machine_store(uint32_t to, uint4 words) {
     memcpy(&shared[to], &words, sizeof words);
-}
-
-static uint4 fig_latent_machine_load(uint32_t from) {
-    uint4 words;
-    memcpy(&words, &shared[from], sizeof words);
-    return words;
 }
 
 static float fig_latent_machine_load_scale(uint32_t from) {

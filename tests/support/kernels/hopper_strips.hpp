@@ -29,10 +29,6 @@ uint16_t f16_below(float x) {
 }
 } // namespace
 
-template <int32_t DTYPE> static uint32_t fig_fragment_pair(float first, float second) {
-    return fig_wide_pack<DTYPE>(first, second);
-}
-
 template <int32_t DTYPE> static uint32_t fig_fragment_pair_below(float first, float second) {
     if (DTYPE == FIG_BF16)
         return __float_as_uint(first) >> 16 | (__float_as_uint(second) & 0xffff0000u);
@@ -43,12 +39,6 @@ template <int32_t DTYPE> static uint32_t fig_fragment_pair_below(float first, fl
 
 static void fig_wide_copy_word(uint32_t to, uint64_t from) {
     memcpy(&shared[to], (const void *)from, 4);
-}
-
-static uint4 fig_wide_load(uint32_t from) {
-    uint4 words;
-    memcpy(&words, &shared[from], sizeof words);
-    return words;
 }
 
 static uint32_t fig_wide_load_word(uint32_t from) {
