@@ -2,8 +2,11 @@
  *
  * The pieces of a strip that is cut are merged in pairs. Whichever warp finishes last merges, so no
  * warp ever waits for another. Each pair has a counter for each set of 16 vectors; the counter
- * names the piece whose partial is ready. Invariant: the bits of a merged vector do not depend on
- * which warp merges. */
+ * names the piece whose partial is ready.
+ *
+ * Owns how a vector lies in a partial: in the order in which the four threads of a quad hold it, 16
+ * bytes of each in turn, so that they access 64 bytes together. Invariant: the bits of a merged
+ * vector do not depend on which warp merges. */
 #ifndef FIG_KERNELS_WIDE_LEAVE_CUH
 #define FIG_KERNELS_WIDE_LEAVE_CUH
 
@@ -71,7 +74,7 @@ fig_wide_merge(const fig_prompt_attention_params &p, const fig_wide_way &way, in
         const int32_t vector = row + 8 * h;
         if (vector >= way.count) continue;
         const int64_t at = way.first_partial + (int64_t)piece * way.strip + way.first + vector;
-        const float2 *from = (const float2 *)(p.partials + at * form::DIM) + quad;
+        const float4 *from = (const float4 *)(p.partials + at * form::DIM) + quad;
         const float2 state = __ldcg((const float2 *)p.sums + at);
         const float most = fmaxf(greatest[h], state.x);
         const float own = fig_wide_exp2(greatest[h] - most);
@@ -79,24 +82,41 @@ fig_wide_merge(const fig_prompt_attention_params &p, const fig_wide_way &way, in
         const float left = is_left ? own : other, right = is_left ? other : own;
         if (is_left) {
 #pragma unroll
-            for (int32_t j = 0; j < form::DIM / 8; j++) {
-                const float2 theirs = __ldcg(from + 4 * j);
-                float &x = sums[4 * j + 2 * h], &y = sums[4 * j + 2 * h + 1];
-                x = __fmaf_rn(theirs.x, other, __fmul_rn(x, own));
-                y = __fmaf_rn(theirs.y, other, __fmul_rn(y, own));
+            for (int32_t i = 0; i < form::DIM / 16; i++) {
+                const float4 theirs = __ldcg(from + 4 * i);
+                float *const mine = sums + 8 * i + 2 * h;
+                mine[0] = __fmaf_rn(theirs.x, other, __fmul_rn(mine[0], own));
+                mine[1] = __fmaf_rn(theirs.y, other, __fmul_rn(mine[1], own));
+                mine[4] = __fmaf_rn(theirs.z, other, __fmul_rn(mine[4], own));
+                mine[5] = __fmaf_rn(theirs.w, other, __fmul_rn(mine[5], own));
             }
         } else {
 #pragma unroll
-            for (int32_t j = 0; j < form::DIM / 8; j++) {
-                const float2 theirs = __ldcg(from + 4 * j);
-                float &x = sums[4 * j + 2 * h], &y = sums[4 * j + 2 * h + 1];
-                x = __fmaf_rn(x, own, __fmul_rn(theirs.x, other));
-                y = __fmaf_rn(y, own, __fmul_rn(theirs.y, other));
+            for (int32_t i = 0; i < form::DIM / 16; i++) {
+                const float4 theirs = __ldcg(from + 4 * i);
+                float *const mine = sums + 8 * i + 2 * h;
+                mine[0] = __fmaf_rn(mine[0], own, __fmul_rn(theirs.x, other));
+                mine[1] = __fmaf_rn(mine[1], own, __fmul_rn(theirs.y, other));
+                mine[4] = __fmaf_rn(mine[4], own, __fmul_rn(theirs.z, other));
+                mine[5] = __fmaf_rn(mine[5], own, __fmul_rn(theirs.w, other));
             }
         }
         const float a = is_left ? weights[h] : state.y, b = is_left ? state.y : weights[h];
         weights[h] = __fmaf_rn(b, right, __fmul_rn(a, left));
         greatest[h] = most;
+    }
+}
+
+/* Writes the sums of the thread's vector h to partial `at`. */
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_store_partial(const fig_prompt_attention_params &p, int64_t at,
+                       const float (&sums)[form::DIM / 2], int32_t h, int32_t quad) {
+    float4 *to = (float4 *)(p.partials + at * form::DIM) + quad;
+#pragma unroll
+    for (int32_t i = 0; i < form::DIM / 16; i++) {
+        const float *const mine = sums + 8 * i + 2 * h;
+        __stcg(to + 4 * i, make_float4(mine[0], mine[1], mine[4], mine[5]));
     }
 }
 
@@ -111,10 +131,7 @@ fig_wide_store(const fig_prompt_attention_params &p, const fig_wide_way &way,
         const int32_t vector = row + 8 * h;
         if (vector >= way.count) continue;
         const int64_t at = way.first_partial + (int64_t)way.piece * way.strip + way.first + vector;
-        float2 *to = (float2 *)(p.partials + at * form::DIM) + quad;
-#pragma unroll
-        for (int32_t j = 0; j < form::DIM / 8; j++)
-            __stcg(to + 4 * j, make_float2(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]));
+        fig_wide_store_partial<form>(p, at, sums, h, quad);
         if (quad == 0) __stcg((float2 *)p.sums + at, make_float2(greatest[h], weights[h]));
     }
 }

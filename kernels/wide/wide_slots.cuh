@@ -80,7 +80,8 @@ static __device__ __forceinline__ void
 fig_wide_merge_slots(const fig_prompt_attention_params &p, const fig_wide_slots &slots,
                      int32_t is_last, float (&sums)[form::DIM / 2], int32_t h, float greatest,
                      float weights, int32_t quad) {
-    constexpr int32_t PAIRS = form::DIM / 8, CHUNK = PAIRS < 16 ? PAIRS : 16;
+    constexpr int32_t PAIRS = form::DIM / 8;
+    constexpr int32_t PARTS = form::DIM / 16, CHUNK = PARTS < 8 ? PARTS : 8;
     constexpr int32_t AT_ONCE = form::DIM > 128 ? 1 : 3; /* more would not fit the registers */
     const int32_t last = is_last ? slots.slots - 1 : 0;
     const int32_t most = (int32_t)__reduce_max_sync(0xffffffffu, (uint32_t)last);
@@ -95,13 +96,14 @@ fig_wide_merge_slots(const fig_prompt_attention_params &p, const fig_wide_slots 
 #pragma unroll 1
     for (int32_t slot = 0; slot < most; slot += AT_ONCE) {
 #pragma unroll
-        for (int32_t chunk = 0; chunk < PAIRS; chunk += CHUNK) {
-            float2 states[AT_ONCE], loaded[AT_ONCE][CHUNK];
+        for (int32_t chunk = 0; chunk < PARTS; chunk += CHUNK) {
+            float2 states[AT_ONCE];
+            float4 loaded[AT_ONCE][CHUNK];
 #pragma unroll
             for (int32_t i = 0; i < AT_ONCE; i++) {
                 const int32_t one = fig_size_min(slot + i, last > 0 ? last - 1 : 0);
                 const int64_t at = slots.first + (int64_t)one * slots.stride;
-                const float2 *from = (const float2 *)(p.partials + at * form::DIM) + quad;
+                const float4 *from = (const float4 *)(p.partials + at * form::DIM) + quad;
                 states[i] = __ldcg((const float2 *)p.sums + at);
 #pragma unroll
                 for (int32_t j = 0; j < CHUNK; j++)
@@ -113,10 +115,11 @@ fig_wide_merge_slots(const fig_prompt_attention_params &p, const fig_wide_slots 
                 if (chunk == 0) weights = __fmaf_rn(states[i].y, by, weights);
 #pragma unroll
                 for (int32_t j = 0; j < CHUNK; j++) {
-                    float &x = sums[4 * (chunk + j) + 2 * h];
-                    float &y = sums[4 * (chunk + j) + 2 * h + 1];
-                    x = __fmaf_rn(loaded[i][j].x, by, x);
-                    y = __fmaf_rn(loaded[i][j].y, by, y);
+                    float *const mine = sums + 8 * (chunk + j) + 2 * h;
+                    mine[0] = __fmaf_rn(loaded[i][j].x, by, mine[0]);
+                    mine[1] = __fmaf_rn(loaded[i][j].y, by, mine[1]);
+                    mine[4] = __fmaf_rn(loaded[i][j].z, by, mine[4]);
+                    mine[5] = __fmaf_rn(loaded[i][j].w, by, mine[5]);
                 }
             }
         }
@@ -141,10 +144,7 @@ fig_wide_store_slots(const fig_prompt_attention_params &p, const fig_wide_slots 
     for (int32_t h = 0; h < 2; h++) {
         if (!is_vector[h]) continue;
         const int64_t at = slots[h].first + (int64_t)slots[h].slot * slots[h].stride;
-        float2 *to = (float2 *)(p.partials + at * form::DIM) + quad;
-#pragma unroll
-        for (int32_t j = 0; j < form::DIM / 8; j++)
-            __stcg(to + 4 * j, make_float2(sums[4 * j + 2 * h], sums[4 * j + 2 * h + 1]));
+        fig_wide_store_partial<form>(p, at, sums, h, quad);
         if (quad == 0) __stcg((float2 *)p.sums + at, make_float2(greatest[h], weights[h]));
     }
     __syncwarp();
@@ -159,15 +159,18 @@ fig_wide_load_slots(const fig_prompt_attention_params &p, const fig_wide_slots (
 #pragma unroll
     for (int32_t h = 0; h < 2; h++) {
         const int64_t at = slots[h].first + (int64_t)(slots[h].slots - 1) * slots[h].stride;
-        const float2 *from = (const float2 *)(p.partials + at * form::DIM) + quad;
+        const float4 *from = (const float4 *)(p.partials + at * form::DIM) + quad;
         const float2 state = __ldcg((const float2 *)p.sums + at);
         greatest[h] = state.x;
         weights[h] = state.y;
 #pragma unroll
-        for (int32_t j = 0; j < form::DIM / 8; j++) {
-            const float2 loaded = __ldcg(from + 4 * j);
-            sums[4 * j + 2 * h] = loaded.x;
-            sums[4 * j + 2 * h + 1] = loaded.y;
+        for (int32_t i = 0; i < form::DIM / 16; i++) {
+            const float4 loaded = __ldcg(from + 4 * i);
+            float *const mine = sums + 8 * i + 2 * h;
+            mine[0] = loaded.x;
+            mine[1] = loaded.y;
+            mine[4] = loaded.z;
+            mine[5] = loaded.w;
         }
     }
 }
