@@ -21,7 +21,7 @@ RUNS = 4  # run 1 may load kernels, run 2 may capture, run 3 may see new address
 COMMANDS = ("FUSION", "CUBLAS", "CUBLASLT", "CUSTOM_CALL", "CUDNN")  # XLA's defaults
 LEAST = 5  # XLA's default for the fewest commands of a graph
 NAMES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "f8e4m3fn",
-         "float8_e5m2": "f8e5m2", "int32": "s32"}
+         "float8_e5m2": "f8e5m2", "int32": "s32", "uint8": "u8"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,17 +105,19 @@ def one_trace_serves_every_length():
 
 
 def latents_are_donated_and_page_tables_are_not():
-    step, state = fj.DecodeStep(Model()), begun(**PAGED)
-    table = jnp.asarray(state.caches[0].page_table)
-    state = state.serving(jnp.asarray(state.lengths), table)
-    _, grown = step(PARAMS, state, INPUTS[0])
-    assert all(c.latents.is_deleted() for c in state.caches)
-    assert all(c.page_table is table for c in grown.caches) and not table.is_deleted()
-    bucket = next(iter(step.buckets.values()))
-    held = sum(c.latents.nbytes for c in grown.caches) + grown.lengths.nbytes
-    assert bucket.memory_analysis().alias_size_in_bytes == held
-    told = step.explain(PARAMS, grown, INPUTS[1])
-    assert told.donated_bytes == told.aliased_bytes > 0 and not told.copies_cache, told
+    for dtype, kind in ((jnp.float32, jnp.float32), (jnp.bfloat16, jnp.uint8)):
+        step, state = fj.DecodeStep(Model()), begun(dtype=kind, **PAGED)
+        params, x = cast(PARAMS, dtype), INPUTS.astype(dtype)
+        table = jnp.asarray(state.caches[0].page_table)
+        state = state.serving(jnp.asarray(state.lengths), table)
+        _, grown = step(params, state, x[0])
+        assert all(c.latents.is_deleted() for c in state.caches)
+        assert all(c.page_table is table for c in grown.caches) and not table.is_deleted()
+        bucket = next(iter(step.buckets.values()))
+        held = sum(c.latents.nbytes for c in grown.caches) + grown.lengths.nbytes
+        assert bucket.memory_analysis().alias_size_in_bytes == held
+        told = step.explain(params, grown, x[1])
+        assert told.donated_bytes == told.aliased_bytes > 0 and not told.copies_cache, told
 
 
 def idle_rows_stay_idle():
