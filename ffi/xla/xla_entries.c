@@ -295,6 +295,19 @@ static fig_status latent_attention(fig_xla_call *call) {
     return run_with(call, &invoke, &b);
 }
 
+/* Reads the result that has the memory of the array that the call rotates: q_rope or, if that is
+ * not given, q. An empty q_rope counts as not given, so without tokens nothing is compared. */
+static void alias_rotated(fig_xla_call *call, const fig_invoke_latent *l) {
+    fig_array empty;
+    if (fig_array_is_present(&l->q_rope)) {
+        fig_xla_call_alias(call, "q_rope_out", &l->q_rope);
+    } else if (l->q.rank > 0 && l->q.dims[0] == 0) {
+        fig_xla_call_result(call, "q_out", &empty);
+    } else {
+        fig_xla_call_alias(call, "q_out", &l->q);
+    }
+}
+
 static fig_status latent_decode(fig_xla_call *call) {
     fig_invoke invoke = {0};
     fig_invoke_latent l = {0};
@@ -306,8 +319,9 @@ static fig_status latent_decode(fig_xla_call *call) {
     fig_xla_call_option(call, "positions", &l.positions);
     fig_xla_call_option(call, "cos_sin", &l.cos_sin);
     read_queries(call, &l.queries);
+    fig_xla_call_option(call, "q_rope", &l.q_rope);
     fig_xla_call_result(call, "out", &l.out);
-    fig_xla_call_alias(call, "q_out", &l.q);
+    alias_rotated(call, &l);
     fig_xla_call_alias(call, "cache_out", &l.cache);
     read_scratch(call, &b);
     fig_xla_call_optional_result(call, "lse", &l.lse);

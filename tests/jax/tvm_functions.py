@@ -290,7 +290,7 @@ def latents_are_appended_and_attended():
     angles = 64, True, 1.0, 1e4, 0.0, 0.0, 0.0, 0
     for dtype, form in ((np.float32, "f32"), (np.float16, "f16")):
         q, latent = normal(rows, heads, 576, dtype=dtype), normal(rows, 576, dtype=dtype)
-        turned = q.copy()
+        turned, halves = q.copy(), (q[..., :512], q[..., 512:].copy())  # the first has gaps
         turned[..., 512:] = cases.rope(q[..., 512:], lengths - 1, interleave=True)
         cache, weight = normal(rows * width, page, 576, dtype=dtype), normal(512, dtype=dtype)
         out, lse = np.empty((rows, heads, 512), dtype), np.empty((rows, heads), np.float32)
@@ -298,8 +298,13 @@ def latents_are_appended_and_attended():
                                latent_dim=512)[1]
         tmp = np.empty(least, np.uint8)
         arrays = [t(x) for x in (cache, lengths, table)]
+        grown, twin = cache.copy(), np.empty_like(out)
         module.latent_decode(t(q), t(latent), *arrays, None, None, t(weight), t(out), t(tmp),
                              t(lse), *angles, 1e-5, -1, 0.0625)
+        module.latent_decode(t(halves[0]), t(latent), t(grown), *arrays[1:], None, None, t(weight),
+                             t(twin), t(tmp), t(lse), *angles, 1e-5, -1, 0.0625, False, None, None,
+                             None, 0, t(halves[1]))
+        assert np.array_equal(out, twin) and np.array_equal(cache, grown)
         parts = [t(turned[..., :512]), t(turned[..., 512:])]  # views with gaps
         for again in range(3):
             for r in range(rows):

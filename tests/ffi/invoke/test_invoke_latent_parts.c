@@ -1,6 +1,6 @@
 /* test_invoke_latent_parts.c: tests calls over latent caches whose q is in two arrays. They must
  * leave the bits of calls with one array, through TVM FFI's functions with any strides, and through
- * XLA's target. */
+ * XLA's targets. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -242,46 +242,159 @@ static void a_call_without_rows_or_tokens_succeeds(void **state) {
     }
 }
 
-/* Puts the two parts of q, packed, into a call of XLA's target. */
-static void part_q(fig_xla_host *host, const fig_latent_way *of, part *latent, part *rope) {
-    const int rank = of->kind == FIG_LATENT_EQUAL ? 4 : 3;
-    const int64_t tokens = of->kind == FIG_LATENT_SINGLE ? ROWS : TOKENS, none = 0;
-    int64_t dims[4] = {0};
-    fig_latent_world *w = fig_latent_call_make(of);
-    latent->width = latent->head = DIM;
-    latent->row = HEADS * DIM;
-    rope->width = rope->head = ROPE;
-    rope->row = HEADS * ROPE;
-    move(latent, w->q, 0, tokens, 0);
-    move(rope, w->q, DIM, tokens, 0);
-    free(w);
-    memcpy(dims, host->args[0].dims, (size_t)rank * sizeof *dims);
-    host->args[0].dims[rank - 1] = DIM;
-    host->args[0].buffer.data = latent->values;
-    dims[rank - 1] = ROPE;
-    if (of->kind != FIG_LATENT_PACKED) fig_xla_host_arg(host, FIG_XLA_S32, NULL, 1, &none);
-    fig_xla_host_arg(host, FIG_XLA_BF16, rope->values, rank, dims);
+/* ---- XLA's targets */
+
+/* The two parts of q without gaps, as a call of XLA's target has them. */
+typedef struct parts {
+    part *latent, *rope;
+    int64_t dims[4]; /* of q_rope */
+    int rank;
+} parts;
+
+static parts part_q(const fig_latent_way *of, const fig_xla_host *host, fig_latent_world *w) {
+    parts made = {.latent = calloc(1, sizeof(part)),
+                  .rope = calloc(1, sizeof(part)),
+                  .rank = of->kind == FIG_LATENT_EQUAL ? 4 : 3};
+    assert_true(made.latent != NULL && made.rope != NULL);
+    *made.latent = (part){.row = HEADS * DIM, .head = DIM, .width = DIM};
+    *made.rope = (part){.row = HEADS * ROPE, .head = ROPE, .width = ROPE};
+    move(made.latent, w->q, 0, tokens_of(of), 0);
+    move(made.rope, w->q, DIM, tokens_of(of), 0);
+    memcpy(made.dims, host->args[0].dims, sizeof made.dims);
+    made.dims[made.rank - 1] = ROPE;
+    return made;
 }
 
-static void xla_s_target_takes_two_arrays(void **state) {
+/* Describes a call whose q is in two arrays. Of the arguments, q is the first and q_rope the last;
+ * of the results of a decode, q_rope_out is number 1. */
+static parts describe_parts(fig_xla_host *host, const fig_latent_way *of, fig_latent_world *w) {
+    const int64_t none = 0;
+    fig_latent_call_describe(host, of, w);
+    const parts made = part_q(of, host, w);
+    host->args[0].dims[made.rank - 1] = DIM;
+    host->args[0].buffer.data = made.latent->values;
+    if (of->kind != FIG_LATENT_PACKED) fig_xla_host_arg(host, FIG_XLA_S32, NULL, 1, &none);
+    fig_xla_host_arg(host, FIG_XLA_BF16, made.rope->values, made.rank, made.dims);
+    if (!of->decode) return made;
+    host->rets[1].dims[made.rank - 1] = ROPE;
+    host->rets[1].buffer.data = made.rope->values;
+    return made;
+}
+
+static void free_parts(parts *made) {
+    free(made->latent), free(made->rope);
+}
+
+static void call_soundly(fig_xla_host *host) {
+    fig_xla_host_call(host);
+    if (host->code != 0) fail_msg("%s", host->message);
+}
+
+static void make_plan(const fig_latent_way *of, fig_latent_world *w) {
+    fig_xla_host host;
+    if (!of->plan) return;
+    fig_latent_call_describe_plan(&host, of, w);
+    call_soundly(&host);
+}
+
+static void xla_s_targets_take_two_arrays(void **state) {
     (void)state;
-    for (int n = 0; n < 2 * FIG_LATENT_KINDS; n++) {
-        const fig_latent_way of = {.platform = "cpu", (fig_latent_rows)(n / 2), .codes = n % 2};
+    for (int n = 0; n < 8 * FIG_LATENT_KINDS; n++) {
+        const fig_latent_way of = {.platform = "cpu",
+                                   .kind = (fig_latent_rows)(n / 8),
+                                   .codes = n & 1,
+                                   .plan = n >> 1 & 1,
+                                   .decode = n >> 2 & 1,
+                                   .norm = n >> 2 & 1};
         fig_latent_world *one = fig_latent_call_make(&of), *two = fig_latent_call_make(&of);
-        part *latent = calloc(1, sizeof *latent), *rope = calloc(1, sizeof *rope);
         fig_xla_host host;
+        make_plan(&of, one);
+        make_plan(&of, two);
         fig_latent_call_describe(&host, &of, one);
-        fig_xla_host_call(&host);
-        if (host.code != 0) fail_msg("%s", host.message);
-        fig_latent_call_describe(&host, &of, two);
-        part_q(&host, &of, latent, rope);
-        fig_xla_host_call(&host);
-        if (host.code != 0) fail_msg("%s", host.message);
+        call_soundly(&host);
+        parts made = describe_parts(&host, &of, two);
+        call_soundly(&host);
+        move(made.latent, two->q, 0, tokens_of(&of), 1);
+        move(made.rope, two->q, DIM, tokens_of(&of), 1);
+        assert_memory_equal(one->q, two->q, sizeof one->q);
         assert_memory_equal(one->out, two->out, sizeof one->out);
         assert_memory_equal(one->lse, two->lse, sizeof one->lse);
-        free(one), free(two), free(latent), free(rope);
+        assert_memory_equal(one->cache, two->cache, sizeof one->cache);
+        free(one), free(two), free_parts(&made);
     }
 }
+
+/* An empty q_rope counts as absent, and its result is empty too. */
+static void xla_s_targets_take_two_arrays_of_no_rows(void **state) {
+    (void)state;
+    for (int n = 0; n < 2 * FIG_LATENT_KINDS; n++) {
+        const fig_latent_way of = {
+            .platform = "cpu", .kind = (fig_latent_rows)(n / 2), .decode = n % 2, .norm = n % 2};
+        const int64_t all = of.kind == FIG_LATENT_PACKED ? TOKENS : ROWS;
+        fig_latent_world *w = fig_latent_call_make(&of), *was = fig_latent_call_make(&of);
+        fig_xla_host host;
+        parts made = describe_parts(&host, &of, w);
+        for (int i = 0; i < host.arg_count; i++)
+            if (host.args[i].dims[0] == all) host.args[i].dims[0] = 0;
+        for (int i = 0; i < host.ret_count; i++)
+            if (host.rets[i].dims[0] == all) host.rets[i].dims[0] = 0;
+        memset(w->starts, 0, sizeof w->starts);
+        call_soundly(&host);
+        assert_memory_equal(w->out, was->out, sizeof w->out);
+        assert_memory_equal(w->cache, was->cache, sizeof w->cache);
+        free(w), free(was), free_parts(&made);
+    }
+}
+
+/* Makes a call with a change of one number of q_rope, or of q_rope_out. */
+typedef struct change {
+    int is_result, dim; /* dim OTHER_TYPE: the type; OTHER_RANK: the rank; MOVED: the memory */
+    int64_t value;
+    const char *words;
+} change;
+enum { OTHER_TYPE = -1, OTHER_RANK = -2, MOVED = -3 };
+
+static void expect_refusal(const fig_latent_way *of, const change *wrong) {
+    fig_latent_world *w = fig_latent_call_make(of), *was = fig_latent_call_make(of);
+    fig_xla_host host;
+    parts made = describe_parts(&host, of, w);
+    for (int is_result = wrong->is_result; is_result <= of->decode; is_result++) {
+        fig_xla_host_array *array = is_result ? &host.rets[1] : &host.args[host.arg_count - 1];
+        switch (wrong->dim) {
+        case OTHER_TYPE: array->buffer.type = (int)wrong->value; break;
+        case OTHER_RANK: array->buffer.rank = wrong->value; break;
+        case MOVED: array->buffer.data = w->q; break;
+        default: array->dims[wrong->dim] = wrong->value; break;
+        }
+    }
+    fig_xla_host_call(&host);
+    if (host.code == 0 || strstr(host.message, wrong->words) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", wrong->words, host.code == 0 ? "" : host.message);
+    assert_memory_equal(w->out, was->out, sizeof w->out);
+    assert_memory_equal(w->cache, was->cache, sizeof w->cache);
+    free(w), free(was), free_parts(&made);
+}
+
+static void xla_s_targets_report_mistakes_in_q_rope_by_its_name(void **state) {
+    (void)state;
+    static const change wrong[] = {
+        {0, OTHER_RANK, 2, "q_rope is [3, 8], it must have 3 dims"},
+        {0, OTHER_TYPE, FIG_XLA_F16, "q_rope is float16, it must be bfloat16"},
+        {0, OTHER_TYPE, FIG_XLA_S32, "q_rope is int32, it must be bfloat16"},
+        {0, 0, 2, "q_rope is [2, 8, 64], its dim 0 must be 3"},
+        {0, 1, 16, "q_rope is [3, 16, 64], its dim 1 must be 8"},
+        {0, 2, 128, "q_rope is [3, 8, 128], its dim 2 must be 64"},
+        /* of latent_decode alone */
+        {1, 2, 512, "q_rope_out is [3, 8, 512], it must be [3, 8, 64] like q_rope"},
+        {1, MOVED, 0, "q_rope_out is not the memory of argument q_rope"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        for (int decode = wrong[i].is_result; decode < 2; decode++)
+            expect_refusal(&(fig_latent_way){.platform = "cpu", .decode = decode, .norm = decode},
+                           &wrong[i]);
+}
+
+/* ---- Mistakes in calls of TVM FFI's functions */
 
 typedef struct mistake {
     int32_t dim; /* TYPE: the type; STRIDE: the last stride */
@@ -370,7 +483,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_arrays_with_any_strides_leave_the_bits_of_one),
         cmocka_unit_test(a_call_without_rows_or_tokens_succeeds),
-        cmocka_unit_test(xla_s_target_takes_two_arrays),
+        cmocka_unit_test(xla_s_targets_take_two_arrays),
+        cmocka_unit_test(xla_s_targets_take_two_arrays_of_no_rows),
+        cmocka_unit_test(xla_s_targets_report_mistakes_in_q_rope_by_its_name),
         cmocka_unit_test(mistakes_in_q_rope_are_reported_by_its_name),
         cmocka_unit_test(rows_of_q_rope_must_follow_each_other),
         cmocka_unit_test(a_decode_whose_q_rope_overlaps_is_refused),
