@@ -184,11 +184,12 @@ class State:
                       norm: Optional[Array] = None, norm_epsilon: float = 1e-6, logits: Logits,
                       positions: Optional[Array] = None, cos_sin_cache: Optional[Array] = None,
                       sinks: Optional[Array] = None, query_start_loc: Optional[Array] = None,
-                      row_tokens: int = 0) -> tuple[Array, State]:
+                      row_tokens: int = 0,
+                      q_rope: Optional[Array] = None) -> tuple[Array, State]:
         """Does the norm, RoPE, append and attention of a layer over a latent cache (MLA). Returns
         out, [rows, heads, 512], and the state for the next layer. q, [rows, heads, 576], latent,
         [rows, 576], and the other arguments are as in latent_decode; query_start_loc and row_tokens
-        are as in attend."""
+        are as in attend. With q_rope, [rows, heads, 64], q is [rows, heads, 512]."""
         if not self.is_latent:
             raise TypeError(f"caches[{layer}] is a Cache: call attend")
         rows = _rows_of(query_start_loc, row_tokens)
@@ -196,7 +197,7 @@ class State:
         out, cache, given, _ = latent_decode(
             q, latent, self.caches[layer], self.lengths, plan=given, rope=rope, norm=norm,
             norm_epsilon=norm_epsilon, logits=logits, positions=positions,
-            cos_sin_cache=cos_sin_cache, sinks=sinks, **rows)
+            cos_sin_cache=cos_sin_cache, sinks=sinks, q_rope=q_rope, **rows)
         counts = self._appended(q.shape[0], query_start_loc, row_tokens)
         return out, self._after(layer, (cache.latents,), kind, given, counts)
 

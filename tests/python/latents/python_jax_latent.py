@@ -159,6 +159,35 @@ def q_in_two_arrays_gives_the_bits_of_one():
             np.testing.assert_array_equal(one.lse, two.lse)
 
 
+def q_of_a_step_may_be_in_two_arrays():
+    """The two arrays are arguments of the step, or slices of one."""
+    for n, (cache, dtype) in enumerate(kinds()):
+        for shape, given in (((ROWS,), {}), ((ROWS, 2), {}), ((sum(COUNTS),), GIVEN)):
+            q, latent = (normal(*shape, *dims, 576, dtype=dtype) for dims in ([HEADS], []))
+            lent = plan_of(cache, dtype) if shape == (ROWS,) and n % 2 == 0 else None
+            more = dict(logits=logits(), with_lse=True, rope=ROPE, **given)
+            one = fj.latent_decode(q, latent, cache, SEEN, **more)
+            halves = jax.jit(lambda q, lent: fj.latent_decode(
+                q[..., :512], latent, cache, SEEN, q_rope=q[..., 512:], plan=lent, **more))
+            whole = jax.jit(lambda first, rope, lent: fj.latent_decode(
+                first, latent, cache, SEEN, q_rope=rope, plan=lent, **more))
+            for two in (halves(q, lent), whole(q[..., :512], q[..., 512:], lent)):
+                assert (two.plan is None) == (lent is None)
+                for mine, theirs in ((one.out, two.out), (one.lse, two.lse),
+                                     (one.cache.latents, two.cache.latents)):
+                    np.testing.assert_array_equal(mine, theirs)
+
+
+def a_call_without_rows_is_empty():
+    cache, none = paged(jnp.float32), int32([])
+    q, latent = jnp.zeros((0, HEADS, 576)), jnp.zeros((0, 576))
+    for parts in (dict(q=q), dict(q=q[..., :512], q_rope=q[..., 512:])):
+        seen = fj.latent_attention(cache=cache, lengths=none, logits=logits(), **parts)
+        grown = fj.latent_decode(latent=latent, cache=cache, lengths=none, logits=logits(), **parts)
+        assert seen.out.shape == grown.out.shape == (0, HEADS, 512)
+        np.testing.assert_array_equal(cache.latents, grown.cache.latents)
+
+
 def a_step_is_rope_norm_append_and_attention():
     places = int32([100, 7, 0, 2000])
     angle = np.arange(2048.0)[:, None] * 1e4 ** (-np.arange(0, 64, 2) / 64)
@@ -297,8 +326,13 @@ def mistakes_are_refused_by_name():
         ("q is [4, 16, 576], its last dim must be 512 beside q_rope", (q, rope)),
         ("q_rope is [4, 16, 32], it must be [4, 16, 64] like q", (first, rope[..., :32])),
         ("q_rope is [4, 8, 64], it must be [4, 16, 64] like q", (first, rope[:, :8])),
+        ("q_rope is [3, 16, 64], it must be [4, 16, 64] like q", (first, rope[:3])),
+        ("q_rope is [16, 64], it must be [4, 16, 64] like q", (first, rope[0])),
         ("q_rope is float16, it must be float32", (first, rope.astype(jnp.float16))),
+        ("q_rope is int32, it must be float32", (first, rope.astype(jnp.int32))),
     ):
+        given = {**sound, "q": parts[0], "q_rope": parts[1]}
+        refused(words, lambda: fj.latent_decode(**given), (ValueError, TypeError))
         refused(words, lambda: fj.latent_attention(parts[0], cache, SEEN, logits=logits(),
                                                    q_rope=parts[1]), (ValueError, TypeError))
     refused("layout is given, but a latent cache has none",
@@ -326,6 +360,8 @@ def the_documented_output_is_the_real_one():
 CASES = [
     attention_is_right_over_every_kind_of_cache,
     q_in_two_arrays_gives_the_bits_of_one,
+    q_of_a_step_may_be_in_two_arrays,
+    a_call_without_rows_is_empty,
     a_step_is_rope_norm_append_and_attention,
     rows_may_have_several_tokens,
     rows_of_unequal_numbers_of_tokens_are_right,

@@ -36,17 +36,21 @@ def options_of(layer, n):
 
 
 class Model:
-    """Each layer adds to x what its heads read; x is the new token too."""
+    """Each layer adds to x what its heads read; x is the new token too. is_apart: q is in two
+    arrays."""
 
-    def __init__(self, axis=None, **given):
-        self.traces, self.axis, self.given = 0, axis, given
+    def __init__(self, axis=None, is_apart=False, **given):
+        self.traces, self.axis, self.is_apart, self.given = 0, axis, is_apart, given
 
     def __call__(self, params, state, x, *starts):
         self.traces += 1
         given = dict(self.given, **({"query_start_loc": starts[0]} if starts else {}))
         for n, layer in enumerate(params):
             q = (x[:, None] * layer["q"]).astype(x.dtype)
-            out, state = state.attend_latent(n, q, x, **options_of(layer, n), **given)
+            parts = dict(q=q)
+            if self.is_apart:
+                parts = dict(q=q[..., :512], q_rope=q[..., 512:])
+            out, state = state.attend_latent(n, latent=x, **parts, **options_of(layer, n), **given)
             x = with_out(x, out, layer, self.axis)
         return x, state
 
@@ -102,6 +106,32 @@ def one_trace_serves_every_length():
         assert model.traces == 1 and state.cap == TOKENS and state.is_latent
         assert np.asarray(state.lengths).tolist() == [7] * ROWS
         assert ffi.counts().missed - before.missed <= 8
+
+
+def q_may_be_in_two_arrays():
+    """Every way in which a State is used gives the bits that it gives for q in one array."""
+    starts = int32([0, 2, 3, 4])
+    packed = begun(**PAGED).serving(int32([2, 1, 1]), begun(**PAGED).caches[0].page_table)
+    for make, inputs, given in (
+        (begun, INPUTS[:3], {}),
+        (lambda: begun(**PAGED), INPUTS[:3], {}),
+        (lambda: jax.tree_util.tree_map(jnp.array, packed), normal(1, 4, 576),
+         dict(query_start_loc=starts, row_tokens=2)),
+        (lambda: begun(dtype=jnp.uint8, **PAGED), INPUTS[:3].astype(jnp.bfloat16), {}),
+        (begun, INPUTS[:1], dict(positions=int32([7, 3, 2000]))),
+    ):
+        params = cast(PARAMS, inputs.dtype)
+        steps = [fj.DecodeStep(Model(is_apart=is_apart, **given)) for is_apart in (False, True)]
+        one, two = make(), make()
+        for x in inputs:
+            (wanted, one), (out, two) = steps[0](params, one, x), steps[1](params, two, x)
+            np.testing.assert_array_equal(wanted, out)
+        for mine, theirs in zip(one.caches, two.caches):
+            np.testing.assert_array_equal(mine.latents, theirs.latents)
+        assert np.asarray(one.lengths).tolist() == np.asarray(two.lengths).tolist()
+        assert steps[1].model.traces == 1
+        told = steps[1].explain(params, two, inputs[0])
+        assert told.donated_bytes == told.aliased_bytes > 0 and not told.copies_cache, told
 
 
 def latents_are_donated_and_page_tables_are_not():
@@ -182,18 +212,19 @@ def a_step_is_exported_with_its_state():
 def heads_are_shared_and_each_rank_has_the_whole_cache():
     mesh = Mesh(np.array(jax.devices()), ("heads",))
     specs = [dict(q=P("heads"), out=P("heads"), norm=P()) for _ in PARAMS]
-    make = lambda: fj.DecodeStep(  # noqa: E731
-        Model("heads"), mesh=mesh, axis="heads", params=specs)
-    step, state = make(), begun()
-    twins = jax.tree_util.tree_map(jnp.array, state.caches)
+    make = lambda **more: fj.DecodeStep(  # noqa: E731
+        Model("heads", **more), mesh=mesh, axis="heads", params=specs)
     place = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))  # noqa: E731
-    spread = jax.tree_util.tree_map(place, state, state.over_heads("heads"))
-    for token in range(2):
-        wanted, twins = truth(twins, int32([token + 1] * ROWS), INPUTS[token])
-        out, spread = step(PARAMS, spread, INPUTS[token])
-        close(out, np.float64(wanted), 1e-4)
-    latents = spread.caches[0].latents
-    assert latents.addressable_shards[0].data.shape == latents.shape == (ROWS, TOKENS, 576)
+    for is_apart in (False, True):
+        step, state = make(is_apart=is_apart), begun()
+        twins = jax.tree_util.tree_map(jnp.array, state.caches)
+        spread = jax.tree_util.tree_map(place, state, state.over_heads("heads"))
+        for token in range(2):
+            wanted, twins = truth(twins, int32([token + 1] * ROWS), INPUTS[token])
+            out, spread = step(PARAMS, spread, INPUTS[token])
+            close(out, np.float64(wanted), 1e-4)
+        latents = spread.caches[0].latents
+        assert latents.addressable_shards[0].data.shape == latents.shape == (ROWS, TOKENS, 576)
     cut = jax.tree_util.tree_map(lambda x: place(x, P(None, "heads") if x.ndim == 3 else P()),
                                  begun())
     refused("each device must have whole latent caches", lambda: make()(PARAMS, cut, INPUTS[0]),
@@ -223,6 +254,15 @@ def mistakes_are_told_by_name():
          lambda: state.attend_latent(0, q.astype(jnp.bfloat16), x, **option)),
         ("logits.scale is 0, it must be given",
          lambda: state.attend_latent(0, q, x, logits=fj.Logits())),
+        ("q is [3, 32, 576], its last dim must be 512 beside q_rope",
+         lambda: state.attend_latent(0, q, x, q_rope=q[..., 512:], **option)),
+        ("q is [3, 32, 512], it must be [3, 32, 576]",
+         lambda: state.attend_latent(0, q[..., :512], x, **option)),
+        ("q_rope is bfloat16, it must be float32",
+         lambda: state.attend_latent(0, q[..., :512], x, **option,
+                                     q_rope=q[..., 512:].astype(jnp.bfloat16))),
+        ("q_rope is [2, 32, 64], it must be [3, 32, 64] like q",
+         lambda: state.attend_latent(0, q[..., :512], x, q_rope=q[:2, :, 512:], **option)),
         ("row_tokens is 3, but query_start_loc is not given",
          lambda: state.attend_latent(0, q, x, row_tokens=3, **option)),
         ("the model gave tuple", lambda: fj.DecodeStep(lambda params, state, x: (x, state.caches))(
@@ -233,6 +273,7 @@ def mistakes_are_told_by_name():
 
 run([
     one_trace_serves_every_length,
+    q_may_be_in_two_arrays,
     latents_are_donated_and_page_tables_are_not,
     idle_rows_stay_idle,
     layers_of_a_kind_read_one_plan,
