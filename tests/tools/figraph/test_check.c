@@ -23,7 +23,7 @@
 #include "tools/figraph/step/standard.h"
 #include "tools/figraph/step/standard_score.h"
 #include "tools/figraph/terminal/report.h"
-#include "tools/figraph/truth/truth.h"
+#include "tools/figraph/truth/truth_latent.h"
 
 enum { HEAD_DIM = 64, KV_HEADS = 2, ROWS = 3, STEPS = 6, WAIT_US = 60000000 };
 
@@ -45,11 +45,27 @@ typedef struct bench {
     fig_check check;
 } bench;
 
-/* text: the score of the attention; NULL: none */
+/* A step over latent caches. */
+static const fig_spec latent = {.size = sizeof latent,
+                                .layers = 2,
+                                .dtype = FIG_BF16,
+                                .q_heads = 8,
+                                .kv_heads = 1,
+                                .head_dim = TRUTH_LATENT_KEY_DIM,
+                                .latent_dim = TRUTH_LATENT_DIM,
+                                .latent_norm_epsilon = 1e-5f,
+                                .sm_scale = 0.0625f,
+                                .rope = {.rotary_dim = TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM},
+                                .batch_limit = 4,
+                                .kv_limit = 64,
+                                .page_size = 16};
+static const char parts[] = "q and q_rope"; /* stands for a score */
+
+/* text: the score of the attention; NULL: none; parts: q is in two tensors */
 static void record(fig_program *program, const char *text) {
     fig_score *score = NULL;
-    if (text == NULL) {
-        fig_program_decode_step(program);
+    if (text == NULL || text == parts) {
+        (text == parts ? fig_program_decode_step_parts : fig_program_decode_step)(program);
         return;
     }
     if (fig_score_parse(&score, text) != FIG_OK) fail_msg("%s", fig_message());
@@ -242,6 +258,42 @@ static void where_rope_writes_a_head_that_stayed_is_a_fault(void **state) {
     }
 }
 
+/* ---- Latent caches ------------------------------------------------------------------------- */
+
+/* A fault in the newest step: q_rope that stayed, or a changed value of a tensor. */
+static void spoil(bench *b, fig_session_kind kind, int stays) {
+    const fig_session_tensor *tensor = fig_session_find(&b->session, 1, kind);
+    uint16_t value;
+    if (stays) {
+        put(b, tensor, 0, ROWS * tensor->row_bytes, tensor->mirror);
+        return;
+    }
+    assert_int_equal(fig_session_read(&b->session, tensor, 0, sizeof value, &value), FIG_EXIT_FINE);
+    value ^= 1 << 10;
+    put(b, tensor, 0, sizeof value, &value);
+}
+
+static void q_in_two_tensors_is_checked_in_both(void **state) {
+    (void)state;
+    static const struct {
+        fig_session_kind kind;
+        int stays, code;
+    } faults[] = {
+        {FIG_SESSION_K_SCALE, 0, FIG_EXIT_FINE}, /* the step has none: no fault */
+        {FIG_SESSION_Q, 0, FIG_EXIT_FAILED},      {FIG_SESSION_Q, 1, FIG_EXIT_FINE},
+        {FIG_SESSION_Q_ROPE, 0, FIG_EXIT_FAILED}, {FIG_SESSION_Q_ROPE, 1, FIG_EXIT_FAILED},
+        {FIG_SESSION_OUT, 0, FIG_EXIT_FAILED}};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        bench b;
+        open_graphs(&b, make_scored(&latent, parts), FIG_DEVICE_HOST);
+        step_until_last(&b);
+        if (fig_session_find(&b.session, 1, faults[i].kind) != NULL)
+            spoil(&b, faults[i].kind, faults[i].stays);
+        assert_int_equal(check(&b), faults[i].code);
+        close_bench(&b);
+    }
+}
+
 /* ---- Scores -------------------------------------------------------------------------------- */
 
 /* The first is a node of its own; the second becomes attention's alibi and soft_cap. */
@@ -379,6 +431,7 @@ static void running_out_of_memory_is_reported_in_one_sentence(void **state) {
     fail_each_allocation(make_graphs(&plain));
     for (int i = 0; i < 2; i++)
         fail_each_allocation(make_scored(&plain, scores[i]));
+    fail_each_allocation(make_scored(&latent, parts));
 }
 
 /* If memory runs out while the schedule lists the buckets, it must not take the last one that it
@@ -414,6 +467,7 @@ int main(void) {
         FIG_CUDA_BENCH_TEST(a_head_that_turned_beside_others_that_did_not_is_a_fault),
         FIG_CUDA_BENCH_TEST(appended_keys_are_rotated_to_the_unit),
         cmocka_unit_test(where_rope_writes_a_head_that_stayed_is_a_fault),
+        cmocka_unit_test(q_in_two_tensors_is_checked_in_both),
         cmocka_unit_test(a_score_is_checked_with_its_arrays),
         cmocka_unit_test(layers_with_different_scores_are_refused),
         cmocka_unit_test(running_out_of_memory_is_reported_in_one_sentence),

@@ -67,7 +67,8 @@ refused 'q_heads is 4, it must be a multiple of 8'
 # ---- replay and serve ----------------------------------------------------------------------------
 for options in '' '--kv-dtype e4m3' '--row-tokens 2' '--query-limit 12 --row-tokens 4' \
     '--row-tokens 16' '--row-tokens 9 --kv-dtype e4m3' '--query-limit 30 --row-tokens 13' \
-    '--deterministic' '--page-size 0'; do
+    '--deterministic' '--page-size 0' '--q-rope' '--q-rope --kv-dtype e4m3 --row-tokens 2' \
+    '--q-rope --query-limit 12 --row-tokens 4'; do
     # shellcheck disable=SC2086
     run capture --preset kimi-k2 --layers 2 --batch-limit 3 --kv-limit 200 $options \
         -o "$scratch/step.fig"
@@ -77,6 +78,18 @@ for options in '' '--kv-dtype e4m3' '--row-tokens 2' '--query-limit 12 --row-tok
     quiet
     json 'j["passed"] is True' 'j["compared"] > 100000' '0 < j["worst_ulp"] <= 2'
 done
+run capture --preset kimi-k2 --layers 1 --q-rope -o "$scratch/parts.fig"
+ends 0
+run inspect "$scratch/parts.fig" --json
+json '{t["name"]: t["dims"] for t in j["tensors"]}["q.0"] == ["batch", 64, 512]' \
+    '{t["name"]: t["dims"] for t in j["tensors"]}["q_rope.0"] == ["batch", 64, 64]'
+run capture --preset tutorial --q-rope -o "$scratch/step.fig"
+refused 'capture: --q-rope: tutorial has no latent attention'
+for option in '--score score*2.0' '--mask 0:4'; do
+    # shellcheck disable=SC2086
+    run capture --preset kimi-k2 --q-rope $option -o "$scratch/step.fig"
+    refused 'capture: --q-rope: latent attention takes no --score or --mask'
+done
 run capture --preset kimi-k2 --kv-dtype e5m2 -o "$scratch/step.fig"
 refused 'kv_dtype'
 run capture --preset kimi-k2 --kv-layout hnd -o "$scratch/step.fig"
@@ -85,7 +98,7 @@ run capture --preset kimi-k2 --layers 1 --batch-limit 2 --kv-limit 200 -o "$scra
 run serve "$scratch/step.fig" --requests 3 --check --fast
 ends 0
 # Outputs of packed steps are compared. The latents of each query token have signs of their own.
-for options in '' '--dtype f32' '--kv-dtype e4m3'; do
+for options in '' '--dtype f32' '--kv-dtype e4m3' '--q-rope'; do
     # shellcheck disable=SC2086
     run capture --config tests/configs/kimi-k2.json --layers 1 --batch-limit 3 --kv-limit 64 \
         --row-tokens 8 --query-limit 20 $options -o "$scratch/step.fig"

@@ -85,6 +85,17 @@ static int read_notes(const fig_arguments *arguments, given_notes *notes) {
     return FIG_EXIT_FINE;
 }
 
+/* Reads --q-rope, which only a step over latent caches can have, and no such step has a score. */
+static int read_q_rope(const fig_arguments *arguments, fig_source *source) {
+    source->has_q_rope = fig_arguments_text(arguments, "--q-rope") != NULL;
+    if (!source->has_q_rope) return FIG_EXIT_FINE;
+    if (source->spec.latent_dim == 0)
+        return fig_report_refuse("capture: --q-rope: %s has no latent attention", source->name);
+    if (source->score != NULL)
+        return fig_report_refuse("capture: --q-rope: latent attention takes no --score or --mask");
+    return FIG_EXIT_FINE;
+}
+
 /* Refuses --compile-scores where there is nothing to compile, or nothing would be stored. */
 static int check_compiling(const fig_arguments *arguments, const captured *file) {
     if (fig_arguments_text(arguments, "--compile-scores") == NULL) return FIG_EXIT_FINE;
@@ -183,6 +194,7 @@ static int run(const fig_arguments *arguments) {
     file.why = machine.why;
     file.share = &share;
     file.score = source.score;
+    if (code == FIG_EXIT_FINE) code = read_q_rope(arguments, &source);
     if (code == FIG_EXIT_FINE) code = check_compiling(arguments, &file);
     if (fig_arguments_text(arguments, "--compile-scores") != NULL)
         file.compiles_for = &machine.traits;
@@ -209,6 +221,9 @@ const fig_command fig_cmd_capture = {
             {"--ranks", "N", "also print the share of one of N ranks; the file is the same"},
             {"--layers", "N", "layers of the step; default: all layers of the model"},
             FIG_SOURCE_SCORE,
+            {"--q-rope", NULL,
+             "over a latent cache, divide q of layer N into q.N, the first 512 values of each "
+             "head, and q_rope.N, the last 64"},
             FIG_SOURCE_DEVICE,
             FIG_SOURCE_TRAITS,
             {"-o", "FILE", "the file to write", FIG_OPTION_REQUIRED},

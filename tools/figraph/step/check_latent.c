@@ -1,6 +1,7 @@
 /* check_latent.c: compares a layer's attention over a latent cache with truth_latent.c.
  *
- * In q, the first values of each head stay and the others are rotated. In the cache, the new tokens
+ * The first values of each head of q stay and the others, in q or in q_rope, are rotated. In the
+ * cache, the new tokens
  * are the normed and rotated latents of the step, and all other tokens stay. A code may be off by
  * half a unit, in addition to the rounding of the value that it stands for. Invariant: on return
  * the mirrors of q and of the cache hold what the device has. */
@@ -17,9 +18,10 @@ enum { ROPE_DIM = TRUTH_LATENT_KEY_DIM - TRUTH_LATENT_DIM };
 /* Rotates the last values of one row of a head; the lengths of pairs become the magnitudes. */
 static void turn(const fig_session *session, const fig_session_tensor *tensor, int64_t row,
                  int32_t head, int64_t position, double *due, double *magnitude) {
+    const int64_t width = tensor->info.dims[tensor->info.rank - 1];
     truth_rows rows = fig_check_rows(tensor);
-    rows.base =
-        (const uint8_t *)rows.base + TRUTH_LATENT_DIM * fig_synthetic_bytes(tensor->info.dtype);
+    rows.base = (const uint8_t *)rows.base +
+                (size_t)(width - ROPE_DIM) * fig_synthetic_bytes(tensor->info.dtype);
     const truth_rope_args args = {.x = rows,
                                   .rope = fig_check_rope(session->info.spec, tensor->layer),
                                   .table = fig_check_table(session->info.spec, tensor->layer),
@@ -35,38 +37,53 @@ static void turn(const fig_session *session, const fig_session_tensor *tensor, i
     }
 }
 
-/* Checks q, and leaves in its mirror what attention read. */
-static int check_q(fig_check *check, fig_session *session, const fig_schedule *schedule,
-                   const fig_session_tensor *q) {
-    const int32_t heads = (int32_t)q->info.dims[1], queries = fig_check_queries(schedule);
+/* Checks one head of a query token: its first `kept` values must be as before, the others rotated.
+ */
+static int check_head(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                      const fig_session_tensor *q, int32_t kept, int32_t index,
+                      const uint8_t *got) {
+    const int32_t heads = (int32_t)q->info.dims[1], width = (int32_t)q->info.dims[2];
+    const int32_t row = index / heads, head = index % heads, place = fig_check_place(schedule, row);
     const size_t unit = fig_synthetic_bytes(q->info.dtype);
-    const size_t head_bytes = TRUTH_LATENT_KEY_DIM * unit, kept = TRUTH_LATENT_DIM * unit;
+    double due[ROPE_DIM], magnitude[ROPE_DIM];
+    if (place < 0) return FIG_EXIT_FINE;
+    if (memcmp(got, q->mirror + (size_t)index * (size_t)width * unit, (size_t)kept * unit) != 0)
+        return fig_report_failure("step %d: one of the first %d values of %s[%d][%d] changed",
+                                  schedule->step, kept, q->info.name, row, head);
+    if (kept == width) return FIG_EXIT_FINE;
+    turn(session, q, row, head, place, due, magnitude);
+    return fig_check_compare(check, &(fig_check_comparison){.tensor = q,
+                                                            .step = schedule->step,
+                                                            .row = row,
+                                                            .head = head,
+                                                            .first = kept,
+                                                            .got = got + (size_t)kept * unit,
+                                                            .due = due,
+                                                            .magnitude = magnitude,
+                                                            .count = ROPE_DIM});
+}
+
+/* Checks q or q_rope, and leaves in its mirror what attention read. */
+static int check_heads(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                       const fig_session_tensor *q, int32_t kept) {
+    const int32_t heads = (int32_t)q->info.dims[1], queries = fig_check_queries(schedule);
+    const size_t head_bytes = q->row_bytes / (size_t)heads;
     uint8_t *got = malloc((size_t)queries * q->row_bytes + 1);
-    if (got == NULL) return fig_report_refuse("replay: no memory for q");
+    if (got == NULL) return fig_report_refuse("replay: no memory for %s", q->info.name);
     int code = fig_check_read_rows(session, schedule, q, got);
-    for (int32_t i = 0; code == FIG_EXIT_FINE && i < queries * heads; i++) {
-        double due[ROPE_DIM], magnitude[ROPE_DIM];
-        const int32_t place = fig_check_place(schedule, i / heads);
-        if (place < 0) continue;
-        if (memcmp(got + (size_t)i * head_bytes, q->mirror + (size_t)i * head_bytes, kept) != 0)
-            code = fig_report_failure("step %d: %s[%d][%d] changed before its last %d values",
-                                      schedule->step, q->info.name, i / heads, i % heads, ROPE_DIM);
-        turn(session, q, i / heads, i % heads, place, due, magnitude);
-        if (code == FIG_EXIT_FINE)
-            code = fig_check_compare(
-                check, &(fig_check_comparison){.tensor = q,
-                                               .step = schedule->step,
-                                               .row = i / heads,
-                                               .head = i % heads,
-                                               .first = TRUTH_LATENT_DIM,
-                                               .got = got + (size_t)i * head_bytes + kept,
-                                               .due = due,
-                                               .magnitude = magnitude,
-                                               .count = ROPE_DIM});
-    }
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < queries * heads; i++)
+        code = check_head(check, session, schedule, q, kept, i, got + (size_t)i * head_bytes);
     if (code == FIG_EXIT_FINE) memcpy(q->mirror, got, (size_t)queries * q->row_bytes);
     free(got);
     return code;
+}
+
+/* q_rope: NULL if q has the values to be rotated */
+static int check_q(fig_check *check, fig_session *session, const fig_schedule *schedule,
+                   const fig_session_tensor *q, const fig_session_tensor *q_rope) {
+    const int code = check_heads(check, session, schedule, q, TRUTH_LATENT_DIM);
+    if (code != FIG_EXIT_FINE || q_rope == NULL) return code;
+    return check_heads(check, session, schedule, q_rope, 0);
 }
 
 /* ---- Appended tokens */
@@ -149,6 +166,7 @@ static int check_out(fig_check *check, fig_session *session, const fig_schedule 
     const fig_spec *spec = session->info.spec;
     const fig_session_tensor *out = fig_session_find(session, q->layer, FIG_SESSION_OUT);
     const fig_session_tensor *sinks = fig_session_find(session, q->layer, FIG_SESSION_SINKS);
+    const fig_session_tensor *q_rope = fig_session_find(session, q->layer, FIG_SESSION_Q_ROPE);
     const int32_t heads = spec->q_heads;
     const int windowed = (int)(spec->window_layers[q->layer / 64] >> q->layer % 64 & 1);
     double sink = 0;
@@ -158,6 +176,7 @@ static int check_out(fig_check *check, fig_session *session, const fig_schedule 
                               .window = windowed ? spec->window : 0,
                               .sm_scale = (double)spec->sm_scale,
                               .sink = sinks != NULL ? &sink : NULL};
+    if (q_rope != NULL) args.q_rope = fig_check_rows(q_rope);
     int code = fig_check_read_rows(session, schedule, out, out->mirror);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < fig_check_queries(schedule) * heads; i++) {
         args.row = i / heads;
@@ -185,7 +204,8 @@ int fig_check_latent(fig_check *check, fig_session *session, const fig_schedule 
                      int32_t layer) {
     const fig_session_tensor *q = fig_session_find(session, layer, FIG_SESSION_Q);
     const fig_session_tensor *cache = fig_session_find(session, layer, FIG_SESSION_K_CACHE);
-    int code = check_q(check, session, schedule, q);
+    const fig_session_tensor *q_rope = fig_session_find(session, layer, FIG_SESSION_Q_ROPE);
+    int code = check_q(check, session, schedule, q, q_rope);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < fig_check_queries(schedule); i++)
         code = check_token(check, session, schedule, cache, i);
     return code == FIG_EXIT_FINE ? check_out(check, session, schedule, q, cache) : code;

@@ -43,6 +43,7 @@ static const struct kind {
     [FIG_SESSION_SINKS] = {"sinks", FILL_ONCE},
     [FIG_SESSION_LATENT] = {"latent", FILL_EACH_STEP},
     [FIG_SESSION_LATENT_NORM] = {"latent_norm", FILL_ONCE},
+    [FIG_SESSION_Q_ROPE] = {"q_rope", FILL_EACH_STEP},
     [FIG_SESSION_ARRAY] = {NULL, FILL_ARRAY_ONCE},
     [FIG_SESSION_PAGE_TABLE] = {"page_table", FILL_NEVER},
     [FIG_SESSION_WINDOW_TABLE] = {"page_table.window", FILL_NEVER},

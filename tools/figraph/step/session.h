@@ -28,6 +28,7 @@ typedef enum fig_session_kind {
     FIG_SESSION_SINKS,
     FIG_SESSION_LATENT,
     FIG_SESSION_LATENT_NORM,
+    FIG_SESSION_Q_ROPE, /* the last values of each head; without it, q has them */
     FIG_SESSION_ARRAY,      /* an array of the step's score, which all layers read */
     FIG_SESSION_PAGE_TABLE, /* this kind and all below belong to no layer */
     FIG_SESSION_WINDOW_TABLE,

@@ -433,9 +433,11 @@ void fig_source_print_score(const fig_score *score) {
     if (score != NULL) fig_columns_words(printf("  score     "), 12, fig_score_text(score));
 }
 
-/* Records the standard step, with a score if one is given. */
+/* Records the standard step, with a score if one is given, or with q in two tensors. */
 static void record_step(fig_program *program, const fig_source *source) {
-    if (source->score == NULL) {
+    if (source->has_q_rope) {
+        fig_program_decode_step_parts(program);
+    } else if (source->score == NULL) {
         fig_program_decode_step(program);
     } else {
         fig_program_decode_step_score(program, source->score);

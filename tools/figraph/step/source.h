@@ -78,6 +78,7 @@ typedef struct fig_source {
     int32_t sum_width; /* the width of the sums over ranks in the step; 0: no sums */
     const char *name;  /* the preset or path that was given, or "by hand" */
     int deterministic;
+    int has_q_rope;   /* 1: over a latent cache, q of each layer is in two tensors */
     fig_score *score; /* of the attention, with its mask; the command destroys it; NULL: none */
 } fig_source;
 

@@ -14,15 +14,29 @@
 
 static const char reason[] = "only the program's author knows what to bind to it";
 
-/* Makes the standard step of a spec, lowered for one bucket; the tensors are the same for any
- * bucket. */
-static fig_status make_standard(const fig_spec *spec, const fig_score *score, fig_graphs **graphs) {
+/* Returns 1 if q of the graphs is to be compared with that of a step in two tensors. */
+static int has_q_rope(const fig_graphs *graphs) {
+    fig_tensor_info tensor = {.size = sizeof tensor};
+    for (int32_t i = 0; fig_graphs_tensor(graphs, i, &tensor) == FIG_OK; i++)
+        if (strcmp(tensor.name, "q_rope.0") == 0) return 1;
+    return 0;
+}
+
+/* Makes the standard step that the graphs may be, lowered for one bucket; the tensors are the same
+ * for any bucket. */
+static fig_status make_standard(const fig_graphs *given, const fig_score *score,
+                                fig_graphs **graphs) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_graphs_read_info(given, &info);
+    const fig_spec *spec = info.spec;
     const fig_bucket bucket = {spec->batch_limit, spec->kv_limit};
     fig_program *program;
     *graphs = NULL;
     fig_status status = fig_program_create(&program, spec);
     if (status != FIG_OK) return status;
-    if (score == NULL) {
+    if (spec->latent_dim > 0 && has_q_rope(given)) {
+        fig_program_decode_step_parts(program);
+    } else if (score == NULL) {
         fig_program_decode_step(program);
     } else {
         fig_program_decode_step_score(program, score);
@@ -119,11 +133,9 @@ static int compare(const fig_graphs *given, const fig_graphs *standard, const ch
 }
 
 int fig_standard_check(const fig_graphs *graphs, const char *command, fig_score **score) {
-    fig_graphs_info info = {.size = sizeof info};
     fig_graphs *standard = NULL;
-    fig_graphs_read_info(graphs, &info);
     int code = fig_standard_score(graphs, command, score);
-    if (code == FIG_EXIT_FINE && make_standard(info.spec, *score, &standard) != FIG_OK)
+    if (code == FIG_EXIT_FINE && make_standard(graphs, *score, &standard) != FIG_OK)
         code = fig_report_status(command);
     if (code == FIG_EXIT_FINE) code = compare(graphs, standard, command);
     fig_graphs_destroy(standard);
