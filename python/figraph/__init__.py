@@ -167,6 +167,7 @@ def capture(
     reads: Sequence[str] = (),
     score: Optional[Union[str, Score]] = None,
     mask: Optional[Masked] = None,
+    q_rope: bool = False,
     **changes: Any,
 ) -> Graphs:
     """Records a model's step and lowers it for every bucket.
@@ -178,7 +179,8 @@ def capture(
     ("lengths",) or ("lengths", "positions"). The step then reads these int32 tensors, one number
     per row, from device memory, and stage is not given these numbers. score: a variant of
     attention, from figraph.score or as a text; each of its arrays is a tensor of its name. mask:
-    the tokens that a query sees, from figraph.mask or as a text.
+    the tokens that a query sees, from figraph.mask or as a text. q_rope: over a latent cache,
+    divide q of layer N into q.N, the first 512 values of each head, and q_rope.N, the last 64.
 
     >>> capture("tutorial", traits="h200", kv_limit=64).traits.sm_count
     132
@@ -190,7 +192,7 @@ def capture(
     elif not isinstance(traits, Traits):
         raise TypeError(f"traits is {traits!r}, it must be the name of a machine or Traits")
     return capture_for(model, traits, buckets=buckets, deterministic=deterministic, reads=reads,
-                       score=score, mask=mask, **changes)
+                       score=score, mask=mask, q_rope=q_rope, **changes)
 
 
 def plan(

@@ -272,18 +272,20 @@ def capture_for(
     reads: Sequence[str] = (),
     score: Optional[Union[str, Score]] = None,
     mask: Optional[Masked] = None,
-    q_parts: bool = False,
+    q_rope: bool = False,
     **changes: Any,
 ) -> Graphs:
-    """Does the work of figraph.capture for known traits. q_parts: q of each layer, over a latent
-    cache, is in two tensors."""
+    """Does the work of figraph.capture for known traits."""
+    if q_rope and (score is not None or mask is not None):
+        raise errors.of(abi.FIG_INVALID, "q_rope is True beside a score or a mask, which latent "
+                        "attention does not evaluate")
     recorded = ctypes.POINTER(abi.fig_program)()
     wanted = spec(model, **changes).to_c()
     must(library.fig_program_create(recorded, wanted))
     try:
         if reads:
             read_on_device(recorded, reads, wanted.batch_limit)
-        if q_parts:
+        if q_rope:
             library.fig_program_decode_step_parts(recorded)
         elif score is None and mask is None:
             library.fig_program_decode_step(recorded)

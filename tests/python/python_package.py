@@ -182,6 +182,22 @@ def same_file(words, graphs):
         assert theirs.read() == ours.read(), words
 
 
+def q_over_latents_may_be_in_two_tensors():
+    words = ["--preset", "kimi-k2", "--layers", "1", "--traits", "host"]
+    parts = figraph.capture("kimi-k2", layers=1, traits="host", q_rope=True)
+    same_file([*words, "--q-rope"], parts)
+    dims = {name: tensor.dims for name, tensor in parts.tensors.items()}
+    assert dims["q.0"][1:] == (64, 512) and dims["q_rope.0"][1:] == (64, 64)
+    replayed = figraph.run("replay", "package.fig", "--steps", "1", "--rows", "1", "--kv", "40",
+                           "--device", "host", "--check")
+    assert replayed["passed"]
+    refused("latent_dim is 0", lambda: figraph.capture("tutorial", traits="host", q_rope=True),
+            errors.Invalid)
+    for more in (dict(score="score * 2.0"), dict(mask="0:4")):
+        refused("q_rope is True beside a score or a mask", lambda: figraph.capture(
+            "kimi-k2", layers=1, traits="host", q_rope=True, **more), errors.Invalid)
+
+
 def the_package_and_the_program_make_the_same_file():
     same_file(["--preset", "tutorial", "--device", "host"], TUTORIAL)
     same_file(["--preset", "gemma-2-9b", "--layers", "1", "--kv-limit", "8192", "--traits", "h200",
@@ -509,6 +525,7 @@ CASES = [
     lengths_may_be_known_to_the_device_alone,
     dataclasses_have_the_fields_that_the_headers_have,
     a_spec_goes_to_the_library_and_back,
+    q_over_latents_may_be_in_two_tensors,
     the_package_and_the_program_make_the_same_file,
     waiting_calls_let_other_threads_run,
     lengths_come_in_any_form,

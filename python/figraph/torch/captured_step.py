@@ -169,11 +169,8 @@ class DecodeStep(Unique):
         scored, arrays = _scored(score, mask, score_arrays)
         for name in arrays.keys() & weights.keys():
             raise ValueError(f"{name} is in weights and in score_arrays")
-        if q_rope and scored is not None:
-            refuse(abi.FIG_INVALID, "q_rope is True beside a score or a mask, which latent "
-                   "attention does not evaluate")
         graphs = capture_for(wanted, traits, buckets=[(self.rows, self.cap)], reads=reads,
-                             score=scored, q_parts=q_rope)
+                             score=scored, q_rope=q_rope)
         self._has_q_rope = q_rope
         self.spec = graphs.spec  # with all defaults filled in
         self._runner = Runner(graphs, kind, ordinal, compile_scores=compile_scores,
