@@ -3,7 +3,8 @@
     python tools/jax/tutorial.py                        on the CPU, in every way python
     tools/jax/tutorial.py --platform gpu --way wrapped
 
-It needs the Python package figraph, which contains the library.
+It needs the Python package figraph, which contains the library; docs/jax-tvm.md tells how to run
+it.
 
 The script compares a gated activation, RoPE of packed tokens, and attention of one request over its
 cache with references in plain JAX. Then it runs all three inside one jax.jit and times attention.
