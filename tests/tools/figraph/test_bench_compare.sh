@@ -112,6 +112,10 @@ ends 0
 
 run bench compare "$scratch/same.csv"
 refused '--old'
+run bench compare "$scratch/same.csv" --old "$scratch/same.csv,,"
+refused '--old: the name of file 2 has 0 bytes, limits 1 to 4095'
+run bench compare "$scratch/same.csv" --old "$(printf '%04096d' 0)"
+refused '--old: the name of file 1 has 4096 bytes'
 compare before none
 refused "$scratch/none.csv"
 compare none same

@@ -25,6 +25,7 @@ enum {
     SAMPLES = 9,
     RANK_LIMIT = 8,
     SIZE_LIMIT = 32,
+    ROW_LIMIT = 1024, /* of a spec */
     WIDTH = 4096,
     KV_LIMIT = 16,
     TIMEOUT_US = 20000000
@@ -361,6 +362,10 @@ static int read_options(const fig_arguments *arguments, bench *b) {
     if (code == FIG_EXIT_FINE && b->rows.count > SIZE_LIMIT)
         code = fig_report_refuse("bench allreduce: --rows: %d of them, limit %d", b->rows.count,
                                  SIZE_LIMIT);
+    for (int32_t i = 0; code == FIG_EXIT_FINE && i < b->rows.count; i++)
+        if (b->rows.values[i] < 1 || b->rows.values[i] > ROW_LIMIT)
+            code = fig_report_refuse("bench allreduce: --rows: %d is outside 1..%d",
+                                     b->rows.values[i], ROW_LIMIT);
     return code;
 }
 

@@ -259,6 +259,10 @@ static int read_old(comparison *c, const char *paths) {
         const size_t length = strcspn(paths, ",");
         if (c->old_count == OLD_LIMIT)
             return fig_report_refuse("bench compare: --old: more than %d files", OLD_LIMIT);
+        if (length == 0 || length >= sizeof path)
+            return fig_report_refuse("bench compare: --old: the name of file %d has %zu bytes, "
+                                     "limits 1 to %zu",
+                                     c->old_count + 1, length, sizeof path - 1);
         snprintf(path, sizeof path, "%.*s", (int)length, paths);
         const int code = fig_bench_csv_read(&c->old[c->old_count], path);
         if (code != FIG_EXIT_FINE) return code;
