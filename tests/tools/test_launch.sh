@@ -47,7 +47,7 @@ denied 'no program was given' -n 2 --
 denied '-n 0: it is a number from 1 to 256' -n 0 true
 denied '-n two: it is a number' -n two true
 denied '-n 257: it is a number' -n257 true
-denied '-n : it is a number' -n
+denied '-n needs a value, a number from 1 to 256' -n
 denied '--timeout 0: it is a number' -n 2 --timeout 0 true
 denied '--timeout 1s: it is a number' -n 2 --timeout=1s true
 denied 'unknown option --np' --np 2 true
@@ -110,6 +110,20 @@ ends 141
 like '^\[[01]\] y$'
 tells 'nobody reads stdout'
 nothing_left
+
+# A full disk.
+if [ -w /dev/full ]; then
+    for words in '--help' '-n 2 --dry-run true' '-n 2 -- echo y'; do
+        code=0
+        # shellcheck disable=SC2086 # they are words
+        timeout 600 "$figraph" $words > /dev/full 2> "$scratch/err" || code=$?
+        ends 2
+        tells 'stdout: No space left on device'
+    done
+    nothing_left
+else
+    echo 'skipped: there is no /dev/full to be a full disk'
+fi
 
 # ---- Places --------------------------------------------------------------------------------------
 HWLOC_SYNTHETIC='pack:2 [numa] core:4 pu:2'

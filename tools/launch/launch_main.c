@@ -84,6 +84,18 @@ static void end_all(launch *of, int code, const char *why) {
     of->kill_ns = in_ms(KILL_MS);
 }
 
+/* Ends the ranks if a write to stdout has failed. error: its errno; 0: none has. */
+static void end_unheard(launch *of, int error) {
+    char why[160];
+    if (error == 0) return;
+    if (error == EPIPE) {
+        end_all(of, EXIT_SIGNAL + SIGPIPE, "nobody reads stdout; the ranks are ended");
+        return;
+    }
+    snprintf(why, sizeof why, "stdout: %s; the ranks are ended", strerror(error));
+    end_all(of, FIG_LAUNCH_USAGE, why);
+}
+
 /* Finds the rank that failed first. A rank that a signal ended counts as earlier than ranks that
  * exited with a code, because those may have failed when that rank was gone. */
 static void judge(launch *of) {
@@ -166,8 +178,7 @@ static void look_at_time(launch *of) {
         signal_all(of, SIGKILL);
         of->kill_ns = 0;
     }
-    if (fig_launch_output_is_broken(of->output))
-        end_all(of, EXIT_SIGNAL + SIGPIPE, "nobody reads stdout; the ranks are ended");
+    end_unheard(of, fig_launch_output_error(of->output));
 }
 
 /* Returns the milliseconds until the next deadline, or -1 if none is set. */
@@ -218,6 +229,8 @@ static void serve(launch *of) {
     for (int32_t i = 0; i < of->started; i++)
         (void)waitpid(of->ranks[i].process, NULL, 0);
     of->started = 0;
+    drain(of);
+    end_unheard(of, fig_launch_output_error(of->output)); /* the last lines may be lost, too */
     drain(of);
 }
 
@@ -275,14 +288,14 @@ int main(int count, char **words) {
     fig_launch_job job;
     sigset_t before;
     int code = fig_launch_options_parse(&options, count, words);
-    if (code != 0) return code < 0 ? 0 : code;
+    if (code != 0) return code < 0 ? fig_launch_options_close() : code;
     code = fig_launch_start_draw(&job, options.count);
     if (code != 0) return code;
     fig_launch_places *places = fig_launch_place_open(options.count);
     if (options.dry_run) {
         print_plan(&options, &job, places);
         fig_launch_place_close(places);
-        return 0;
+        return fig_launch_options_close();
     }
     code = fig_launch_keep_open(&of.keep);
     if (code != 0)

@@ -4,6 +4,7 @@
  * Invariant: that of launch_options.h. */
 #include "tools/launch/launch_options.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static const char help[] =
     "\n"
     "exit codes:\n"
     "    0  every rank ended with 0\n"
-    "    2  bad usage\n"
+    "    2  bad usage, or an error of stdout\n"
     "  124  the time limit of --timeout was reached\n"
     "  127  the program cannot be run\n"
     "  else the code of the rank that failed first, or 128 plus its signal\n"
@@ -53,6 +54,15 @@ int fig_launch_options_refuse(int code, const char *format, ...) {
     return code;
 }
 
+int fig_launch_options_close(void) {
+    int failed = ferror(stdout);
+    errno = 0;
+    if (fclose(stdout) != 0) failed = 1;
+    if (!failed) return 0;
+    return fig_launch_options_refuse(FIG_LAUNCH_USAGE, "stdout: %s",
+                                     errno != 0 ? strerror(errno) : "a write failed");
+}
+
 /* Returns the value of the option `name`, from word `*at` or the next word, or NULL if word `*at`
  * is not this option. */
 static const char *take_value(const char *name, int count, char *const *words, int *at) {
@@ -67,6 +77,9 @@ static const char *take_value(const char *name, int count, char *const *words, i
 static int read_number(const char *name, const char *text, int32_t most, int32_t *out) {
     char *end;
     const long number = strtol(text, &end, 10);
+    if (text[0] == '\0')
+        return fig_launch_options_refuse(
+            FIG_LAUNCH_USAGE, "%s needs a value, a number from 1 to %d", name, (int)most);
     if (text[0] < '0' || text[0] > '9' || *end != '\0' || number < 1 || number > most)
         return fig_launch_options_refuse(FIG_LAUNCH_USAGE, "%s %s: it is a number from 1 to %d",
                                          name, text, (int)most);

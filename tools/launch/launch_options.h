@@ -21,6 +21,9 @@ typedef struct fig_launch_options {
  * it only printed the help. */
 int fig_launch_options_parse(fig_launch_options *options, int count, char *const *words);
 
+/* Closes stdout. Returns 0, or FIG_LAUNCH_USAGE and a line on stderr if a write failed. */
+int fig_launch_options_close(void);
+
 /* Prints one line on stderr, and returns `code`. */
 __attribute__((format(printf, 2, 3))) int fig_launch_options_refuse(int code, const char *format,
                                                                     ...);

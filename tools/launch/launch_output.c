@@ -29,7 +29,7 @@ typedef struct stream {
 
 typedef struct sink {
     int to;
-    int is_broken;
+    int error;   /* of a write that failed; 0: none did */
     char *bytes; /* [capacity]; bytes [first, used) wait */
     size_t first, used, capacity;
 } sink;
@@ -81,7 +81,7 @@ void fig_launch_output_take(fig_launch_output *output, int32_t rank, fig_launch_
 /* ---- Lines --------------------------------------------------------------------------------- */
 
 static void append(sink *to, const char *bytes, size_t count) {
-    if (to->is_broken) return;
+    if (to->error != 0) return;
     if (to->used + count > to->capacity && to->first > 0) {
         memmove(to->bytes, to->bytes + to->first, to->used - to->first);
         to->used -= to->first;
@@ -178,8 +178,8 @@ static int read_stream(fig_launch_output *output, stream *of) {
     return 1;
 }
 
-/* Writes as much as the reader takes. If no process reads any more, drops the bytes and marks the
- * sink as broken. */
+/* Writes as much as the reader takes. If a write fails, as on a full disk, keeps the error and
+ * drops the bytes. */
 static void write_sink(sink *to) {
     const size_t count = pending(to) < PIPE_BUF ? pending(to) : PIPE_BUF;
     struct pollfd wait = {.fd = to->to, .events = POLLOUT};
@@ -187,7 +187,7 @@ static void write_sink(sink *to) {
     const ssize_t sent = write(to->to, to->bytes + to->first, count);
     if (sent > 0) to->first += (size_t)sent;
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        to->is_broken = 1;
+        to->error = errno;
         to->first = to->used;
     }
     if (to->first == to->used) to->first = to->used = 0;
@@ -216,6 +216,6 @@ int fig_launch_output_is_pending(const fig_launch_output *output) {
     return pending(&output->sinks[0]) + pending(&output->sinks[1]) > 0;
 }
 
-int fig_launch_output_is_broken(const fig_launch_output *output) {
-    return output->sinks[0].is_broken;
+int fig_launch_output_error(const fig_launch_output *output) {
+    return output->sinks[0].error;
 }

@@ -31,7 +31,8 @@ int fig_launch_output_waits(const fig_launch_output *output, struct pollfd *wait
 int fig_launch_output_move(fig_launch_output *output);
 int fig_launch_output_is_open(const fig_launch_output *output); /* 1: a rank may still print */
 int fig_launch_output_is_pending(const fig_launch_output *output);
-int fig_launch_output_is_broken(const fig_launch_output *output); /* 1: no process reads stdout */
+/* Returns the errno of a write to stdout that failed, such as EPIPE if no one reads it, or 0. */
+int fig_launch_output_error(const fig_launch_output *output);
 /* Prints last lines that have no end of line, and reads nothing more. */
 void fig_launch_output_end(fig_launch_output *output);
 
