@@ -11,8 +11,10 @@
  * and compares the numbers of the first step; on a single GPU it compares them with the host's.
  * Without a GPU everything runs on the host. Exit code: 0; 1: the numbers differ; 2: any other
  * error, with a message on stderr. */
+#include <errno.h>
 #include <figraph_parallel.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -258,19 +260,25 @@ static int run(const words *given) {
 
 /* ---- Words --------------------------------------------------------------------------------- */
 
-static int print_usage(FILE *to) {
-    fprintf(to, "usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
-                "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
-                "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
-                "                       [--device auto|cuda|host]\n");
-    return to == stdout ? 0 : REFUSED;
+static int print_usage(void) {
+    printf("usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
+           "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
+           "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
+           "                       [--device auto|cuda|host]\n");
+    return 0;
 }
 
-static int refuse_usage(void) {
-    return print_usage(stderr);
+__attribute__((format(printf, 1, 2))) static int refuse(const char *format, ...) {
+    va_list arguments;
+    fprintf(stderr, "layers: ");
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputs("; see layers --help\n", stderr);
+    return REFUSED;
 }
 
-static int wants_help(int count, char **arguments) {
+static int wants_help(int count, char *const *arguments) {
     for (int i = 1; i < count; i++)
         if (strcmp(arguments[i], "--help") == 0 || strcmp(arguments[i], "-h") == 0) return 1;
     return 0;
@@ -283,6 +291,7 @@ static int is_number(const char *text, int32_t *number) {
     return *end == '\0' && value >= 1 && value <= INT32_MAX;
 }
 
+/* Returns 1 if the text names rows and tokens. */
 static int read_kv(words *given, const char *text) {
     char *end;
     given->rows = (int32_t)strtol(text, &end, 10);
@@ -290,7 +299,7 @@ static int read_kv(words *given, const char *text) {
            is_number(end + 1, &given->kv);
 }
 
-/* Returns 1 if `value` is valid for the option `name`. */
+/* Reads the value of option `name`. value: NULL if the option is the last word. */
 static int read_option(words *given, const char *name, const char *value) {
     const struct {
         const char *name;
@@ -300,37 +309,62 @@ static int read_option(words *given, const char *name, const char *value) {
                    {"-o", &given->file, NULL},         {"--traits", &given->device, NULL},
                    {"--device", &given->device, NULL}, {"--layers", NULL, &given->layers},
                    {"--hidden", NULL, &given->hidden}, {"--batch-limit", NULL, &given->batch_limit},
-                   {"--steps", NULL, &given->steps},   {"--kv-limit", NULL, &given->kv_limit}};
-    if (value == NULL) return 0;
-    if (strcmp(name, "--kv") == 0) return read_kv(given, value);
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        if (strcmp(options[i].name, name) != 0) continue;
-        if (options[i].text == NULL) return is_number(value, options[i].number);
-        return *options[i].text = value, 1;
+                   {"--steps", NULL, &given->steps},   {"--kv-limit", NULL, &given->kv_limit},
+                   {"--kv", NULL, &given->kv}};
+    size_t i = 0;
+    while (i < sizeof options / sizeof *options && strcmp(options[i].name, name) != 0)
+        i++;
+    if (i == sizeof options / sizeof *options) return refuse("unknown option %s", name);
+    if (value == NULL) return refuse("%s needs a value", name);
+    if (options[i].text != NULL) return *options[i].text = value, 0;
+    if (strcmp(name, "--kv") == 0)
+        return read_kv(given, value) ? 0
+                                     : refuse("--kv: %s is not ROWSxTOKENS with 1 to %d rows",
+                                              value, LAYERS_ROW_LIMIT);
+    return is_number(value, options[i].number)
+               ? 0
+               : refuse("%s: %s is no whole number from 1 on", name, value);
+}
+
+static int read_words(words *given, int records, int count, char *const *arguments) {
+    for (int i = records ? 2 : 3; i < count; i++) {
+        if (strcmp(arguments[i], "--check") == 0) {
+            given->check = 1;
+        } else if (!records && strcmp(arguments[i], "--first-way") == 0) {
+            given->first_way = 1;
+        } else {
+            const int code = read_option(given, arguments[i], arguments[i + 1]);
+            if (code != 0) return code;
+            i++;
+        }
     }
+    if (given->file == NULL) return refuse("-o FILE is required");
+    if (strcmp(given->file, "-") == 0) return refuse("\"-\" names no file; stdout is not used");
+    if (records && (given->preset == NULL) == (given->config == NULL))
+        return refuse("one of --preset and --config is required");
     return 0;
 }
 
-int main(int count, char **arguments) {
+static int start(int count, char *const *arguments) {
     const int records = count > 1 && strcmp(arguments[1], "record") == 0;
     words given = {.rows = 8, .kv = 1024, .device = records ? "h200" : "auto"};
-    if (wants_help(count, arguments)) return print_usage(stdout);
-    if (!records && (count < 3 || strcmp(arguments[1], "run") != 0)) return refuse_usage();
+    if (wants_help(count, arguments)) return print_usage();
+    if (count < 2) return refuse("record or run is missing");
+    if (!records && strcmp(arguments[1], "run") != 0)
+        return refuse("unknown command %s", arguments[1]);
+    if (!records && count < 3) return refuse("run: FILE is required");
     if (!records) given.file = arguments[2];
-    for (int i = records ? 2 : 3; i < count; i++) {
-        if (strcmp(arguments[i], "--check") == 0) {
-            given.check = 1;
-        } else if (!records && strcmp(arguments[i], "--first-way") == 0) {
-            given.first_way = 1;
-        } else if (read_option(&given, arguments[i], arguments[i + 1])) {
-            i++;
-        } else {
-            return refuse_usage();
-        }
-    }
-    if (given.file != NULL && strcmp(given.file, "-") == 0)
-        return fprintf(stderr, "layers: \"-\" names no file; stdout is not used\n"), REFUSED;
-    if (given.file == NULL || (records && (given.preset == NULL) == (given.config == NULL)))
-        return refuse_usage();
+    const int code = read_words(&given, records, count, arguments);
+    if (code != 0) return code;
     return records ? record(&given) : run(&given);
+}
+
+int main(int count, char **arguments) {
+    const int code = start(count, arguments);
+    int failed = ferror(stdout);
+    errno = 0;
+    if (fclose(stdout) != 0) failed = 1;
+    if (!failed) return code;
+    return fprintf(stderr, "layers: stdout: %s\n", errno != 0 ? strerror(errno) : "a write failed"),
+           REFUSED;
 }

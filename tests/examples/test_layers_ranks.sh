@@ -95,12 +95,33 @@ words='(two files)' code=0
     > "$scratch/out" 2> "$scratch/err" || code=$?
 ends 2
 tells 'ranks: spec differs between rank 0 and rank 1'
-run run "$scratch/model.fig" --kv 3
-ends 2
-tells 'usage: layers record'
-run record $small
-ends 2
-tells 'usage: layers record'
+denied() { # MESSAGE ARGUMENT...
+    sentence=$1
+    shift
+    run "$@"
+    refused "$sentence"
+}
+denied 'record or run is missing; see layers --help'
+denied 'unknown command walk' walk
+denied 'run: FILE is required' run
+denied '--kv: 3 is not ROWSxTOKENS with 1 to 256 rows' run "$scratch/model.fig" --kv 3
+denied '--kv: 0x3 is not ROWSxTOKENS' run "$scratch/model.fig" --kv 0x3
+denied '--kv needs a value' run "$scratch/model.fig" --kv
+denied '--steps: x is no whole number from 1 on' run "$scratch/model.fig" --steps x
+denied 'unknown option --first' run "$scratch/model.fig" --first
+denied 'unknown option --first-way' record $small --first-way
+denied '-o FILE is required' record $small
+denied 'one of --preset and --config is required' record -o "$scratch/none.fig"
+if [ -w /dev/full ]; then
+    for words in '--help' "run $scratch/model.fig --kv 1x1 --device host"; do
+        code=0
+        "$figraph" $words > /dev/full 2> "$scratch/err" || code=$?
+        ends 2
+        tells 'stdout: No space left on device'
+    done
+else
+    echo 'skipped: there is no /dev/full to be a full disk'
+fi
 run record --preset gemma-2-9b -o "$scratch/none.fig"
 ends 2
 tells 'layers like llama'
