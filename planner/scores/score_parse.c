@@ -83,10 +83,10 @@ static int is_sign(const parser *p, const char *text) {
 static fig_status refuse_token(const parser *p, const char *wanted) {
     const size_t at = p->reader.token.at;
     if (p->reader.token.kind == FIG_SCORE_TOKEN_END)
-        return FIG_SCORE_REFUSE_AT(at, "the text ends, it wants %s", wanted);
+        return FIG_SCORE_REFUSE_AT(&p->reader, at, "the text ends, it wants %s", wanted);
     if (p->reader.token.kind == FIG_SCORE_TOKEN_NUMBER)
-        return FIG_SCORE_REFUSE_AT(at, "a number, it wants %s", wanted);
-    return FIG_SCORE_REFUSE_AT(at, "\"%s\", it wants %s", p->reader.token.text, wanted);
+        return FIG_SCORE_REFUSE_AT(&p->reader, at, "a number, it wants %s", wanted);
+    return FIG_SCORE_REFUSE_AT(&p->reader, at, "\"%s\", it wants %s", p->reader.token.text, wanted);
 }
 
 static fig_status expect(parser *p, const char *sign) {
@@ -102,7 +102,7 @@ static fig_status expect(parser *p, const char *sign) {
 static fig_status push_value(parser *p, uint16_t node, size_t at) {
     if (p->value_count == STACK_LIMIT)
         return fig_score_tokens_refuse(
-            at, fig_fail(FIG_TOO_LARGE, "more than %d operands wait", STACK_LIMIT));
+            &p->reader, at, fig_fail(FIG_TOO_LARGE, "more than %d operands wait", STACK_LIMIT));
     p->values[p->value_count++] = node;
     return FIG_OK;
 }
@@ -110,7 +110,8 @@ static fig_status push_value(parser *p, uint16_t node, size_t at) {
 static fig_status push_wait(parser *p, waiting wait) {
     if (p->wait_count == STACK_LIMIT)
         return fig_score_tokens_refuse(
-            wait.at, fig_fail(FIG_TOO_LARGE, "more than %d parts inside each other", STACK_LIMIT));
+            &p->reader, wait.at,
+            fig_fail(FIG_TOO_LARGE, "more than %d parts inside each other", STACK_LIMIT));
     p->waits[p->wait_count++] = wait;
     return FIG_OK;
 }
@@ -119,7 +120,7 @@ static fig_status push_wait(parser *p, waiting wait) {
 static fig_status add(parser *p, const fig_score_node *node, size_t at) {
     uint16_t number;
     const fig_status status = fig_score_build_node(&p->builder, node, &number);
-    if (status != FIG_OK) return fig_score_tokens_refuse(at, status);
+    if (status != FIG_OK) return fig_score_tokens_refuse(&p->reader, at, status);
     return push_value(p, number, at);
 }
 
@@ -147,7 +148,7 @@ static fig_status apply_stronger(parser *p, uint8_t strength) {
         if (last->kind != WAIT_OPERATOR && last->kind != WAIT_SIGN) break;
         if (last->strength < strength) break;
         if (strength == COMPARISON_STRENGTH && last->strength == COMPARISON_STRENGTH)
-            return FIG_SCORE_REFUSE_AT(p->reader.token.at,
+            return FIG_SCORE_REFUSE_AT(&p->reader, p->reader.token.at,
                                        "comparisons make no chain: (a < b) & (b < c) is one");
         FIG_TRY(apply_wait(p));
     }
@@ -177,7 +178,8 @@ static fig_status read_name(parser *p, int *is_whole) {
     FIG_TRY(fig_score_tokens_next(&p->reader));
     if (is_sign(p, "(")) {
         *is_whole = 0;
-        if (op == 0) return FIG_SCORE_REFUSE_AT(word.at, "%s is no function", word.text);
+        if (op == 0)
+            return FIG_SCORE_REFUSE_AT(&p->reader, word.at, "%s is no function", word.text);
         return push_wait(p, (waiting){.kind = WAIT_CALL, .op = op, .at = word.at});
     }
     if (op != 0) return refuse_token(p, "\"(\" after the function");
@@ -191,7 +193,7 @@ static fig_status read_name(parser *p, int *is_whole) {
         fig_score_array made = {.dtype = FIG_F32, .count = is_sign(p, "[") ? 0 : 1};
         memcpy(made.name, word.text, sizeof made.name);
         const fig_status status = fig_score_build_array(&p->builder, &made, &array);
-        if (status != FIG_OK) return fig_score_tokens_refuse(word.at, status);
+        if (status != FIG_OK) return fig_score_tokens_refuse(&p->reader, word.at, status);
     }
     p->is_used[array] = 1;
     if (is_sign(p, "[")) {
@@ -202,7 +204,7 @@ static fig_status read_name(parser *p, int *is_whole) {
     const fig_score_node first = {.op = FIG_SCORE_CONSTANT, .type = FIG_I32};
     fig_score_node node = {.op = FIG_SCORE_ELEMENT, .bits = array};
     const fig_status status = fig_score_build_node(&p->builder, &first, &node.a);
-    if (status != FIG_OK) return fig_score_tokens_refuse(word.at, status);
+    if (status != FIG_OK) return fig_score_tokens_refuse(&p->reader, word.at, status);
     return add(p, &node, word.at);
 }
 
@@ -237,10 +239,10 @@ static fig_status read_operand(parser *p, int *is_whole) {
 static fig_status read_comma(parser *p) {
     waiting *last = p->wait_count > 0 ? &p->waits[p->wait_count - 1] : NULL;
     if (last == NULL || last->kind != WAIT_CALL)
-        return FIG_SCORE_REFUSE_AT(p->reader.token.at,
+        return FIG_SCORE_REFUSE_AT(&p->reader, p->reader.token.at,
                                    "\",\" is not between the operands of a function");
     if (++last->got >= fig_score_ops_operands(last->op))
-        return FIG_SCORE_REFUSE_AT(p->reader.token.at, "%s has %" PRId32 " operand%s",
+        return FIG_SCORE_REFUSE_AT(&p->reader, p->reader.token.at, "%s has %" PRId32 " operand%s",
                                    fig_score_ops_name(last->op), fig_score_ops_operands(last->op),
                                    FIG_PLURAL(fig_score_ops_operands(last->op)));
     return fig_score_tokens_next(&p->reader);
@@ -250,10 +252,10 @@ static fig_status read_close(parser *p) {
     const int is_index = is_sign(p, "]");
     const waiting *last = p->wait_count > 0 ? &p->waits[p->wait_count - 1] : NULL;
     if (last == NULL || (last->kind == WAIT_INDEX) != is_index)
-        return FIG_SCORE_REFUSE_AT(p->reader.token.at, "\"%s\" closes nothing",
+        return FIG_SCORE_REFUSE_AT(&p->reader, p->reader.token.at, "\"%s\" closes nothing",
                                    p->reader.token.text);
     if (last->kind == WAIT_CALL && last->got + 1 != fig_score_ops_operands(last->op))
-        return FIG_SCORE_REFUSE_AT(p->reader.token.at, "%s has %" PRId32 " operands",
+        return FIG_SCORE_REFUSE_AT(&p->reader, p->reader.token.at, "%s has %" PRId32 " operands",
                                    fig_score_ops_name(last->op), fig_score_ops_operands(last->op));
     if (last->kind == WAIT_PAREN) {
         p->wait_count--;
@@ -324,7 +326,7 @@ static fig_status read_part(parser *p, uint16_t op, const char *sign) {
     p->is_list = 0;
     fig_status status = fig_score_build_node(&p->builder, &node, &number);
     if (status == FIG_OK) status = fig_score_build_part(&p->builder, number);
-    return status == FIG_OK ? FIG_OK : fig_score_tokens_refuse(at, status);
+    return status == FIG_OK ? FIG_OK : fig_score_tokens_refuse(&p->reader, at, status);
 }
 
 /* Returns 1 if the word that the parser has just read begins a statement of the mask, and is not
@@ -356,7 +358,7 @@ static fig_status check_free(const parser *p, const fig_score_token *word) {
     for (uint32_t i = 0; i < p->name_count; i++)
         is_taken |= strcmp(p->names[i].name, word->text) == 0;
     if (!is_taken) return FIG_OK;
-    return FIG_SCORE_REFUSE_AT(word->at, "the name %s is taken", word->text);
+    return FIG_SCORE_REFUSE_AT(&p->reader, word->at, "the name %s is taken", word->text);
 }
 
 /* Reads the rest of an array's statement, after the dtype. */
@@ -373,14 +375,15 @@ static fig_status read_array(parser *p, uint32_t dtype) {
         FIG_TRY(fig_score_tokens_next(&p->reader));
         if (p->reader.token.kind == FIG_SCORE_TOKEN_NUMBER) {
             if (p->reader.token.type != FIG_I32 || (int32_t)p->reader.token.bits < 1)
-                return FIG_SCORE_REFUSE_AT(p->reader.token.at, "an array has at least one element");
+                return FIG_SCORE_REFUSE_AT(&p->reader, p->reader.token.at,
+                                           "an array has at least one element");
             array.count = (int32_t)p->reader.token.bits;
             FIG_TRY(fig_score_tokens_next(&p->reader));
         }
         FIG_TRY(expect(p, "]"));
     }
     const fig_status status = fig_score_build_array(&p->builder, &array, &number);
-    return status == FIG_OK ? FIG_OK : fig_score_tokens_refuse(word.at, status);
+    return status == FIG_OK ? FIG_OK : fig_score_tokens_refuse(&p->reader, word.at, status);
 }
 
 static fig_status read_weights(parser *p) {
@@ -401,7 +404,7 @@ static fig_status read_named(parser *p, const fig_score_token *word) {
     uint16_t node;
     FIG_TRY(check_free(p, word));
     if (p->name_count == NAMED_LIMIT)
-        return fig_score_tokens_refuse(word->at,
+        return fig_score_tokens_refuse(&p->reader, word->at,
                                        fig_fail(FIG_TOO_LARGE, "more than %d names", NAMED_LIMIT));
     FIG_TRY(read_expression(p, &node));
     named *name = &p->names[p->name_count++];
@@ -490,6 +493,7 @@ static fig_status parse(const char *text, fig_status (*read)(parser *, uint16_t 
         status = fig_fail(FIG_NOMEM, "score: %zu bytes", sizeof *p + sizeof *score);
     if (status == FIG_OK) {
         p->reader.text = text;
+        p->reader.what = read == read_mask ? "mask" : "score";
         status = read(p, &root);
     }
     if (status == FIG_OK) status = fig_score_build_finish(&p->builder, root, p->weights, score);

@@ -7,8 +7,8 @@
 #include "planner/scores/score_ops.h"
 #include "planner/scores/score_value.h"
 
-fig_status fig_score_tokens_refuse(size_t at, fig_status status) {
-    return fig_fail(status, "score: column %zu: %s", at + 1, fig_message());
+fig_status fig_score_tokens_refuse(const fig_score_reader *reader, size_t at, fig_status status) {
+    return fig_fail(status, "%s: column %zu: %s", reader->what, at + 1, fig_message());
 }
 
 static int is_digit(char c) {
@@ -37,9 +37,9 @@ static fig_status read_hex(fig_score_reader *p) {
                                                  : -1;
         if (digit < 0) break;
         value = value * 16 + (uint64_t)digit;
-        if (value > UINT32_MAX) return FIG_SCORE_REFUSE_AT(at, "a number has more than 32 bits");
+        if (value > UINT32_MAX) return FIG_SCORE_REFUSE_AT(p, at, "a number has more than 32 bits");
     }
-    if (p->next == first) return FIG_SCORE_REFUSE_AT(at, "0x is followed by no digit");
+    if (p->next == first) return FIG_SCORE_REFUSE_AT(p, at, "0x is followed by no digit");
     p->token.type = FIG_I32;
     p->token.bits = (uint32_t)value;
     return FIG_OK;
@@ -82,10 +82,10 @@ static fig_status read_number(fig_score_reader *p) {
     const size_t end = p->next;
     read_power(p, &power);
     if (fig_score_ops_is_letter(text[p->next]) || text[p->next] == '.')
-        return FIG_SCORE_REFUSE_AT(p->next, "a number is followed by '%c'", text[p->next]);
+        return FIG_SCORE_REFUSE_AT(p, p->next, "a number is followed by '%c'", text[p->next]);
     if (point == 0 && end == p->next) {
         if (taken > 19 || whole > UINT64_C(1) << 31)
-            return FIG_SCORE_REFUSE_AT(at, "a number is beyond i32; 1e10 is an f32");
+            return FIG_SCORE_REFUSE_AT(p, at, "a number is beyond i32; 1e10 is an f32");
         p->token.type = FIG_I32;
         p->token.bits = (uint32_t)whole;
         return FIG_OK;
@@ -93,7 +93,7 @@ static fig_status read_number(fig_score_reader *p) {
     p->token.type = FIG_F32;
     p->token.bits = fig_score_value_bits(decimal(digits, power));
     if (isinf(fig_score_value_float(p->token.bits)))
-        return FIG_SCORE_REFUSE_AT(at, "a number is beyond f32; inf is infinity");
+        return FIG_SCORE_REFUSE_AT(p, at, "a number is beyond f32; inf is infinity");
     return FIG_OK;
 }
 
@@ -102,7 +102,7 @@ static fig_status read_word(fig_score_reader *p) {
     const size_t at = p->next;
     while (fig_score_ops_is_letter(p->text[p->next]) || is_digit(p->text[p->next])) {
         if (length >= FIG_SCORE_NAME_LIMIT)
-            return FIG_SCORE_REFUSE_AT(at, "a name has more than %d characters",
+            return FIG_SCORE_REFUSE_AT(p, at, "a name has more than %d characters",
                                        FIG_SCORE_NAME_LIMIT);
         p->token.text[length++] = p->text[p->next++];
     }
@@ -123,8 +123,8 @@ static fig_status read_sign(fig_score_reader *p) {
         return FIG_OK;
     }
     if (*rest >= ' ' && *rest <= '~')
-        return FIG_SCORE_REFUSE_AT(p->next, "'%c' has no meaning in a score", *rest);
-    return FIG_SCORE_REFUSE_AT(p->next, "a character of code %d has no meaning in a score",
+        return FIG_SCORE_REFUSE_AT(p, p->next, "'%c' has no meaning in a score", *rest);
+    return FIG_SCORE_REFUSE_AT(p, p->next, "a character of code %d has no meaning in a score",
                                (unsigned char)*rest);
 }
 

@@ -28,15 +28,17 @@ typedef struct fig_score_token {
 
 typedef struct fig_score_reader {
     const char *text;
-    size_t next; /* index of the first character that belongs to no token yet */
+    const char *what; /* the text is that of a "score" or of a "mask" */
+    size_t next;      /* index of the first character that belongs to no token yet */
     fig_score_token token;
 } fig_score_reader;
 
 /* Reports what is wrong at a character of the text. */
-#define FIG_SCORE_REFUSE_AT(at, ...) fig_score_tokens_refuse(at, fig_fail(FIG_INVALID, __VA_ARGS__))
+#define FIG_SCORE_REFUSE_AT(reader, at, ...)                                                       \
+    fig_score_tokens_refuse(reader, at, fig_fail(FIG_INVALID, __VA_ARGS__))
 
 /* Puts the column of the character at index `at` before the sentence of a failure. */
-fig_status fig_score_tokens_refuse(size_t at, fig_status status);
+fig_status fig_score_tokens_refuse(const fig_score_reader *reader, size_t at, fig_status status);
 /* Reads the next token of the text. */
 fig_status fig_score_tokens_next(fig_score_reader *reader);
 

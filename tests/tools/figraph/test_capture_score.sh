@@ -161,7 +161,7 @@ rm -f "$scratch/none.fig"
 run capture --preset tutorial --score 'score * 2.0' --ranks 2 -o "$scratch/none.fig"
 refused 'capture: --ranks' 'it has a score'
 run capture --preset tutorial --score 'score * 2.0' --mask '0' -o "$scratch/none.fig"
-refused 'capture: --mask: score: column 2'
+refused 'capture: --mask: mask: column 2'
 run capture --preset tutorial --mask '0:kv_pos' -o "$scratch/none.fig"
 refused 'a mask reads kv_pos'
 run capture --preset tutorial --score 'see 0:4; score' --mask '0:4' -o "$scratch/none.fig"

@@ -244,7 +244,7 @@ json 'j["share"]["ranks"] == 2' \
 run plan --preset tutorial --kv 400 --score 'score * 2.0' --ranks 2
 refused 'plan: --ranks' 'it has a score'
 run plan --preset tutorial --kv 400 --mask 0
-refused 'plan: --mask: score: column 2'
+refused 'plan: --mask: mask: column 2'
 run plan --preset tutorial --kv 400 --mask '0:kv_pos'
 refused 'plan: --mask:' 'a mask reads kv_pos'
 run plan --preset tutorial --kv 400 --score 'see 0:4; score' --mask '0:4'
