@@ -5,6 +5,7 @@ Invariant: Graphs never change, so any number of engines and threads may share t
 
 from __future__ import annotations
 
+import collections.abc
 import ctypes
 import dataclasses
 import os
@@ -235,6 +236,8 @@ def lower(recorded: ctypes._Pointer, traits: Traits, buckets: Any, deterministic
     asked = options(abi.fig_lower_options, deterministic=deterministic)
     asked.traits = ctypes.pointer(traits.to_c())
     if buckets is not None:
+        if not isinstance(buckets, collections.abc.Iterable):
+            raise TypeError(f"buckets is {buckets!r}, it must be pairs of rows and tokens of a row")
         pairs = [bucket_of(f"buckets[{i}]", pair) for i, pair in enumerate(buckets)]
         asked.buckets = (abi.fig_bucket * len(pairs))(*pairs)
         asked.bucket_count = len(pairs)

@@ -144,6 +144,8 @@ def buckets_and_options_are_checked():
                                                      buckets=[(1, 1), (n, 1)]))
     refused("buckets[0] is (1, 2, 3)",
             lambda: figraph.capture("tutorial", traits="host", buckets=[(1, 2, 3)]), (ValueError,))
+    refused("buckets is 3, it must be pairs of rows and tokens of a row",
+            lambda: figraph.capture("tutorial", traits="host", buckets=3), (TypeError,))
     traits = figraph.Traits("h200", 90, 132, WIDE + 232448)
     refused("shared_bytes is", lambda: figraph.capture("tutorial", traits=traits), (OverflowError,))
     refused("timeout in microseconds is", lambda: engine.wait(1e30), (OverflowError,))
