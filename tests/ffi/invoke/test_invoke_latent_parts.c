@@ -288,6 +288,7 @@ static void free_parts(parts *made) {
 static void call_soundly(fig_xla_host *host) {
     fig_xla_host_call(host);
     if (host->code != 0) fail_msg("%s", host->message);
+    if (host->stream != NULL) fig_fake_cuda_stream_destroy(host->stream);
 }
 
 static void make_plan(const fig_latent_way *of, fig_latent_world *w) {
@@ -299,9 +300,9 @@ static void make_plan(const fig_latent_way *of, fig_latent_world *w) {
 
 static void xla_s_targets_take_two_arrays(void **state) {
     (void)state;
-    for (int n = 0; n < 8 * FIG_LATENT_KINDS; n++) {
-        const fig_latent_way of = {.platform = "cpu",
-                                   .kind = (fig_latent_rows)(n / 8),
+    for (int n = 0; n < 16 * FIG_LATENT_KINDS; n++) {
+        const fig_latent_way of = {.platform = n & 8 ? "CUDA" : "cpu",
+                                   .kind = (fig_latent_rows)(n / 16),
                                    .codes = n & 1,
                                    .plan = n >> 1 & 1,
                                    .decode = n >> 2 & 1,
