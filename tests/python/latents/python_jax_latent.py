@@ -6,10 +6,12 @@ Run where jax and figraph can be imported.
 import functools
 import os
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../../support"), os.path.join(HERE, "../../jax")]
 import cases  # noqa: E402
+import figraph  # noqa: E402
 import figraph.jax as fj  # noqa: E402
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -276,6 +278,30 @@ def deterministic_bits_follow_from_the_row_alone():
         close(alone[0], mine[row], 0)
 
 
+def a_recorded_step_takes_q_in_one_array_or_in_two():
+    """Runs the attention of a layer of a file, whose q the call writes in either form."""
+    q, latent, weight = normal(2, 64, 576), normal(2, 576), normal(512)
+    pages, table = normal(7, 64, 576), int32([[4, 1, 6, 0], [0, 5, 2, 0]])
+    spec = figraph.spec("kimi-k2", layers=1, dtype="f32", kv_dtype="f32", batch_limit=2,
+                        kv_limit=256)
+    got = []
+    for parts in ([q], [q[..., :512], q[..., 512:]]):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "step.fig")
+            figraph.capture(spec, traits="host", q_rope=len(parts) == 2).save(path)
+            file = fj.load(path)
+        out = jax.ShapeDtypeStruct((2, 64, 512), jnp.float32)
+        aliases = {1 + n: n for n in range(len(parts))}
+        aliases[len(parts) + 2] = len(parts) + 1
+        results, _ = fj.program(
+            file, [*parts, out, pages], table, *parts, latent, pages, weight, aliases=aliases,
+            rows=2, segment="attn.0", kv_length=130)
+        got.append(results[len(parts) :])
+    for one, two in zip(*got):
+        np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(got[0][1], pages) and np.abs(got[0][0]).min() > 0
+
+
 def mistakes_are_refused_by_name():
     cache, narrow, table = paged(jnp.float32), paged(jnp.uint8), paged(jnp.uint8).page_table
     sound = dict(q=normal(ROWS, HEADS, 576), latent=normal(ROWS, 576), cache=cache, lengths=SEEN,
@@ -367,6 +393,7 @@ CASES = [
     rows_of_unequal_numbers_of_tokens_are_right,
     one_compiled_function_serves_every_length,
     deterministic_bits_follow_from_the_row_alone,
+    a_recorded_step_takes_q_in_one_array_or_in_two,
     mistakes_are_refused_by_name,
     the_documented_output_is_the_real_one,
 ]
