@@ -122,7 +122,7 @@ refused '--width' '12'
 run bench allreduce --device host --ranks 9
 refused '--ranks' '9'
 for rows in 0 4,0 1025; do
-    run bench allreduce --device host --rows $rows
+    run bench allreduce --device host --rows "$rows"
     refused "--rows: ${rows#*,} is outside 1..1024"
 done
 run bench allreduce --device host --rows x

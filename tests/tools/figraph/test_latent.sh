@@ -85,7 +85,7 @@ json '{t["name"]: t["dims"] for t in j["tensors"]}["q.0"] == ["batch", 64, 512]'
     '{t["name"]: t["dims"] for t in j["tensors"]}["q_rope.0"] == ["batch", 64, 64]'
 run capture --preset tutorial --q-rope -o "$scratch/step.fig"
 refused 'capture: --q-rope: tutorial has no latent attention'
-for option in '--score score*2.0' '--mask 0:4'; do
+for option in '--score score+1.0' '--mask 0:4'; do
     # shellcheck disable=SC2086
     run capture --preset kimi-k2 --q-rope $option -o "$scratch/step.fig"
     refused 'capture: --q-rope: latent attention takes no --score or --mask'
