@@ -100,8 +100,10 @@ fig_graphs *fig_layer_bench_lower(const fig_layer_bench *b) {
                            .kv_limit = b->kv_limit,
                            .row_tokens = b->row_tokens,
                            .query_limit = b->tokens};
-    const fig_lower_options how = {
-        .size = sizeof how, .traits = fig_place_traits(), .buckets = &bucket, .bucket_count = 1};
+    const fig_lower_options how = {.size = sizeof how,
+                                   .traits = b->traits != NULL ? b->traits : fig_place_traits(),
+                                   .buckets = &bucket,
+                                   .bucket_count = 1};
     fig_program *program;
     fig_graphs *graphs;
     OK(fig_program_create(&program, &spec));

@@ -25,6 +25,7 @@ enum {
 typedef struct fig_layer_bench {
     int32_t rows, kv_limit, row_tokens, tokens; /* tokens: query tokens of a step */
     int32_t layers, pages;                      /* pages: of each layer's cache */
+    const fig_traits *traits; /* the machine to lower for; NULL: that of fig_place_traits() */
 } fig_layer_bench;
 
 /* Runs steps until they are launched. */
