@@ -28,6 +28,18 @@ typedef struct fig_strip_cutter_walk {
     int64_t place;               /* units of the pieces before it */
 } fig_strip_cutter_walk;
 
+/* The pieces of prefixes, as fig_strip_prefixes_put() adds them. They depend on no other segment. */
+typedef struct fig_strip_cutter_pieces {
+    const fig_strips_item *items; /* in the order of the workers */
+    const int32_t *first;         /* [workers + 1] the first piece of each worker */
+    const int32_t *lone_counts;   /* [workers] heads of the worker's lone pieces */
+    const int64_t *units;         /* [workers] of the worker's pieces */
+} fig_strip_cutter_pieces;
+
+/* A strip of a shared segment stays whole if it has at most this many vectors and if it has no more
+ * than fig_strip_cutter.whole_units units. */
+enum { FIG_STRIP_CUTTER_WHOLE_VECTORS = 16 };
+
 /* The line while it is cut. */
 typedef struct fig_strip_cutter {
     const fig_strips_shape *shape;
@@ -45,6 +57,8 @@ typedef struct fig_strip_cutter {
     int64_t prefix_units; /* of all pieces of prefixes; they are not on the line */
     int64_t even;         /* share of a worker of those and of the line */
     int64_t bare;         /* most units of the line for a worker without such a piece */
+    int64_t whole_units;
+    const fig_strip_cutter_pieces *pieces; /* NULL: they must be found */
     fig_strip_cutter_walk walk;
     int64_t place;  /* units before the strip */
     int32_t worker; /* the worker whose stretch is being filled */
@@ -70,6 +84,18 @@ static inline int64_t fig_strip_cutter_ceil_div(int64_t a, int64_t b) {
 fig_strip_cutter_strip fig_strips_strip_at(const fig_strip_cutter *cut,
                                            const fig_strips_segment *segment, int32_t head,
                                            int32_t query);
+/* Sets the fields of the cutter that follow from its shape. */
+void fig_strips_prepare(fig_strip_cutter *cut);
+/* Adds the costs of these segments to those of the line and of prefixes. */
+void fig_strips_add_costs(fig_strip_cutter *cut, const fig_strips_segment *segments, int32_t count);
+/* Prepares the cutter and writes the head of the plan. queries: one past the last query token. */
+void fig_strips_open(fig_strip_cutter *cut, int32_t queries, uint8_t *plan);
+/* Begins the first stretch. All costs have been added. active: number of workers that get one. */
+void fig_strips_begin(fig_strip_cutter *cut, int64_t active);
+/* Cuts the strips of a segment that is no prefix. */
+void fig_strips_cut_segment(fig_strip_cutter *cut, const fig_strips_segment *segment);
+/* Ends the stretches that are left, completes the head, and returns the size of the plan. */
+fig_strips_sizes fig_strips_close(fig_strip_cutter *cut);
 /* Adds tiles [from, end) of the strip as an item. */
 void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t from,
                     int32_t end);
@@ -77,8 +103,11 @@ void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int3
 void fig_strips_turn(fig_strip_cutter *cut);
 /* Adds the pieces of prefixes that belong to the current worker. Returns their units. */
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut);
-/* Shares out the line among workers of which some have pieces of prefixes. */
-void fig_strip_prefixes_share_line(fig_strip_cutter *cut);
+/* Returns the number of workers without a piece of a prefix, or -1 if it does not matter. */
+int64_t fig_strip_prefixes_bare(const fig_strip_cutter *cut);
+/* Shares out the line among workers of which some have pieces of prefixes. bare: what
+ * fig_strip_prefixes_bare() returns. */
+void fig_strip_prefixes_share_line(fig_strip_cutter *cut, int64_t bare);
 /* Cuts the line in tuples if that pays off, and returns 1 then. */
 int fig_strip_tuples_cut(fig_strip_cutter *cut);
 

@@ -103,7 +103,20 @@ static int is_behind(const fig_strip_cutter *cut, const fig_strip_cutter_walk *w
     return (2 * walk->place + units) * cut->shape->workers >= 2 * cut->prefix_units * (worker + 1);
 }
 
+/* Adds the pieces of the current worker if all pieces are known. Returns their units. */
+static int64_t put_known(fig_strip_cutter *cut) {
+    const fig_strip_cutter_pieces *pieces = cut->pieces;
+    const int32_t first = pieces->first[cut->worker], end = pieces->first[cut->worker + 1];
+    fig_strips_item *to = cut->items + cut->item_count - first;
+    for (int32_t i = first; i < end; i++)
+        to[i] = pieces->items[i];
+    cut->item_count += end - first;
+    cut->lone_count = pieces->lone_counts[cut->worker];
+    return pieces->units[cut->worker];
+}
+
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
+    if (cut->pieces != NULL) return put_known(cut);
     fig_strip_cutter_walk *walk = &cut->walk;
     const int64_t before = walk->place;
     while (has_piece(cut, walk)) {
@@ -134,18 +147,21 @@ static int64_t count_bare(const fig_strip_cutter *cut) {
     return bare;
 }
 
-/* Shares out the line among workers of which some have pieces of prefixes. If the own tokens of a
- * row are done long before its prefixes, the worker of the last piece merges the row, which is slow
- * if there are many pieces. So workers without a piece then get no more of the line than others. */
-void fig_strip_prefixes_share_line(fig_strip_cutter *cut) {
-    const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
+int64_t fig_strip_prefixes_bare(const fig_strip_cutter *cut) {
     int32_t most = 0;
     for (int32_t i = 0; i < cut->count; i++)
         if (cut->segments[i].queries > 0 && cut->segments[i].pieces > most)
             most = cut->segments[i].pieces;
+    return most < MANY_PIECES ? -1 : count_bare(cut);
+}
+
+/* If the own tokens of a row are done long before its prefixes, the worker of the last piece merges
+ * the row, which is slow if there are many pieces. So workers without a piece then get no more of
+ * the line than others. */
+void fig_strip_prefixes_share_line(fig_strip_cutter *cut, int64_t bare) {
+    const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
     cut->bare = cut->even = fig_strip_cutter_ceil_div(all, workers);
-    if (most < MANY_PIECES) return;
-    const int64_t bare = count_bare(cut);
+    if (bare < 0) return;
     cut->bare = fig_strip_cutter_small(cut->even, fig_strip_cutter_ceil_div(cut->units, workers));
     cut->even = fig_strip_cutter_ceil_div(all - bare * cut->bare, workers - bare);
 }

@@ -16,10 +16,8 @@ enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK 
 /* The same in shared segments. A full strip leaves 128 results, each in a slot. A lone strip is
  * mostly a row's own tokens. */
 enum { SHARED_PAIR_ONCE = 80, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
-/* A strip of a shared segment stays whole if it has at most WHOLE_VECTORS vectors and costs at most
- * WHOLE_WORTH % of an even share. */
-enum { WHOLE_VECTORS = 16, WHOLE_WORTH = 150 };
-enum { BOTH_GROUPS = 3 }; /* the warpgroups of a worker, as bits */
+/* A small strip of a shared segment stays whole if it costs at most this many % of an even share. */
+enum { WHOLE_WORTH = 150 };
 
 static fig_strips_cost cost_of(const fig_strips_shape *shape, int64_t once, int64_t tile) {
     const int64_t work = (int64_t)shape->tile_tokens * shape->head_dim;
@@ -78,8 +76,9 @@ fig_strip_cutter_strip fig_strips_strip_at(const fig_strip_cutter *cut,
         .units = cost->once + cost->tile * (end - tile)};
 }
 
-/* Adds up the costs of the line. The strips of all kv heads cost the same. */
-static void add_costs(fig_strip_cutter *cut, const fig_strips_segment *segments, int32_t count) {
+/* The strips of all kv heads cost the same. */
+void fig_strips_add_costs(fig_strip_cutter *cut, const fig_strips_segment *segments,
+                          int32_t count) {
     const int32_t heads = cut->shape->kv_heads;
     for (int32_t i = 0; i < count; i++) {
         for (int32_t query = 0; query < segments[i].queries; query += 2 * cut->half) {
@@ -108,8 +107,9 @@ static int64_t wanted(const fig_strip_cutter *cut, int64_t worker) {
  * vectors, whose pieces would take longer to merge than the imbalance costs. */
 static int is_whole(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
     if (cut->shape->whole) return 1;
-    if (!s->segment->is_shared || s->queries * cut->shape->ratio > WHOLE_VECTORS) return 0;
-    return s->units * 100 * cut->active <= (cut->units + cut->prefix_units) * WHOLE_WORTH;
+    if (!s->segment->is_shared) return 0;
+    if (s->queries * cut->shape->ratio > FIG_STRIP_CUTTER_WHOLE_VECTORS) return 0;
+    return s->units <= cut->whole_units;
 }
 
 /* Returns the strip's tile at which to cut, for a wanted place `units` units behind the strip's
@@ -193,25 +193,17 @@ static void begin(fig_strip_cutter *cut) {
     cut->next += units == 0 ? cut->bare : left > 0 ? left : 0;
 }
 
-/* Returns the warpgroups that process head `number` of the item, as bits. */
-static int32_t groups_of(const fig_strips_item *item, int32_t number) {
-    if ((item->flags & FIG_STRIPS_LONE) == 0) return BOTH_GROUPS;
-    return fig_strips_flags(item->flags, item->heads, number) & FIG_STRIPS_SECOND ? 2 : 1;
-}
-
-/* Marks the last items of the worker's warpgroups. The groups of an item's last two heads differ if
- * the item is lone. */
+/* Marks the last items of the worker's warpgroups. Lone heads take turns, so the worker's last head
+ * and the head before it have different warpgroups if both are lone. */
 static void mark_last(fig_strip_cutter *cut) {
-    int32_t seen = 0;
-    for (int32_t i = cut->item_count; i > cut->ranges[cut->worker] && seen != BOTH_GROUPS; i--) {
-        fig_strips_item *item = &cut->items[i - 1];
-        const int32_t last = groups_of(item, item->heads - 1);
-        if ((seen & last) == 0) item->flags |= FIG_STRIPS_IS_LAST;
-        seen |= last;
-        if (item->heads == 1 || seen == BOTH_GROUPS) continue;
-        item->flags |= FIG_STRIPS_ARE_LAST;
-        seen = BOTH_GROUPS;
-    }
+    const int32_t count = cut->item_count - cut->ranges[cut->worker];
+    if (count == 0) return;
+    fig_strips_item *last = &cut->items[cut->item_count - 1];
+    last->flags |= FIG_STRIPS_IS_LAST;
+    if ((last->flags & FIG_STRIPS_LONE) == 0) return;
+    if (last->heads > 1) last->flags |= FIG_STRIPS_ARE_LAST;
+    if (last->heads == 1 && count > 1 && (last[-1].flags & FIG_STRIPS_LONE) != 0)
+        last[-1].flags |= FIG_STRIPS_IS_LAST;
 }
 
 /* Ends the stretch of the current worker. */
@@ -278,23 +270,25 @@ static void cut_single(fig_strip_cutter *cut, const fig_strips_segment *segment)
     }
 }
 
-/* Cuts all strips, in the order of the line. */
-static void cut_line(fig_strip_cutter *cut, const fig_strips_segment *segments, int32_t count) {
+void fig_strips_cut_segment(fig_strip_cutter *cut, const fig_strips_segment *segment) {
     const int32_t step = 2 * cut->half;
-    for (int32_t i = 0; i < count; i++) {
-        if (segments[i].queries == 0 || segments[i].pieces > 0) continue;
-        if (segments[i].queries <= step) {
-            cut_single(cut, &segments[i]);
-            continue;
-        }
-        for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
-            for (int32_t query = 0; query < segments[i].queries; query += step) {
-                const fig_strip_cutter_strip s =
-                    fig_strips_strip_at(cut, &segments[i], head, query);
-                cut_strip(cut, &s);
-            }
+    if (segment->queries <= step) {
+        cut_single(cut, segment);
+        return;
+    }
+    for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
+        for (int32_t query = 0; query < segment->queries; query += step) {
+            const fig_strip_cutter_strip s = fig_strips_strip_at(cut, segment, head, query);
+            cut_strip(cut, &s);
         }
     }
+}
+
+/* Cuts all strips, in the order of the line. */
+static void cut_line(fig_strip_cutter *cut, const fig_strips_segment *segments, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (segments[i].queries > 0 && segments[i].pieces == 0)
+            fig_strips_cut_segment(cut, &segments[i]);
 }
 
 /* ---- Public */
@@ -308,7 +302,7 @@ static int32_t last_query(const fig_strips_segment *segments, int32_t count) {
 }
 
 /* Fills in what a division would otherwise give for each strip. */
-static void prepare(fig_strip_cutter *cut) {
+void fig_strips_prepare(fig_strip_cutter *cut) {
     const int32_t half = cut->half = fig_strips_half(cut->shape->ratio);
     while (1 << cut->tile_bits < cut->shape->tile_tokens)
         cut->tile_bits++;
@@ -319,46 +313,59 @@ static void prepare(fig_strip_cutter *cut) {
     cut->costs[1][1] = fig_strips_shared_cost_of(cut->shape, half);
 }
 
+void fig_strips_open(fig_strip_cutter *cut, int32_t queries, uint8_t *plan) {
+    const fig_strips_shape *shape = cut->shape;
+    assert(shape->ratio >= 1 && shape->ratio <= FIG_STRIPS_RATIO_LIMIT && shape->workers >= 1);
+    cut->head = (fig_strips_head *)(void *)plan;
+    *cut->head = (fig_strips_head){.workers = shape->workers,
+                                   .tile_tokens = shape->tile_tokens,
+                                   .ratio = shape->ratio,
+                                   .kv_heads = shape->kv_heads,
+                                   .window = shape->window,
+                                   .queries = queries};
+    cut->ranges = (int32_t *)(void *)(plan + sizeof *cut->head);
+    const uint64_t ranges = fig_size_align((uint64_t)(shape->workers + 1) * sizeof(int32_t), 16);
+    memset(cut->ranges, 0, ranges);
+    cut->items = (fig_strips_item *)(void *)(plan + sizeof *cut->head + ranges);
+    fig_strips_prepare(cut);
+}
+
+void fig_strips_begin(fig_strip_cutter *cut, int64_t active) {
+    cut->active = active;
+    cut->share = (cut->units - cut->dearest_once) / active;
+    cut->extra = (cut->units - cut->dearest_once) % active;
+    cut->whole_units = (cut->units + cut->prefix_units) * WHOLE_WORTH / (100 * active);
+    begin(cut);
+}
+
+fig_strips_sizes fig_strips_close(fig_strip_cutter *cut) {
+    while (cut->worker < cut->shape->workers)
+        fig_strips_turn(cut);
+    cut->head->items = cut->item_count;
+    cut->head->partial_vectors = (int32_t)cut->partial_vectors;
+    cut->head->counters = (int32_t)cut->cut_pieces * FIG_STRIPS_ARRIVALS;
+    const uint8_t *plan = (const uint8_t *)cut->head;
+    const uint8_t *end = (const uint8_t *)(cut->items + cut->item_count);
+    return (fig_strips_sizes){.items = cut->item_count,
+                              .partial_vectors = cut->partial_vectors,
+                              .counters = cut->head->counters,
+                              .plan_bytes = end - plan};
+}
+
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan) {
-    fig_strip_cutter cut = {.shape = shape,
-                            .segments = segments,
-                            .count = count,
-                            .head = (fig_strips_head *)(void *)plan};
-    assert(shape->ratio >= 1 && shape->ratio <= FIG_STRIPS_RATIO_LIMIT && shape->workers >= 1);
-    *cut.head = (fig_strips_head){.workers = shape->workers,
-                                  .tile_tokens = shape->tile_tokens,
-                                  .ratio = shape->ratio,
-                                  .kv_heads = shape->kv_heads,
-                                  .window = shape->window,
-                                  .queries = last_query(segments, count)};
-    cut.ranges = (int32_t *)(void *)(plan + sizeof *cut.head);
-    const uint64_t ranges = fig_size_align((uint64_t)(shape->workers + 1) * sizeof(int32_t), 16);
-    memset(cut.ranges, 0, ranges);
-    cut.items = (fig_strips_item *)(void *)(plan + sizeof *cut.head + ranges);
-    prepare(&cut);
-    add_costs(&cut, segments, count);
-    cut.active = fig_strip_cutter_small(shape->workers, cut.tiles);
+    fig_strip_cutter cut = {.shape = shape, .segments = segments, .count = count};
+    fig_strips_open(&cut, last_query(segments, count), plan);
+    fig_strips_add_costs(&cut, segments, count);
+    int64_t active = fig_strip_cutter_small(shape->workers, cut.tiles);
     if (cut.dearest_tile > 0)
-        cut.active =
-            fig_strip_cutter_small(cut.active, (cut.units - cut.dearest_once) / cut.dearest_tile);
-    if (cut.prefix_units > 0) cut.active = shape->workers;
-    if (cut.active < 1) cut.active = 1;
-    if (cut.prefix_units > 0) fig_strip_prefixes_share_line(&cut);
-    cut.share = (cut.units - cut.dearest_once) / cut.active;
-    cut.extra = (cut.units - cut.dearest_once) % cut.active;
-    begin(&cut);
+        active = fig_strip_cutter_small(active, (cut.units - cut.dearest_once) / cut.dearest_tile);
+    if (cut.prefix_units > 0) active = shape->workers;
+    if (active < 1) active = 1;
+    if (cut.prefix_units > 0) fig_strip_prefixes_share_line(&cut, fig_strip_prefixes_bare(&cut));
+    fig_strips_begin(&cut, active);
     if (!fig_strip_tuples_cut(&cut)) cut_line(&cut, segments, count);
-    while (cut.worker < shape->workers)
-        fig_strips_turn(&cut);
-    cut.head->items = cut.item_count;
-    cut.head->partial_vectors = (int32_t)cut.partial_vectors;
-    cut.head->counters = (int32_t)cut.cut_pieces * FIG_STRIPS_ARRIVALS;
-    const uint64_t items = (uint64_t)cut.item_count * sizeof *cut.items;
-    return (fig_strips_sizes){.items = cut.item_count,
-                              .partial_vectors = cut.partial_vectors,
-                              .counters = cut.head->counters,
-                              .plan_bytes = (int64_t)(sizeof *cut.head + ranges + items)};
+    return fig_strips_close(&cut);
 }
 
 fig_strips_sizes fig_strips_share(const fig_strips_shared *shared, uint8_t *plan) {
