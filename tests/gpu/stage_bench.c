@@ -29,8 +29,8 @@ enum {
     PAGE = FIG_LAYER_BENCH_PAGE,
     ROW_LIMIT = 256,
     SLOTS = FIG_SLOT_DEFAULT,
-    LINE = 64,          /* bytes of a line of a cache */
-    ROUND = 200,        /* steps after which rows begin again */
+    LINE = 64,   /* bytes of a line of a cache */
+    ROUND = 200, /* steps after which rows begin again */
     SAMPLE_LIMIT = 1 << 16
 };
 
@@ -100,7 +100,8 @@ static void open_cell(const cell *c, int32_t own) {
     set_pages(&mirror->order);
     const fig_plan_held_limits held = fig_graphs_held_limits(b.graphs);
     OK(fig_plan_held_init(&b.held, &held));
-    b.slots = aligned_alloc(LINE, (size_t)SLOTS * fig_size_align(b.bucket->plan.layout.bytes, LINE));
+    b.slots =
+        aligned_alloc(LINE, (size_t)SLOTS * fig_size_align(b.bucket->plan.layout.bytes, LINE));
     if (b.slots == NULL) fail_msg("no memory for slots");
     for (int32_t row = 0; row < c->rows; row++)
         b.queries[row] = 1;
@@ -119,8 +120,8 @@ static void close_cell(void) {
 
 static void grow(int32_t n) {
     for (int32_t row = 0; row < b.c.rows; row++)
-        b.lengths[row] = n % ROUND > 0 ? b.lengths[row] + 1
-                                       : b.c.prefix + fig_random_range(&b.random, 1, b.own);
+        b.lengths[row] =
+            n % ROUND > 0 ? b.lengths[row] + 1 : b.c.prefix + fig_random_range(&b.random, 1, b.own);
 }
 
 static uint8_t *next_slot(void) {
