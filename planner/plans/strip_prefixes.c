@@ -103,20 +103,7 @@ static int is_behind(const fig_strip_cutter *cut, const fig_strip_cutter_walk *w
     return (2 * walk->place + units) * cut->shape->workers >= 2 * cut->prefix_units * (worker + 1);
 }
 
-/* Adds the pieces of the current worker if all pieces are known. Returns their units. */
-static int64_t put_known(fig_strip_cutter *cut) {
-    const fig_strip_cutter_pieces *pieces = cut->pieces;
-    const int32_t first = pieces->first[cut->worker], end = pieces->first[cut->worker + 1];
-    fig_strips_item *to = cut->items + cut->item_count - first;
-    for (int32_t i = first; i < end; i++)
-        to[i] = pieces->items[i];
-    cut->item_count += end - first;
-    cut->lone_count = pieces->lone_counts[cut->worker];
-    return pieces->units[cut->worker];
-}
-
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
-    if (cut->pieces != NULL) return put_known(cut);
     fig_strip_cutter_walk *walk = &cut->walk;
     const int64_t before = walk->place;
     while (has_piece(cut, walk)) {

@@ -98,11 +98,6 @@ void fig_strips_add_costs(fig_strip_cutter *cut, const fig_strips_segment *segme
 
 /* ---- Cutting */
 
-/* Returns the wanted place of worker `worker`, in units from the start of the line. */
-static int64_t wanted(const fig_strip_cutter *cut, int64_t worker) {
-    return cut->dearest_once + cut->share * worker + cut->extra * worker / cut->active;
-}
-
 /* Returns 1 if the strip must not be cut. A row's own tokens in a shared segment are a strip of few
  * vectors, whose pieces would take longer to merge than the imbalance costs. */
 static int is_whole(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
@@ -181,36 +176,12 @@ void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int3
     if (end > from) put(cut, s, from, end, 1);
 }
 
-/* Begins the stretch of the current worker. */
-static void begin(fig_strip_cutter *cut) {
-    cut->lone_count = 0;
-    if (cut->worker >= cut->shape->workers) return;
-    if (cut->prefix_units == 0) {
-        cut->next = wanted(cut, cut->worker + 1);
-        return;
-    }
-    const int64_t units = fig_strip_prefixes_put(cut), left = cut->even - units;
-    cut->next += units == 0 ? cut->bare : left > 0 ? left : 0;
+int64_t fig_strips_wanted(const fig_strip_cutter *cut, int64_t worker) {
+    return cut->dearest_once + cut->share * worker + cut->extra * worker / cut->active;
 }
 
-/* Marks the last items of the worker's warpgroups. Lone heads take turns, so the worker's last head
- * and the head before it have different warpgroups if both are lone. */
-static void mark_last(fig_strip_cutter *cut) {
-    const int32_t count = cut->item_count - cut->ranges[cut->worker];
-    if (count == 0) return;
-    fig_strips_item *last = &cut->items[cut->item_count - 1];
-    last->flags |= FIG_STRIPS_IS_LAST;
-    if ((last->flags & FIG_STRIPS_LONE) == 0) return;
-    if (last->heads > 1) last->flags |= FIG_STRIPS_ARE_LAST;
-    if (last->heads == 1 && count > 1 && (last[-1].flags & FIG_STRIPS_LONE) != 0)
-        last[-1].flags |= FIG_STRIPS_IS_LAST;
-}
-
-/* Ends the stretch of the current worker. */
 void fig_strips_turn(fig_strip_cutter *cut) {
-    mark_last(cut);
-    cut->ranges[++cut->worker] = cut->item_count;
-    begin(cut);
+    fig_strip_cutter_turn(cut);
 }
 
 /* Assigns partials to the pieces of a cut strip: the items from `first` on that are on the line. */
@@ -335,7 +306,7 @@ void fig_strips_begin(fig_strip_cutter *cut, int64_t active) {
     cut->share = (cut->units - cut->dearest_once) / active;
     cut->extra = (cut->units - cut->dearest_once) % active;
     cut->whole_units = (cut->units + cut->prefix_units) * WHOLE_WORTH / (100 * active);
-    begin(cut);
+    fig_strip_cutter_begin(cut);
 }
 
 fig_strips_sizes fig_strips_close(fig_strip_cutter *cut) {
