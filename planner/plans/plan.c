@@ -83,7 +83,30 @@ void fig_plan_held_finish(fig_plan_held *held) {
     free(held->groups);
     free(held->group_order);
     free(held->narrow);
+    fig_strip_rows_finish(&held->rows_of_groups);
     *held = (fig_plan_held){.exec = -1};
+}
+
+/* Returns the class whose strips serve the rows that share tokens. A program has at most one. */
+static const fig_strips_shape *sharer_of(const fig_plan_held *held) {
+    const fig_strips_shape *shape = held->chunk_shapes;
+    for (int32_t i = 0; i < held->chunk_classes; i++)
+        if (held->chunk_shapes[i].shares) shape = &held->chunk_shapes[i];
+    return shape;
+}
+
+/* Allocates the memory for the rows of groups. There are as many pieces as strips and workers, at
+ * most. */
+static fig_status hold_rows(fig_plan_held *held, const fig_plan_held_limits *limits) {
+    const fig_strips_shape *shape = sharer_of(held);
+    const int64_t queries = (int64_t)FIG_STRIP_GROUPS_LEVEL_LIMIT * limits->shared_limit;
+    const int64_t strips =
+        fig_plan_group_limit(limits->row_limit) + queries / (2 * fig_strips_half(shape->ratio));
+    const fig_strip_rows_limits most = {.pieces = strips * shape->kv_heads + shape->workers,
+                                        .rows = limits->row_limit};
+    const fig_status status = fig_strip_rows_init(&held->rows_of_groups, shape, &most);
+    if (status != FIG_OK) fig_plan_held_finish(held);
+    return status;
 }
 
 /* Allocates the arrays for the groups of a step, their rows, segments and members. */
@@ -99,7 +122,7 @@ static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *l
     held->narrow = calloc(rows, sizeof *held->narrow);
     if (held->work.rows != NULL && held->work.segments != NULL && held->work.members != NULL &&
         held->groups != NULL && held->group_order != NULL && held->narrow != NULL)
-        return FIG_OK;
+        return hold_rows(held, limits);
     fig_plan_held_finish(held);
     return fig_fail(FIG_NOMEM, "plan: %zu rows that share pages", rows);
 }
@@ -261,10 +284,7 @@ static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
 /* Lists the segments of the step's groups and rows. The section of strips is then written again. It
  * is not compared with the last one, because in almost every step some row in a group has grown. */
 static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
-    const fig_strips_shape *shape = held->chunk_shapes;
-    for (int32_t i = 0; i < held->chunk_classes; i++)
-        if (held->chunk_shapes[i].shares) shape = &held->chunk_shapes[i];
-    const fig_strip_groups groups = {.shape = shape,
+    const fig_strip_groups groups = {.shape = sharer_of(held),
                                      .rows = step->rows,
                                      .count = held->group_count,
                                      .starts = held->queries + 1,
@@ -273,8 +293,9 @@ static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
                                      .order = held->group_order,
                                      .groups = held->groups,
                                      .least = held->chunk_least};
-    if (!held->is_listed || !fig_strip_groups_lengthen(&groups, &held->work))
-        fig_strip_groups_list(&groups, &held->work);
+    if (held->is_listed && fig_strip_groups_lengthen(&groups, &held->work)) return;
+    fig_strip_groups_list(&groups, &held->work);
+    fig_strip_rows_take(&held->rows_of_groups, held->work.segments, held->work.segment_count);
     held->is_listed = 1;
 }
 
@@ -282,6 +303,19 @@ static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
 static void see(fig_plan_held *held, int32_t visible) {
     for (int32_t i = 0; i < held->chunk_count; i++)
         held->chunks[i].visible = visible;
+}
+
+/* Writes the strips of a class without groups; returns their bytes. */
+static uint32_t make_chunks(fig_plan_held *held, const fig_strips_shape *shape, uint8_t *plan) {
+    see(held, shape->visible);
+    return (uint32_t)fig_strips_make(shape, held->chunks, held->chunk_count, plan).plan_bytes;
+}
+
+/* Writes the strips of the class with groups; returns their bytes. */
+static uint32_t make_shared(fig_plan_held *held, uint8_t *plan) {
+    const fig_strip_groups_work *work = &held->work;
+    fig_strip_rows_make(&held->rows_of_groups, work->segments, work->segment_count, plan);
+    return (uint32_t)fig_strips_share(&work->shared, plan).plan_bytes;
 }
 
 /* Writes the strips of all classes to held->strips, in the form of the section. */
@@ -293,13 +327,8 @@ static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step
         const fig_strips_shape *of = &held->chunk_shapes[i];
         uint8_t *plan = held->strips + end;
         const int is_shared = has_groups(step, held, i);
-        const fig_strips_segment *own = is_shared ? held->work.segments : held->chunks;
-        const int32_t count = is_shared ? held->work.segment_count : held->chunk_count;
-        see(held, of->visible);
-        fig_strips_sizes sizes = fig_strips_make(of, own, count, plan);
-        if (is_shared) sizes = fig_strips_share(&held->work.shared, plan);
         places[i] = end;
-        end += (uint32_t)sizes.plan_bytes;
+        end += is_shared ? make_shared(held, plan) : make_chunks(held, of, plan);
     }
     see(held, FIG_STRIPS_CAUSAL);
     held->strips_bytes = end;

@@ -18,6 +18,7 @@
 
 #include "include/figraph.h"
 #include "planner/plans/strip_groups.h"
+#include "planner/plans/strip_rows.h"
 #include "planner/split/split.h"
 
 /* Bits of fig_plan_head.sections: the sections that a slot has. */
@@ -374,12 +375,14 @@ typedef struct fig_plan_held {
     int32_t chunk_count;
     uint8_t *strips; /* [strips_bytes], aligned to 16 */
     uint32_t strips_bytes;
-    int32_t group_count;        /* of the last plan */
-    fig_strip_group *groups;    /* [group_count]; NULL: no class shares */
-    int32_t *group_order;       /* [row_limit] the rows of the groups */
-    fig_strip_groups_work work; /* the segments of these groups and rows */
-    int32_t is_listed; /* 1: `work` and `narrow` fit the groups, sequences and queries held here */
-    int32_t *narrow;   /* [row_limit] query tokens of each row; 0 for a row in a group */
+    int32_t group_count;           /* of the last plan */
+    fig_strip_group *groups;       /* [group_count]; NULL: no class shares */
+    int32_t *group_order;          /* [row_limit] the rows of the groups */
+    fig_strip_groups_work work;    /* the segments of these groups and rows */
+    fig_strip_rows rows_of_groups; /* taken from these segments */
+    /* 1: the last two and `narrow` fit the groups, sequences and queries held here */
+    int32_t is_listed;
+    int32_t *narrow; /* [row_limit] query tokens of each row; 0 for a row in a group */
 } fig_plan_held;
 
 /* The largest amounts that a record must be able to hold. */
