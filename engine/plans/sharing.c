@@ -1,7 +1,8 @@
 /* sharing.c: finds groups, and records which sequences lend entries of the page table.
  *
  * Only one row of a group really lends its entries, but this file counts all rows of the group as
- * lenders, so that a caller need not know which row it is. Invariant: the groups of a step are
+ * lenders, so that a caller need not know which row it is. In steady decode, rows lend the same
+ * entries in step after step, so such steps only lengthen a run. Invariant: the groups of a step are
  * found in the current copy of the table, never in an older one. */
 #include "engine/plans/sharing.h"
 
@@ -76,12 +77,16 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
                                     .lengths = step->lengths,
                                     .sequences = step->sequences,
                                     .queries = step->queries};
-    fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &rows);
-    const int32_t count =
-        fig_prefix_groups_take(&sharing->prefixes, fig_plan_shared_limit(shape), sharing->groups);
-    sharing->found = (fig_plan_groups){
-        .count = count, .of = sharing->groups, .order = sharing->prefixes.members};
-    return count > 0 ? &sharing->found : NULL;
+    const int32_t limit = fig_plan_shared_limit(shape);
+    const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &rows);
+    sharing->is_kept = !is_new && limit == sharing->shared_limit;
+    if (!sharing->is_kept)
+        sharing->found = (fig_plan_groups){
+            .count = fig_prefix_groups_take(&sharing->prefixes, limit, sharing->groups),
+            .of = sharing->groups,
+            .order = sharing->prefixes.members};
+    sharing->shared_limit = limit;
+    return sharing->found.count > 0 ? &sharing->found : NULL;
 }
 
 /* Returns the number of query tokens of a group's rows. */
@@ -103,16 +108,45 @@ static void note_plan(fig_sharing_lent *lent, uint64_t number) {
 static void lend(fig_sharing_lent *lent, int32_t entries, const fig_sharing_plans *plans) {
     const int is_waiting = plans->number > plans->first && lent->last >= plans->first;
     if (!is_waiting || lent->count < entries) lent->count = entries;
+    lent->in_run = entries;
     note_plan(lent, plans->number);
 }
 
-fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
+/* Returns what a sequence lends, with all plans of the run: what lend() would have recorded for
+ * each of them. */
+static fig_sharing_lent lent_of(const fig_sharing *sharing, int32_t sequence) {
+    const fig_sharing_run *run = &sharing->run;
+    fig_sharing_lent lent = sharing->lent[sequence];
+    const uint64_t more = run->last - run->first;
+    if (lent.in_run == 0 || more == 0) return lent;
+    lent.last = run->last;
+    lent.plans = more < PLAN_BITS ? lent.plans << more | ((UINT64_C(1) << more) - 1) : UINT64_MAX;
+    if (run->is_alone) lent.count = lent.in_run;
+    return lent;
+}
+
+/* Ends the run: records its plans for each sequence. O(sequences) */
+static void end_run(fig_sharing *sharing) {
+    for (int32_t s = 0; s < sharing->sequence_limit && sharing->run.first > 0; s++) {
+        sharing->lent[s] = lent_of(sharing, s);
+        sharing->lent[s].in_run = 0;
+    }
+    sharing->run = (fig_sharing_run){.first = 0};
+}
+
+/* Adds a plan to the run. */
+static fig_sharing_counts lengthen_run(fig_sharing *sharing, const fig_sharing_plans *plans) {
+    sharing->run.last = plans->number;
+    if (plans->number <= plans->first) sharing->run.is_alone = 1;
+    return sharing->run.counts;
+}
+
+/* Records a plan of which nothing is known, and begins a run with it. */
+static fig_sharing_counts note_rows(fig_sharing *sharing, const fig_plan_step *step,
                                     const fig_sharing_plans *plans) {
-    fig_sharing_counts counts = {.groups = 0};
-    if (step->groups == NULL) return counts;
     const int32_t strip = 2 * fig_strips_half(sharing->strips.ratio);
-    counts.groups = step->groups->count;
-    note_plan(&sharing->of_any, plans->number);
+    fig_sharing_counts counts = {.groups = step->groups->count};
+    end_run(sharing);
     for (int32_t g = 0; g < counts.groups; g++) {
         const fig_strip_group *group = &step->groups->of[g];
         const int64_t strips = (queries_of(sharing, group) + strip - 1) / strip;
@@ -126,7 +160,18 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
             lend(&sharing->lent[sequence], entries, plans);
         }
     }
+    sharing->run =
+        (fig_sharing_run){.first = plans->number, .last = plans->number, .counts = counts};
     return counts;
+}
+
+fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *step,
+                                    const fig_sharing_plans *plans) {
+    if (step->groups == NULL) return (fig_sharing_counts){.groups = 0};
+    note_plan(&sharing->of_any, plans->number);
+    if (sharing->is_kept && sharing->run.first > 0 && sharing->run.last + 1 == plans->number)
+        return lengthen_run(sharing, plans);
+    return note_rows(sharing, step, plans);
 }
 
 static void forget(fig_sharing_lent *lent, uint64_t number) {
@@ -140,6 +185,7 @@ static void forget(fig_sharing_lent *lent, uint64_t number) {
 }
 
 void fig_sharing_forget_plan(fig_sharing *sharing, uint64_t number) {
+    end_run(sharing);
     forget(&sharing->of_any, number);
     for (int32_t s = 0; s < sharing->sequence_limit; s++)
         forget(&sharing->lent[s], number);
@@ -169,9 +215,9 @@ int fig_sharing_is_changed(const fig_sharing *sharing, const fig_pages *pages, u
     if (!sets_table(sharing, pages) || sequence < 0 || sequence >= sharing->sequence_limit ||
         pages->first < 0 || pages->pages == NULL)
         return 0;
-    const fig_sharing_lent *lent = &sharing->lent[sequence];
-    if (lent->last < first) return 0;
-    const int32_t count = fig_size_min(pages->count, lent->count - pages->first);
+    const fig_sharing_lent lent = lent_of(sharing, sequence);
+    if (lent.last < first) return 0;
+    const int32_t count = fig_size_min(pages->count, lent.count - pages->first);
     const fig_page_order *order = &sharing->mirrors->of[sharing->table - 1].order;
     if (count <= 0 || order->entries == NULL) return count > 0;
     return memcmp(pages->pages, fig_page_order_row(order, sequence) + pages->first,

@@ -31,7 +31,16 @@ typedef struct fig_sharing_lent {
     uint64_t last;  /* the last plan in which they are lent; 0: none */
     uint64_t plans; /* bit i: they are lent in plan last - i; older plans wait for no launch */
     int32_t count;  /* how many, from the first entry on */
+    int32_t in_run; /* how many in each plan of the run; 0: the sequence has no part in it */
 } fig_sharing_lent;
+
+/* Successive plans in which the same rows lend the same entries. Only the first of them is noted
+ * row by row; the others are added when somebody asks. */
+typedef struct fig_sharing_run {
+    uint64_t first, last; /* 0: there is no run */
+    int is_alone;         /* 1: when some plan behind the first was staged, no other plan waited */
+    fig_sharing_counts counts; /* of each plan */
+} fig_sharing_run;
 
 typedef struct fig_sharing {
     const fig_table_mirrors *mirrors;
@@ -45,7 +54,10 @@ typedef struct fig_sharing {
     fig_strip_group *groups; /* [batch_limit] */
     fig_plan_groups found;   /* the groups of the step that is being staged */
     fig_sharing_lent *lent;  /* [sequence_limit] */
-    fig_sharing_lent of_any; /* `count` is not used */
+    fig_sharing_lent of_any; /* only `last` and `plans` are used */
+    int32_t shared_limit;    /* the limit of query tokens with which groups were last taken */
+    int is_kept;             /* 1: the groups found last are those of the step before */
+    fig_sharing_run run;
 } fig_sharing;
 
 /* share: fig_engine_options.share. FIG_NOMEM. fig_sharing_finish() accepts a zeroed struct. */

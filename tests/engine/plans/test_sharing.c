@@ -406,6 +406,135 @@ static void a_table_that_a_staged_step_shares_is_not_written(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* What each plan lends, recorded one by one. */
+enum { PLANS = 1200 };
+static struct record {
+    uint8_t lends[ROWS][PLANS]; /* [sequence][plan] */
+    int32_t counts[ROWS];       /* entries that each sequence lends */
+    int32_t entries;            /* of the step that is staged */
+} record;
+
+static int lends_since(int32_t sequence, uint64_t first) {
+    int lends = 0;
+    for (uint64_t n = first; n < PLANS; n++)
+        lends |= record.lends[sequence][n];
+    return lends;
+}
+
+static void record_plan(const fig_chunk_step *step) {
+    const uint64_t number = c.engine->ring.next - 1, first = c.engine->running;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t s = step->sequences[row];
+        if (!lends_since(s, first) || record.counts[s] < record.entries)
+            record.counts[s] = record.entries;
+        record.lends[s][number] = 1;
+    }
+}
+
+static void expect_lent(void) {
+    const uint64_t first = c.engine->running;
+    for (int32_t s = 0; s < ROWS; s++) {
+        for (int32_t entry = SHARED - 7; entry <= SHARED; entry++) {
+            const int32_t other = entries_of((s + 1) % ROWS)[SHARED];
+            const fig_pages pages = {.sequence = s, .first = entry, .count = 1, .pages = &other};
+            assert_int_equal(fig_sharing_is_changed(&c.engine->sharing, &pages, first),
+                             lends_since(s, first) && entry < record.counts[s]);
+        }
+    }
+}
+
+/* Draws how many rows share how many pages; mostly as many as in the step before. */
+static fig_chunk_step draw_step(fig_random *random, const fig_chunk_step *all) {
+    static const int32_t fewer[] = {0, 0, 5, 6};
+    static int32_t less, first, rows;
+    fig_chunk_step step = {.rows = 0};
+    if (rows == 0 || fig_random_range(random, 0, 4) == 0) {
+        less = fewer[fig_random_range(random, 0, 3)];
+        first = fig_random_range(random, 0, 2);
+        rows = fig_random_range(random, 2, ROWS - first);
+    }
+    for (; step.rows < rows; step.rows++) {
+        step.sequences[step.rows] = first + step.rows;
+        step.counts[step.rows] = 1;
+        step.lengths[step.rows] = all->lengths[step.rows] - less * PAGE - OWN * PAGE + PAGE;
+    }
+    record.entries = SHARED - less;
+    return step;
+}
+
+/* Steps that lend the same entries again and again are not noted one by one. */
+static void a_run_of_steps_holds_what_its_steps_hold(void **state) {
+    (void)state;
+    const fig_chunk_step all = open_case(&plain);
+    fig_random random = fig_random_seed(9);
+    int32_t waiting = 0, longest = 0;
+    memset(&record, 0, sizeof record);
+    while (c.engine->ring.next + 1 < PLANS) {
+        const int32_t kind = fig_random_range(&random, 0, 9);
+        const fig_sharing_run *run = &c.engine->sharing.run;
+        if (kind < 5 && waiting < 3) {
+            const fig_chunk_step step = draw_step(&random, &all);
+            const int64_t before = stats().shared_groups;
+            expect(stage(&step));
+            if (stats().shared_groups > before) record_plan(&step);
+            waiting++;
+        } else if (kind == 9 && waiting > 0) {
+            expect(fig_engine_take_back(c.engine));
+            for (int32_t s = 0; s < ROWS; s++)
+                record.lends[s][c.engine->ring.next] = 0;
+            waiting--;
+        } else if (waiting > 0) {
+            expect(fig_engine_launch(c.engine));
+            expect(fig_engine_wait(c.engine, WAIT_US));
+            waiting--;
+        }
+        expect_lent();
+        if (run->first > 0 && run->last - run->first > (uint64_t)longest)
+            longest = (int32_t)(run->last - run->first);
+    }
+    assert_true(longest > 5);
+    fig_chunk_case_close(&c);
+}
+
+static fig_plan_step planned(const fig_chunk_step *step) {
+    return (fig_plan_step){.rows = step->rows,
+                           .lengths = step->lengths,
+                           .sequences = step->sequences,
+                           .queries = step->counts,
+                           .horizon = 1};
+}
+
+static void groups_that_are_kept_follow_the_limit_of_the_bucket(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    const fig_plan_step plan = planned(&step);
+    fig_plan_shape shape = c.graphs->buckets[0].plan;
+    for (int32_t i = 0; i < 4; i++) {
+        shape.query_limit = i % 2 == 0 ? ROWS : ROWS - 1;
+        assert_int_equal(fig_sharing_find(&c.engine->sharing, &shape, &plan) != NULL, i % 2 == 0);
+    }
+    fig_chunk_case_close(&c);
+}
+
+/* Plan 2 lends nothing, and plan 3 is taken back. */
+static void a_plan_that_lends_nothing_ends_a_run(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    const int32_t other = entries_of(1)[SHARED];
+    const fig_pages pages = {.count = 1, .pages = &other};
+    fig_plan_step plan = planned(&step);
+    fig_sharing *sharing = &c.engine->sharing;
+    for (uint64_t number = 1; number <= 3; number += 2) {
+        plan.groups = fig_sharing_find(sharing, &c.graphs->buckets[0].plan, &plan);
+        fig_sharing_note(sharing, &plan, &(fig_sharing_plans){number, 1});
+    }
+    assert_true(fig_sharing_is_changed(sharing, &pages, 3));
+    fig_sharing_forget_plan(sharing, 3);
+    assert_true(fig_sharing_is_changed(sharing, &pages, 1));
+    assert_false(fig_sharing_is_changed(sharing, &pages, 2));
+    fig_chunk_case_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_pages_count_unless_the_step_is_taken_back),
@@ -422,6 +551,9 @@ int main(void) {
         cmocka_unit_test(an_older_step_that_waits_keeps_its_entries),
         cmocka_unit_test(a_step_that_was_taken_back_holds_no_entries),
         cmocka_unit_test(a_table_that_a_staged_step_shares_is_not_written),
+        cmocka_unit_test(a_run_of_steps_holds_what_its_steps_hold),
+        cmocka_unit_test(groups_that_are_kept_follow_the_limit_of_the_bucket),
+        cmocka_unit_test(a_plan_that_lends_nothing_ends_a_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
