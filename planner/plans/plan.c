@@ -162,14 +162,14 @@ fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *l
 
 /* Copies the step's sequences to held->sequences. Returns 1 if they changed. */
 static int settle_sequences(const fig_plan_step *step, fig_plan_held *held) {
-    const int32_t *given = step->sequences;
+    const int32_t *given = step->sequences, rows = step->rows;
     int32_t *sequences = held->sequences, changed = 0;
-    for (int32_t row = 0; row < step->rows && given != NULL; row++) {
+    for (int32_t row = 0; row < rows && given != NULL; row++) {
         changed |= sequences[row] ^ given[row];
         sequences[row] = given[row];
     }
-    const int32_t limit = step->sequence_limit > 0 ? step->sequence_limit : step->rows;
-    for (int32_t row = 0; row < step->rows && given == NULL; row++) {
+    const int32_t limit = step->sequence_limit > 0 ? step->sequence_limit : rows;
+    for (int32_t row = 0; row < rows && given == NULL; row++) {
         const int32_t own = row < limit ? row : 0;
         changed |= sequences[row] ^ own;
         sequences[row] = own;
@@ -182,18 +182,30 @@ static int32_t queries_of(const fig_plan_shape *shape, const fig_plan_step *step
     return step->queries != NULL ? step->queries[row] : shape->row_tokens;
 }
 
+/* Returns 1 if `queries` [rows + 2] is the step's section of query tokens. Unlike the sum that makes
+ * this section, the loop can be vectorised. */
+static int has_queries(const fig_plan_shape *shape, const fig_plan_step *step,
+                       const int32_t *queries) {
+    const int32_t rows = step->rows, each = shape->row_tokens, *given = step->queries;
+    int32_t differs = queries[1] | (queries[0] ^ queries[1 + rows]);
+    for (int32_t row = 0; row < rows && given != NULL; row++)
+        differs |= (queries[2 + row] - queries[1 + row]) ^ given[row];
+    for (int32_t row = 0; row < rows && given == NULL; row++)
+        differs |= (queries[2 + row] - queries[1 + row]) ^ each;
+    return differs == 0;
+}
+
 /* Writes the step's section of query tokens to `queries` [rows + 2]. Returns 1 if it changed. */
 static int settle_queries(const fig_plan_shape *shape, const fig_plan_step *step,
                           int32_t *queries) {
-    int32_t sum = 0, changed = 0;
+    int32_t sum = 0;
+    if (has_queries(shape, step, queries)) return 0;
     for (int32_t row = 0; row < step->rows; row++) {
-        changed |= queries[1 + row] ^ sum;
         queries[1 + row] = sum;
         sum += queries_of(shape, step, row);
     }
-    changed |= (queries[1 + step->rows] ^ sum) | (queries[0] ^ sum);
     queries[0] = queries[1 + step->rows] = sum;
-    return changed != 0;
+    return 1;
 }
 
 static int32_t group_count_of(const fig_plan_step *step) {
@@ -225,7 +237,7 @@ static int settle_group_list(const fig_plan_step *step, fig_plan_held *held) {
 }
 
 /* Writes held->narrow. It gives a row in a group 0 query tokens, because the row's work is done by
- * strips: for the split of a class that shares, the row is idle. */
+ * strips: for the split of a class that shares, the row is idle. Mostly all rows are in groups. */
 static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     for (int32_t row = 0; row < step->rows; row++)
@@ -235,15 +247,20 @@ static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step
         for (int32_t n = 0; n < group->rows; n++)
             held->narrow[step->groups->order[group->first + n]] = 0;
     }
+    held->all_idle = 1;
+    for (int32_t row = 0; row < step->rows; row++)
+        held->all_idle &= held->narrow[row] == 0;
 }
 
 /* Computes the step's prefix for every class. Returns 1 if a prefix changed. */
 static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
     const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow, NULL};
+    const int is_kept = held->is_listed && held->all_idle;
     int changed = 0;
     if (held->group_count > 0 && !held->is_listed) settle_narrow(shape, step, held);
     for (int32_t i = 0; i < shape->class_count; i++) {
+        if (is_kept && has_groups(step, held, i)) continue; /* the line has no tiles, as before */
         const fig_split_rows rows = {step->lengths, step->rows, fig_plan_ahead(step), step->queries,
                                      step->hidden != NULL ? step->hidden[i] : NULL};
         changed |= fig_split_prefix(&shape->splits[i], has_groups(step, held, i) ? &narrow : &rows,
@@ -262,9 +279,21 @@ static void settle_starts(const fig_plan_shape *shape, const fig_plan_step *step
             held->by_units = FIG_PLAN_BY_UNITS;
 }
 
+/* Returns the most query tokens of a row. */
+static int32_t most_queries(const fig_plan_held *held) {
+    const int32_t *starts = held->queries + 1, rows = held->rows;
+    int32_t most = 0;
+    for (int32_t row = 0; row < rows; row++) {
+        const int32_t queries = starts[row + 1] - starts[row];
+        most = queries > most ? queries : most;
+    }
+    return most;
+}
+
 /* Lists the step's chunks in held->chunks; returns 1 if they changed. */
 static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
     int32_t count = 0, changed = 0;
+    if (held->chunk_count == 0 && most_queries(held) < held->chunk_least) return 0;
     for (int32_t row = 0; row < step->rows; row++) {
         const int32_t first = held->queries[1 + row], queries = held->queries[2 + row] - first;
         fig_strips_segment chunk = {.first_query = first,
@@ -379,13 +408,11 @@ static void write_words(uint8_t *to, const int32_t *words, int32_t count) {
 
 /* Writes the lengths. A row without query tokens is idle, so 0 is written as its length. */
 static void write_lengths(uint8_t *to, const fig_plan_step *step) {
+    const int32_t *given = step->lengths, *queries = step->queries, rows = step->rows;
     int32_t *lengths = (int32_t *)(void *)to;
-    if (step->queries == NULL) {
-        write_words(to, step->lengths, step->rows);
-        return;
-    }
-    for (int32_t row = 0; row < step->rows; row++)
-        lengths[row] = step->queries[row] == 0 ? 0 : step->lengths[row];
+    if (queries == NULL) write_words(to, given, rows);
+    for (int32_t row = 0; row < rows && queries != NULL; row++)
+        lengths[row] = queries[row] == 0 ? 0 : given[row];
 }
 
 uint32_t fig_plan_write(const fig_plan_shape *shape, const fig_plan_step *step, uint32_t sections,

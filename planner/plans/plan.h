@@ -382,7 +382,8 @@ typedef struct fig_plan_held {
     fig_strip_rows rows_of_groups; /* taken from these segments */
     /* 1: the last two and `narrow` fit the groups, sequences and queries held here */
     int32_t is_listed;
-    int32_t *narrow; /* [row_limit] query tokens of each row; 0 for a row in a group */
+    int32_t *narrow;  /* [row_limit] query tokens of each row; 0 for a row in a group */
+    int32_t all_idle; /* 1: all of these are 0 */
 } fig_plan_held;
 
 /* The largest amounts that a record must be able to hold. */

@@ -124,9 +124,10 @@ void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *
 }
 
 int fig_strip_groups_lengthen(const fig_strip_groups *step, fig_strip_groups_work *work) {
-    for (int32_t r = 0; r < step->rows; r++) {
-        const fig_strip_groups_row *row = &work->rows[r];
-        if (has_segment(step, row, r) != (row->segment >= 0)) return 0;
+    const fig_strip_groups_row *row = work->rows;
+    for (int32_t r = 0; r < step->rows; r++, row++) {
+        /* A row in a group always has a segment. */
+        if (row->slots == 0 && has_segment(step, row, r) != (row->segment >= 0)) return 0;
         if (row->segment >= 0) work->segments[row->segment].end = step->lengths[r];
     }
     return 1;
