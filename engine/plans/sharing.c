@@ -2,8 +2,8 @@
  *
  * Only one row of a group really lends its entries, but this file counts all rows of the group as
  * lenders, so that a caller need not know which row it is. In steady decode, rows lend the same
- * entries in step after step, so such steps only lengthen a run. Invariant: the groups of a step are
- * found in the current copy of the table, never in an older one. */
+ * entries in step after step, and such a step only lengthens a run. Invariant: the groups of a step
+ * are found in the current copy of the table, never in an older one. */
 #include "engine/plans/sharing.h"
 
 #include <inttypes.h>

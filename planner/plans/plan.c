@@ -182,8 +182,8 @@ static int32_t queries_of(const fig_plan_shape *shape, const fig_plan_step *step
     return step->queries != NULL ? step->queries[row] : shape->row_tokens;
 }
 
-/* Returns 1 if `queries` [rows + 2] is the step's section of query tokens. Unlike the sum that makes
- * this section, the loop can be vectorised. */
+/* Returns 1 if `queries` [rows + 2] is the step's section of query tokens. Unlike the sum that
+ * makes this section, the loop can be vectorised. */
 static int has_queries(const fig_plan_shape *shape, const fig_plan_step *step,
                        const int32_t *queries) {
     const int32_t rows = step->rows, each = shape->row_tokens, *given = step->queries;

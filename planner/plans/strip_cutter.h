@@ -1,7 +1,8 @@
 /* strip_cutter.h: the line of strips while strips.c cuts it.
  *
- * strip_prefixes.c adds the pieces of prefixes, and strip_tuples.c cuts the line of a single
- * segment. Invariant: items are added in the order of the workers. */
+ * strip_prefixes.c adds the pieces of prefixes, strip_tuples.c cuts the line of a single segment,
+ * and strip_rows.c that of rows of which much is known. Invariant: items are added in the order of
+ * the workers. */
 #ifndef FIG_PLANNER_STRIP_CUTTER_H
 #define FIG_PLANNER_STRIP_CUTTER_H
 
@@ -28,7 +29,7 @@ typedef struct fig_strip_cutter_walk {
     int64_t place;               /* units of the pieces before it */
 } fig_strip_cutter_walk;
 
-/* The pieces of prefixes, as fig_strip_prefixes_put() adds them. They depend on no other segment. */
+/* All pieces that fig_strip_prefixes_put() adds. They depend on no segment that is no prefix. */
 typedef struct fig_strip_cutter_pieces {
     const fig_strips_item *items; /* in the order of the workers */
     const int32_t *first;         /* [workers + 1] the first piece of each worker */

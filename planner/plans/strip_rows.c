@@ -156,8 +156,8 @@ static inline void write_heads(const fig_strips_item *row, int32_t first, int32_
     item->flags = SMALL_FLAGS | (lone_count & 1) * FIG_STRIPS_SECOND;
 }
 
-/* Returns the number of whole strips of `units` units that lie nearest to `place` units, which is at
- * least 0: a worker's stretch never ends before the row in which it is cut. */
+/* Returns how many whole strips of `units` units end nearest to `place`. It is at least 0, because
+ * no stretch ends before the row that cuts it. */
 static int32_t nearest(int64_t place, int64_t units) {
     return (int32_t)((uint64_t)(2 * place + units) / (uint64_t)(2 * units));
 }

@@ -16,7 +16,7 @@ enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK 
 /* The same in shared segments. A full strip leaves 128 results, each in a slot. A lone strip is
  * mostly a row's own tokens. */
 enum { SHARED_PAIR_ONCE = 80, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
-/* A small strip of a shared segment stays whole if it costs at most this many % of an even share. */
+/* A small strip of a shared segment stays whole if it costs at most this % of an even share. */
 enum { WHOLE_WORTH = 150 };
 
 static fig_strips_cost cost_of(const fig_strips_shape *shape, int64_t once, int64_t tile) {
