@@ -356,6 +356,7 @@ static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step
         const fig_strips_shape *of = &held->chunk_shapes[i];
         uint8_t *plan = held->strips + end;
         const int is_shared = has_groups(step, held, i);
+        assert(!is_shared || of == sharer_of(held));
         places[i] = end;
         end += is_shared ? make_shared(held, plan) : make_chunks(held, of, plan);
     }
