@@ -76,6 +76,11 @@ run share_bench
 lines 1
 has tokens_read 512
 has tokens_saved 1536
+run stage_bench 20
+lines 5
+run stage_bench 20 5 4096 100
+lines 1
+has rows 5
 run opening_bench 1
 lines 1
 run prepare_bench 1
