@@ -102,8 +102,6 @@ void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int3
                     int32_t end);
 /* Ends the stretch of the current worker. */
 void fig_strips_turn(fig_strip_cutter *cut);
-/* Returns the wanted place of a worker, in units from the start of a line without prefixes. */
-int64_t fig_strips_wanted(const fig_strip_cutter *cut, int64_t worker);
 /* Finds and adds the pieces of prefixes that belong to the current worker. Returns their units. */
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut);
 /* Returns the number of workers without a piece of a prefix, or -1 if it does not matter. */
@@ -116,50 +114,31 @@ int fig_strip_tuples_cut(fig_strip_cutter *cut);
 
 /* ---- From worker to worker ------------------------------------------------------------------- */
 
-/* Adds the known pieces of the current worker. Returns their units. */
-static inline int64_t fig_strip_cutter_put_known(fig_strip_cutter *cut) {
-    const fig_strip_cutter_pieces *pieces = cut->pieces;
-    const fig_strips_item *end = pieces->items + pieces->first[cut->worker + 1];
-    fig_strips_item *to = cut->items + cut->item_count;
-    for (const fig_strips_item *of = pieces->items + pieces->first[cut->worker]; of < end; of++)
+/* Adds the known pieces of a worker from `to` on. Returns the end of the items. */
+static inline fig_strips_item *fig_strip_cutter_put_known(const fig_strip_cutter_pieces *pieces,
+                                                          int32_t worker, fig_strips_item *to) {
+    const fig_strips_item *end = pieces->items + pieces->first[worker + 1];
+    for (const fig_strips_item *of = pieces->items + pieces->first[worker]; of < end; of++)
         *to++ = *of;
-    cut->item_count = (int32_t)(to - cut->items);
-    cut->lone_count = pieces->lone_counts[cut->worker];
-    return pieces->units[cut->worker];
+    return to;
 }
 
-/* Begins the stretch of the current worker. */
-static inline void fig_strip_cutter_begin(fig_strip_cutter *cut) {
-    cut->lone_count = 0;
-    if (cut->worker >= cut->shape->workers) return;
-    if (cut->prefix_units == 0) {
-        cut->next = fig_strips_wanted(cut, cut->worker + 1);
-        return;
-    }
-    const int64_t units =
-        cut->pieces != NULL ? fig_strip_cutter_put_known(cut) : fig_strip_prefixes_put(cut);
+/* Returns the units of the line for a worker whose pieces of prefixes have `units` units. */
+static inline int64_t fig_strip_cutter_rest(const fig_strip_cutter *cut, int64_t units) {
     const int64_t left = cut->even - units;
-    cut->next += units == 0 ? cut->bare : left > 0 ? left : 0;
+    return units == 0 ? cut->bare : left > 0 ? left : 0;
 }
 
-/* Marks the last items of the worker's warpgroups. Lone heads take turns, so the worker's last head
- * and the head before it have different warpgroups if both are lone. */
-static inline void fig_strip_cutter_mark_last(fig_strip_cutter *cut) {
-    const int32_t count = cut->item_count - cut->ranges[cut->worker];
-    if (count == 0) return;
-    fig_strips_item *last = &cut->items[cut->item_count - 1];
+/* Marks the last items of a worker's warpgroups, of its items [first, end). Lone heads take turns,
+ * so the worker's last head and the head before it have different warpgroups if both are lone. */
+static inline void fig_strip_cutter_mark_last(fig_strips_item *first, fig_strips_item *end) {
+    if (first == end) return;
+    fig_strips_item *last = end - 1;
     last->flags |= FIG_STRIPS_IS_LAST;
     if ((last->flags & FIG_STRIPS_LONE) == 0) return;
     if (last->heads > 1) last->flags |= FIG_STRIPS_ARE_LAST;
-    if (last->heads == 1 && count > 1 && (last[-1].flags & FIG_STRIPS_LONE) != 0)
+    if (last->heads == 1 && last > first && (last[-1].flags & FIG_STRIPS_LONE) != 0)
         last[-1].flags |= FIG_STRIPS_IS_LAST;
-}
-
-/* Does what fig_strips_turn() does. */
-static inline void fig_strip_cutter_turn(fig_strip_cutter *cut) {
-    fig_strip_cutter_mark_last(cut);
-    cut->ranges[++cut->worker] = cut->item_count;
-    fig_strip_cutter_begin(cut);
 }
 
 #endif

@@ -162,40 +162,60 @@ static int32_t nearest(int64_t place, int64_t units) {
     return (int32_t)((uint64_t)(2 * place + units) / (uint64_t)(2 * units));
 }
 
-/* Returns the place at which the current worker's stretch ends. */
-static int64_t end_of(const fig_strip_cutter *cut) {
-    return cut->worker + 1 < cut->active ? cut->next : INT64_MAX;
+/* The fields of the cutter that change from item to item. In registers, they do not wait for each
+ * other. */
+typedef struct stretch {
+    fig_strips_item *first, *to; /* the worker's first item, and the end of its items */
+    int64_t next;                /* the wanted place of the following worker */
+    int32_t worker, lone_count;
+} stretch;
+
+static inline stretch stretch_of(const fig_strip_cutter *cut) {
+    return (stretch){.first = cut->items + cut->ranges[cut->worker],
+                     .to = cut->items + cut->item_count,
+                     .next = cut->next,
+                     .worker = cut->worker,
+                     .lone_count = cut->lone_count};
+}
+
+/* Does what fig_strips_turn() does, if the pieces are known and there is a further worker. */
+static inline void turn(const fig_strip_cutter *cut, stretch *of) {
+    fig_strip_cutter_mark_last(of->first, of->to);
+    const int32_t worker = ++of->worker;
+    cut->ranges[worker] = (int32_t)(of->to - cut->items);
+    of->first = of->to;
+    of->to = fig_strip_cutter_put_known(cut->pieces, worker, of->to);
+    of->lone_count = cut->pieces->lone_counts[worker];
+    of->next += fig_strip_cutter_rest(cut, cut->pieces->units[worker]);
 }
 
 /* Cuts the strips of rows from number n on, as long as they are small and not long. Returns the
  * number of the first other row. */
 static int32_t cut_small(fig_strip_cutter *cut, const fig_strip_rows *rows, int32_t n) {
     const int32_t heads = cut->shape->kv_heads, count = rows->row_count;
+    const int32_t last = cut->shape->workers - 1;
     const int64_t whole_units = cut->whole_units, *all_units = rows->units;
     const fig_strips_item *items = rows->items;
-    fig_strips_item *to = cut->items + cut->item_count;
-    int64_t place = cut->place, end = end_of(cut);
-    int32_t lone_count = cut->lone_count;
+    int64_t place = cut->place;
+    stretch of = stretch_of(cut);
     for (; n < count && all_units[n] <= whole_units; n++) {
         const int64_t units = all_units[n], begin = place;
         int32_t first = 0;
         place += units * heads;
-        while (end < place) {
-            const int32_t head = nearest(end - begin, units);
-            if (head > first) write_heads(&items[n], first, head, lone_count, to++);
+        while (of.worker < last && of.next < place) {
+            const int32_t head = nearest(of.next - begin, units);
+            if (head > first) write_heads(&items[n], first, head, of.lone_count, of.to++);
             if (head > first) first = head;
-            cut->item_count = (int32_t)(to - cut->items);
-            fig_strip_cutter_turn(cut);
-            to = cut->items + cut->item_count;
-            lone_count = cut->lone_count;
-            end = end_of(cut);
+            turn(cut, &of);
         }
         if (first == heads) continue;
-        write_heads(&items[n], first, heads, lone_count, to++);
-        lone_count += heads - first;
+        write_heads(&items[n], first, heads, of.lone_count, of.to++);
+        of.lone_count += heads - first;
     }
-    cut->item_count = (int32_t)(to - cut->items);
-    cut->lone_count = lone_count;
+    cut->item_count = (int32_t)(of.to - cut->items);
+    cut->lone_count = of.lone_count;
+    cut->worker = of.worker;
+    cut->next = of.next;
     cut->place = place;
     return n;
 }

@@ -176,12 +176,37 @@ void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int3
     if (end > from) put(cut, s, from, end, 1);
 }
 
-int64_t fig_strips_wanted(const fig_strip_cutter *cut, int64_t worker) {
+/* Returns the wanted place of a worker, in units from the start of a line without prefixes. */
+static int64_t wanted(const fig_strip_cutter *cut, int64_t worker) {
     return cut->dearest_once + cut->share * worker + cut->extra * worker / cut->active;
 }
 
+/* Adds the pieces of prefixes of the current worker. Returns their units. */
+static int64_t put_pieces(fig_strip_cutter *cut) {
+    const fig_strip_cutter_pieces *pieces = cut->pieces;
+    const int32_t worker = cut->worker;
+    if (pieces == NULL) return fig_strip_prefixes_put(cut);
+    fig_strips_item *to = cut->items + cut->item_count;
+    cut->item_count = (int32_t)(fig_strip_cutter_put_known(pieces, worker, to) - cut->items);
+    cut->lone_count = pieces->lone_counts[worker];
+    return pieces->units[worker];
+}
+
+/* Begins the stretch of the current worker. */
+static void begin(fig_strip_cutter *cut) {
+    cut->lone_count = 0;
+    if (cut->worker >= cut->shape->workers) return;
+    if (cut->prefix_units == 0) {
+        cut->next = wanted(cut, cut->worker + 1);
+        return;
+    }
+    cut->next += fig_strip_cutter_rest(cut, put_pieces(cut));
+}
+
 void fig_strips_turn(fig_strip_cutter *cut) {
-    fig_strip_cutter_turn(cut);
+    fig_strip_cutter_mark_last(cut->items + cut->ranges[cut->worker], cut->items + cut->item_count);
+    cut->ranges[++cut->worker] = cut->item_count;
+    begin(cut);
 }
 
 /* Assigns partials to the pieces of a cut strip: the items from `first` on that are on the line. */
@@ -306,7 +331,7 @@ void fig_strips_begin(fig_strip_cutter *cut, int64_t active) {
     cut->share = (cut->units - cut->dearest_once) / active;
     cut->extra = (cut->units - cut->dearest_once) % active;
     cut->whole_units = (cut->units + cut->prefix_units) * WHOLE_WORTH / (100 * active);
-    fig_strip_cutter_begin(cut);
+    begin(cut);
 }
 
 fig_strips_sizes fig_strips_close(fig_strip_cutter *cut) {
