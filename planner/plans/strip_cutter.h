@@ -129,15 +129,17 @@ static inline int64_t fig_strip_cutter_rest(const fig_strip_cutter *cut, int64_t
     return units == 0 ? cut->bare : left > 0 ? left : 0;
 }
 
-/* Marks the last items of a worker's warpgroups, of its items [first, end). Lone heads take turns,
- * so the worker's last head and the head before it have different warpgroups if both are lone. */
-static inline void fig_strip_cutter_mark_last(fig_strips_item *first, fig_strips_item *end) {
-    if (first == end) return;
+/* Marks the last items of a worker's warpgroups. The worker's items end at `end`, and those of the
+ * plan begin at `items`. Lone heads take turns, so the worker's last head and the head before it
+ * have different warpgroups if both are lone. If one of the two items is another worker's, that
+ * worker has marked it already. */
+static inline void fig_strip_cutter_mark_last(fig_strips_item *items, fig_strips_item *end) {
+    if (items == end) return;
     fig_strips_item *last = end - 1;
     last->flags |= FIG_STRIPS_IS_LAST;
     if ((last->flags & FIG_STRIPS_LONE) == 0) return;
     if (last->heads > 1) last->flags |= FIG_STRIPS_ARE_LAST;
-    if (last->heads == 1 && last > first && (last[-1].flags & FIG_STRIPS_LONE) != 0)
+    if (last->heads == 1 && last > items && (last[-1].flags & FIG_STRIPS_LONE) != 0)
         last[-1].flags |= FIG_STRIPS_IS_LAST;
 }
 

@@ -165,25 +165,25 @@ static int32_t nearest(int64_t place, int64_t units) {
 /* The fields of the cutter that change from item to item. In registers, they do not wait for each
  * other. */
 typedef struct stretch {
-    fig_strips_item *first, *to; /* the worker's first item, and the end of its items */
-    int64_t next;                /* the wanted place of the following worker */
+    fig_strips_item *to; /* the end of the items */
+    int64_t next;        /* the wanted place of the following worker */
     int32_t worker, lone_count;
 } stretch;
 
 static inline stretch stretch_of(const fig_strip_cutter *cut) {
-    return (stretch){.first = cut->items + cut->ranges[cut->worker],
-                     .to = cut->items + cut->item_count,
+    return (stretch){.to = cut->items + cut->item_count,
                      .next = cut->next,
                      .worker = cut->worker,
                      .lone_count = cut->lone_count};
 }
 
-/* Does what fig_strips_turn() does, if the pieces are known and there is a further worker. */
+/* Does what fig_strips_turn() does, if the pieces are known. There is a further worker: shares are
+ * rounded up, so the last worker's stretch ends at the end of the line or behind it. */
 static inline void turn(const fig_strip_cutter *cut, stretch *of) {
-    fig_strip_cutter_mark_last(of->first, of->to);
+    fig_strip_cutter_mark_last(cut->items, of->to);
     const int32_t worker = ++of->worker;
+    assert(worker < cut->shape->workers);
     cut->ranges[worker] = (int32_t)(of->to - cut->items);
-    of->first = of->to;
     of->to = fig_strip_cutter_put_known(cut->pieces, worker, of->to);
     of->lone_count = cut->pieces->lone_counts[worker];
     of->next += fig_strip_cutter_rest(cut, cut->pieces->units[worker]);
@@ -193,7 +193,6 @@ static inline void turn(const fig_strip_cutter *cut, stretch *of) {
  * number of the first other row. */
 static int32_t cut_small(fig_strip_cutter *cut, const fig_strip_rows *rows, int32_t n) {
     const int32_t heads = cut->shape->kv_heads, count = rows->row_count;
-    const int32_t last = cut->shape->workers - 1;
     const int64_t whole_units = cut->whole_units, *all_units = rows->units;
     const fig_strips_item *items = rows->items;
     int64_t place = cut->place;
@@ -202,7 +201,7 @@ static int32_t cut_small(fig_strip_cutter *cut, const fig_strip_rows *rows, int3
         const int64_t units = all_units[n], begin = place;
         int32_t first = 0;
         place += units * heads;
-        while (of.worker < last && of.next < place) {
+        while (of.next < place) {
             const int32_t head = nearest(of.next - begin, units);
             if (head > first) write_heads(&items[n], first, head, of.lone_count, of.to++);
             if (head > first) first = head;

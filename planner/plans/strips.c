@@ -204,7 +204,7 @@ static void begin(fig_strip_cutter *cut) {
 }
 
 void fig_strips_turn(fig_strip_cutter *cut) {
-    fig_strip_cutter_mark_last(cut->items + cut->ranges[cut->worker], cut->items + cut->item_count);
+    fig_strip_cutter_mark_last(cut->items, cut->items + cut->item_count);
     cut->ranges[++cut->worker] = cut->item_count;
     begin(cut);
 }
