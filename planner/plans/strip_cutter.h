@@ -1,7 +1,9 @@
-/* strip_cutter.h: the line of strips while strips.c cuts it.
+/* strip_cutter.h: the line of strips while it is cut, and the rules by which a strip is cut.
  *
- * strip_prefixes.c adds the pieces of prefixes, strip_tuples.c cuts the line of a single segment,
- * and strip_rows.c that of rows of which much is known. Invariant: items are added in the order of
+ * strips.c walks along the line, strip_prefixes.c adds the pieces of prefixes, strip_tuples.c cuts
+ * the line of a single segment, and strip_rows.c that of rows of which much is known.
+ * strip_stretches.h finds the stretch of one worker alone. All use the functions of this file, so
+ * they agree on each strip, cut and item. Read by nvcc. Invariant: items are added in the order of
  * the workers. */
 #ifndef FIG_PLANNER_STRIP_CUTTER_H
 #define FIG_PLANNER_STRIP_CUTTER_H
@@ -69,22 +71,164 @@ typedef struct fig_strip_cutter {
 } fig_strip_cutter;
 
 /* Returns the tile of a kv token. */
-static inline int32_t fig_strip_cutter_tile(const fig_strip_cutter *cut, int32_t token) {
+FIG_BOTH int32_t fig_strip_cutter_tile(const fig_strip_cutter *cut, int32_t token) {
     return token >> cut->tile_bits;
 }
 
-static inline int64_t fig_strip_cutter_small(int64_t a, int64_t b) {
+FIG_BOTH int64_t fig_strip_cutter_small(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static inline int64_t fig_strip_cutter_ceil_div(int64_t a, int64_t b) {
+FIG_BOTH int64_t fig_strip_cutter_ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* Fills in what a division would otherwise give for each strip. The costs of shared segments are
+ * left to strips.c. */
+FIG_BOTH void fig_strip_cutter_prepare(fig_strip_cutter *cut, const fig_strips_shape *shape) {
+    cut->shape = shape;
+    cut->half = fig_strips_half(shape->ratio);
+    cut->tile_bits = 0;
+    while (1 << cut->tile_bits < shape->tile_tokens)
+        cut->tile_bits++;
+    cut->costs[0][0] = fig_strips_cost_of(shape, cut->half + 1);
+    cut->costs[0][1] = fig_strips_cost_of(shape, cut->half);
+}
+
+/* ---- A strip ----------------------------------------------------------------------------------*/
+
+FIG_BOTH int32_t fig_strip_cutter_limit(const fig_strips_segment *segment, int32_t query) {
+    if (segment->visible != FIG_STRIPS_CAUSAL) return segment->end - 1;
+    return segment->end - segment->queries + query;
+}
+
+/* Returns the first kv token that query `query` or a later one sees. */
+FIG_BOTH int32_t fig_strip_cutter_floor(const fig_strips_shape *shape,
+                                        const fig_strips_segment *segment, int32_t query) {
+    if (shape->window == 0 || segment->visible != FIG_STRIPS_CAUSAL) return segment->first_token;
+    const int32_t low = fig_strip_cutter_limit(segment, query) + 1 - shape->window;
+    return low > segment->first_token ? low : segment->first_token;
+}
+
+/* Returns the first kv token that the same step may have written. */
+FIG_BOTH int32_t fig_strip_cutter_fresh(const fig_strips_segment *segment) {
+    if (segment->visible == FIG_STRIPS_ALL) return 0;
+    return segment->visible == FIG_STRIPS_OLD ? segment->end : segment->end - segment->queries;
+}
+
 /* Returns the strip that begins with query `query` of the segment. */
-fig_strip_cutter_strip fig_strips_strip_at(const fig_strip_cutter *cut,
-                                           const fig_strips_segment *segment, int32_t head,
-                                           int32_t query);
+FIG_BOTH fig_strip_cutter_strip fig_strip_cutter_at(const fig_strip_cutter *cut,
+                                                    const fig_strips_segment *segment, int32_t head,
+                                                    int32_t query) {
+    const int32_t queries = fig_size_min(segment->queries - query, 2 * cut->half);
+    const int32_t is_lone = queries <= cut->half;
+    const int32_t limit = fig_strip_cutter_limit(segment, query + queries - 1);
+    fig_strip_cutter_strip s;
+    s.segment = segment;
+    s.head = head;
+    s.query = query;
+    s.queries = queries;
+    s.tile = fig_strip_cutter_tile(cut, fig_strip_cutter_floor(cut->shape, segment, query));
+    s.tiles = fig_strip_cutter_tile(cut, limit) + 1 - s.tile;
+    s.flags = (is_lone ? FIG_STRIPS_LONE : 0) | (segment->is_shared ? FIG_STRIPS_IS_SHARED : 0) |
+              (segment->visible == FIG_STRIPS_CAUSAL ? FIG_STRIPS_IS_CAUSAL : 0);
+    s.slot = 0;
+    s.cost = &cut->costs[segment->is_shared][is_lone];
+    s.units = s.cost->once + s.cost->tile * s.tiles;
+    return s;
+}
+
+/* ---- Cutting ----------------------------------------------------------------------------------*/
+
+/* Returns the number of workers that get a stretch of the line. */
+FIG_BOTH int64_t fig_strip_cutter_active(const fig_strip_cutter *cut) {
+    int64_t active = fig_strip_cutter_small(cut->shape->workers, cut->tiles);
+    if (cut->dearest_tile > 0)
+        active =
+            fig_strip_cutter_small(active, (cut->units - cut->dearest_once) / cut->dearest_tile);
+    if (cut->prefix_units > 0) active = cut->shape->workers;
+    return active < 1 ? 1 : active;
+}
+
+/* Divides the line's units among the workers that get a stretch. */
+FIG_BOTH void fig_strip_cutter_share(fig_strip_cutter *cut, int64_t active) {
+    cut->active = active;
+    cut->share = (cut->units - cut->dearest_once) / active;
+    cut->extra = (cut->units - cut->dearest_once) % active;
+}
+
+/* Returns the wanted place of worker `worker`, in units from the start of the line. */
+FIG_BOTH int64_t fig_strip_cutter_wanted(const fig_strip_cutter *cut, int64_t worker) {
+    return cut->dearest_once + cut->share * worker + cut->extra * worker / cut->active;
+}
+
+/* Returns 1 if the strip must not be cut. A row's own tokens in a shared segment are a strip of few
+ * vectors, whose pieces would take longer to merge than the imbalance costs. */
+FIG_BOTH int fig_strip_cutter_is_whole(const fig_strip_cutter *cut,
+                                       const fig_strip_cutter_strip *s) {
+    if (cut->shape->whole) return 1;
+    if (!s->segment->is_shared) return 0;
+    if (s->queries * cut->shape->ratio > FIG_STRIP_CUTTER_WHOLE_VECTORS) return 0;
+    return s->units <= cut->whole_units;
+}
+
+/* Returns the strip's tile at which to cut, for a wanted place `units` units behind the strip's
+ * start. */
+FIG_BOTH int32_t fig_strip_cutter_tile_of_cut(const fig_strip_cutter *cut,
+                                              const fig_strip_cutter_strip *s, int64_t units) {
+    if (fig_strip_cutter_is_whole(cut, s)) return units * 2 < s->units ? 0 : s->tiles;
+    if (units < s->cost->once) return 0;
+    return (int32_t)fig_strip_cutter_small(
+        (units - s->cost->once + s->cost->tile / 2) / s->cost->tile, s->tiles);
+}
+
+/* ---- Items ------------------------------------------------------------------------------------*/
+
+/* Returns the index of the strip's first query: in the members, or in all packed queries. */
+FIG_BOTH int32_t fig_strip_cutter_query(const fig_strip_cutter_strip *s) {
+    return s->query + (s->segment->is_shared ? s->segment->first_member : s->segment->first_query);
+}
+
+/* Returns tiles [from, end) of `heads` successive strips as an item. */
+FIG_BOTH fig_strips_item fig_strip_cutter_item(const fig_strip_cutter_strip *s, int32_t from,
+                                               int32_t end, int32_t heads, int32_t flags) {
+    fig_strips_item item;
+    item.query = fig_strip_cutter_query(s);
+    item.queries = s->queries;
+    item.head = s->head;
+    item.sequence = s->segment->sequence;
+    item.tile = s->tile + from;
+    item.tiles = end - from;
+    item.first_token = s->segment->first_token;
+    item.end = s->segment->end;
+    item.limit = fig_strip_cutter_limit(s->segment, s->query);
+    item.flags = s->flags | flags;
+    item.partial = -1;
+    item.first_partial = -1;
+    item.pieces = 1;
+    item.counter = 0;
+    item.fresh = fig_strip_cutter_fresh(s->segment);
+    item.slot = (int16_t)s->slot;
+    item.heads = (int16_t)heads;
+    return item;
+}
+
+/* Marks the last items of a worker's warpgroups. The worker's items end at `end`, and those of the
+ * plan, or only the worker's, begin at `items`. Lone heads take turns, so the worker's last head
+ * and the head before it have different warpgroups if both are lone. If one of the two items is
+ * another worker's, that worker has marked it already. */
+FIG_BOTH void fig_strip_cutter_mark_last(fig_strips_item *items, fig_strips_item *end) {
+    if (items == end) return;
+    fig_strips_item *last = end - 1;
+    last->flags |= FIG_STRIPS_IS_LAST;
+    if ((last->flags & FIG_STRIPS_LONE) == 0) return;
+    if (last->heads > 1) last->flags |= FIG_STRIPS_ARE_LAST;
+    if (last->heads == 1 && last > items && (last[-1].flags & FIG_STRIPS_LONE) != 0)
+        last[-1].flags |= FIG_STRIPS_IS_LAST;
+}
+
+/* ---- On the host ------------------------------------------------------------------------------*/
+
 /* Sets the fields of the cutter that follow from its shape. */
 void fig_strips_prepare(fig_strip_cutter *cut);
 /* Adds the costs of these segments to those of the line and of prefixes. */
@@ -127,20 +271,6 @@ static inline fig_strips_item *fig_strip_cutter_put_known(const fig_strip_cutter
 static inline int64_t fig_strip_cutter_rest(const fig_strip_cutter *cut, int64_t units) {
     const int64_t left = cut->even - units;
     return units == 0 ? cut->bare : left > 0 ? left : 0;
-}
-
-/* Marks the last items of a worker's warpgroups. The worker's items end at `end`, and those of the
- * plan begin at `items`. Lone heads take turns, so the worker's last head and the head before it
- * have different warpgroups if both are lone. If one of the two items is another worker's, that
- * worker has marked it already. */
-static inline void fig_strip_cutter_mark_last(fig_strips_item *items, fig_strips_item *end) {
-    if (items == end) return;
-    fig_strips_item *last = end - 1;
-    last->flags |= FIG_STRIPS_IS_LAST;
-    if ((last->flags & FIG_STRIPS_LONE) == 0) return;
-    if (last->heads > 1) last->flags |= FIG_STRIPS_ARE_LAST;
-    if (last->heads == 1 && last > items && (last[-1].flags & FIG_STRIPS_LONE) != 0)
-        last[-1].flags |= FIG_STRIPS_IS_LAST;
 }
 
 #endif

@@ -110,7 +110,7 @@ int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
         const int64_t units = piece_units(cut, walk);
         if (is_behind(cut, walk, units, cut->worker)) break;
         fig_strip_cutter_strip s =
-            fig_strips_strip_at(cut, &cut->segments[walk->segment], walk->head, walk->query);
+            fig_strip_cutter_at(cut, &cut->segments[walk->segment], walk->head, walk->query);
         s.flags |= FIG_STRIPS_IS_PREFIX;
         s.slot = walk->piece;
         fig_strips_put(cut, &s, walk->from, walk->end);

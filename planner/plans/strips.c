@@ -10,70 +10,16 @@
 
 #include <string.h>
 
-/* Units of a strip of two halves (PAIR) and of a strip of one half (LONE), at head_dim 128 and 128
- * tokens per tile. The time of a strip's `once` does not grow with the work of a tile. */
-enum { PAIR_ONCE = 30, PAIR_TILE = 16, LONE_ONCE = 9, LONE_TILE = 12, TILE_WORK = 128 * 128 };
-/* The same in shared segments. A full strip leaves 128 results, each in a slot. A lone strip is
- * mostly a row's own tokens. */
+/* Units of strips of shared segments. A full strip leaves 128 results, each in a slot. A lone strip
+ * is mostly a row's own tokens. */
 enum { SHARED_PAIR_ONCE = 80, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
 /* A small strip of a shared segment stays whole if it costs at most this % of an even share. */
 enum { WHOLE_WORTH = 150 };
 
-static fig_strips_cost cost_of(const fig_strips_shape *shape, int64_t once, int64_t tile) {
-    const int64_t work = (int64_t)shape->tile_tokens * shape->head_dim;
-    return (fig_strips_cost){once * TILE_WORK / work, tile};
-}
-
-fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries) {
-    const int is_lone = queries <= fig_strips_half(shape->ratio);
-    return cost_of(shape, is_lone ? LONE_ONCE : PAIR_ONCE, is_lone ? LONE_TILE : PAIR_TILE);
-}
-
 fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries) {
-    const int is_lone = queries <= fig_strips_half(shape->ratio);
-    return cost_of(shape, is_lone ? SHARED_LONE_ONCE : SHARED_PAIR_ONCE,
-                   is_lone ? SHARED_LONE_TILE : PAIR_TILE);
-}
-
-static int32_t limit_of(const fig_strips_segment *segment, int32_t query) {
-    if (segment->visible != FIG_STRIPS_CAUSAL) return segment->end - 1;
-    return segment->end - segment->queries + query;
-}
-
-/* Returns the first kv token that query `query` or a later one sees. */
-static int32_t floor_of(const fig_strips_shape *shape, const fig_strips_segment *segment,
-                        int32_t query) {
-    if (shape->window == 0 || segment->visible != FIG_STRIPS_CAUSAL) return segment->first_token;
-    const int32_t low = limit_of(segment, query) + 1 - shape->window;
-    return low > segment->first_token ? low : segment->first_token;
-}
-
-/* Returns the first kv token that the same step may have written. */
-static int32_t fresh_of(const fig_strips_segment *segment) {
-    if (segment->visible == FIG_STRIPS_ALL) return 0;
-    return segment->visible == FIG_STRIPS_OLD ? segment->end : segment->end - segment->queries;
-}
-
-/* Returns the strip that begins with query `query` of the segment. */
-fig_strip_cutter_strip fig_strips_strip_at(const fig_strip_cutter *cut,
-                                           const fig_strips_segment *segment, int32_t head,
-                                           int32_t query) {
-    const int32_t queries = fig_size_min(segment->queries - query, 2 * cut->half);
-    const int32_t is_lone = queries <= cut->half;
-    const int32_t tile = fig_strip_cutter_tile(cut, floor_of(cut->shape, segment, query));
-    const int32_t end = fig_strip_cutter_tile(cut, limit_of(segment, query + queries - 1)) + 1;
-    const fig_strips_cost *cost = &cut->costs[segment->is_shared][is_lone];
-    return (fig_strip_cutter_strip){
-        .segment = segment,
-        .head = head,
-        .query = query,
-        .queries = queries,
-        .tile = tile,
-        .tiles = end - tile,
-        .flags = (is_lone ? FIG_STRIPS_LONE : 0) | (segment->is_shared ? FIG_STRIPS_IS_SHARED : 0) |
-                 (segment->visible == FIG_STRIPS_CAUSAL ? FIG_STRIPS_IS_CAUSAL : 0),
-        .cost = cost,
-        .units = cost->once + cost->tile * (end - tile)};
+    if (queries <= fig_strips_half(shape->ratio))
+        return fig_strips_cost_scaled(shape, SHARED_LONE_ONCE, SHARED_LONE_TILE);
+    return fig_strips_cost_scaled(shape, SHARED_PAIR_ONCE, FIG_STRIPS_PAIR_TILE);
 }
 
 /* The strips of all kv heads cost the same. */
@@ -82,7 +28,7 @@ void fig_strips_add_costs(fig_strip_cutter *cut, const fig_strips_segment *segme
     const int32_t heads = cut->shape->kv_heads;
     for (int32_t i = 0; i < count; i++) {
         for (int32_t query = 0; query < segments[i].queries; query += 2 * cut->half) {
-            const fig_strip_cutter_strip s = fig_strips_strip_at(cut, &segments[i], 0, query);
+            const fig_strip_cutter_strip s = fig_strip_cutter_at(cut, &segments[i], 0, query);
             const int64_t more = s.cost->once * (segments[i].pieces - 1);
             if (segments[i].pieces > 0) {
                 cut->prefix_units += heads * (s.units + more);
@@ -98,60 +44,14 @@ void fig_strips_add_costs(fig_strip_cutter *cut, const fig_strips_segment *segme
 
 /* ---- Cutting */
 
-/* Returns 1 if the strip must not be cut. A row's own tokens in a shared segment are a strip of few
- * vectors, whose pieces would take longer to merge than the imbalance costs. */
-static int is_whole(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
-    if (cut->shape->whole) return 1;
-    if (!s->segment->is_shared) return 0;
-    if (s->queries * cut->shape->ratio > FIG_STRIP_CUTTER_WHOLE_VECTORS) return 0;
-    return s->units <= cut->whole_units;
-}
-
-/* Returns the strip's tile at which to cut, for a wanted place `units` units behind the strip's
- * start. */
-static int32_t tile_of_cut(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s,
-                           int64_t units) {
-    if (is_whole(cut, s)) return units * 2 < s->units ? 0 : s->tiles;
-    if (units < s->cost->once) return 0;
-    return (int32_t)fig_strip_cutter_small(
-        (units - s->cost->once + s->cost->tile / 2) / s->cost->tile, s->tiles);
-}
-
-/* Returns the index of the strip's first query: in the members, or in all packed queries. */
-static int32_t query_of(const fig_strip_cutter_strip *s) {
-    return s->query + (s->segment->is_shared ? s->segment->first_member : s->segment->first_query);
-}
-
 /* Returns the worker's last item if it has the same strip of the preceding heads, as a whole;
  * otherwise NULL. */
 static fig_strips_item *same_before(const fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
     if (cut->item_count == cut->ranges[cut->worker]) return NULL;
     fig_strips_item *last = &cut->items[cut->item_count - 1];
     const int32_t differs = (last->flags ^ s->flags) & FIG_STRIPS_IS_SHARED;
-    if (last->query != query_of(s) || differs || last->partial >= 0) return NULL;
+    if (last->query != fig_strip_cutter_query(s) || differs || last->partial >= 0) return NULL;
     return last->head + last->heads == s->head ? last : NULL;
-}
-
-/* Writes tiles [from, end) of `heads` successive strips as an item. */
-static void write_item(const fig_strip_cutter_strip *s, int32_t from, int32_t end, int32_t heads,
-                       int32_t flags, fig_strips_item *item) {
-    const fig_strips_segment *segment = s->segment;
-    *item = (fig_strips_item){.query = query_of(s),
-                              .queries = s->queries,
-                              .head = s->head,
-                              .sequence = segment->sequence,
-                              .tile = s->tile + from,
-                              .tiles = end - from,
-                              .first_token = segment->first_token,
-                              .end = segment->end,
-                              .limit = limit_of(segment, s->query),
-                              .flags = s->flags | flags,
-                              .partial = -1,
-                              .first_partial = -1,
-                              .pieces = 1,
-                              .fresh = fresh_of(segment),
-                              .slot = (int16_t)s->slot,
-                              .heads = (int16_t)heads};
 }
 
 /* Adds tiles [from, end) of the strip and of those of the next heads - 1 heads, as an item or to
@@ -164,8 +64,8 @@ static void put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t 
         last->heads = (int16_t)(last->heads + heads);
     } else {
         const int32_t is_second = is_lone && cut->lone_count % 2 != 0;
-        write_item(s, from, end, heads, is_second ? FIG_STRIPS_SECOND : 0,
-                   &cut->items[cut->item_count++]);
+        cut->items[cut->item_count++] =
+            fig_strip_cutter_item(s, from, end, heads, is_second ? FIG_STRIPS_SECOND : 0);
     }
     if (is_lone) cut->lone_count += heads;
 }
@@ -174,11 +74,6 @@ static void put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t 
 void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int32_t from,
                     int32_t end) {
     if (end > from) put(cut, s, from, end, 1);
-}
-
-/* Returns the wanted place of a worker, in units from the start of a line without prefixes. */
-static int64_t wanted(const fig_strip_cutter *cut, int64_t worker) {
-    return cut->dearest_once + cut->share * worker + cut->extra * worker / cut->active;
 }
 
 /* Adds the pieces of prefixes of the current worker. Returns their units. */
@@ -197,7 +92,7 @@ static void begin(fig_strip_cutter *cut) {
     cut->lone_count = 0;
     if (cut->worker >= cut->shape->workers) return;
     if (cut->prefix_units == 0) {
-        cut->next = wanted(cut, cut->worker + 1);
+        cut->next = fig_strip_cutter_wanted(cut, cut->worker + 1);
         return;
     }
     cut->next += fig_strip_cutter_rest(cut, put_pieces(cut));
@@ -232,7 +127,7 @@ static void cut_strip(fig_strip_cutter *cut, const fig_strip_cutter_strip *s) {
     const int32_t first = cut->item_count;
     int32_t from = 0;
     while (cut->worker + 1 < cut->active && cut->next < end) {
-        const int32_t tile = tile_of_cut(cut, s, cut->next - cut->place);
+        const int32_t tile = fig_strip_cutter_tile_of_cut(cut, s, cut->next - cut->place);
         fig_strips_put(cut, s, from, tile);
         if (tile > from) from = tile;
         fig_strips_turn(cut);
@@ -259,7 +154,7 @@ static void pass_whole(fig_strip_cutter *cut, fig_strip_cutter_strip *s) {
 
 /* Cuts the strips of a segment that has one strip per kv head. */
 static void cut_single(fig_strip_cutter *cut, const fig_strips_segment *segment) {
-    fig_strip_cutter_strip s = fig_strips_strip_at(cut, segment, 0, 0);
+    fig_strip_cutter_strip s = fig_strip_cutter_at(cut, segment, 0, 0);
     for (pass_whole(cut, &s); s.head < cut->shape->kv_heads; pass_whole(cut, &s)) {
         cut_strip(cut, &s);
         s.head++;
@@ -274,7 +169,7 @@ void fig_strips_cut_segment(fig_strip_cutter *cut, const fig_strips_segment *seg
     }
     for (int32_t head = 0; head < cut->shape->kv_heads; head++) {
         for (int32_t query = 0; query < segment->queries; query += step) {
-            const fig_strip_cutter_strip s = fig_strips_strip_at(cut, segment, head, query);
+            const fig_strip_cutter_strip s = fig_strip_cutter_at(cut, segment, head, query);
             cut_strip(cut, &s);
         }
     }
@@ -297,14 +192,10 @@ static int32_t last_query(const fig_strips_segment *segments, int32_t count) {
     return last;
 }
 
-/* Fills in what a division would otherwise give for each strip. */
 void fig_strips_prepare(fig_strip_cutter *cut) {
-    const int32_t half = cut->half = fig_strips_half(cut->shape->ratio);
-    while (1 << cut->tile_bits < cut->shape->tile_tokens)
-        cut->tile_bits++;
+    const int32_t half = fig_strips_half(cut->shape->ratio);
+    fig_strip_cutter_prepare(cut, cut->shape);
     assert(1 << cut->tile_bits == cut->shape->tile_tokens);
-    cut->costs[0][0] = fig_strips_cost_of(cut->shape, half + 1);
-    cut->costs[0][1] = fig_strips_cost_of(cut->shape, half);
     cut->costs[1][0] = fig_strips_shared_cost_of(cut->shape, half + 1);
     cut->costs[1][1] = fig_strips_shared_cost_of(cut->shape, half);
 }
@@ -327,9 +218,7 @@ void fig_strips_open(fig_strip_cutter *cut, int32_t queries, uint8_t *plan) {
 }
 
 void fig_strips_begin(fig_strip_cutter *cut, int64_t active) {
-    cut->active = active;
-    cut->share = (cut->units - cut->dearest_once) / active;
-    cut->extra = (cut->units - cut->dearest_once) % active;
+    fig_strip_cutter_share(cut, active);
     cut->whole_units = (cut->units + cut->prefix_units) * WHOLE_WORTH / (100 * active);
     begin(cut);
 }
@@ -353,13 +242,8 @@ fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips
     fig_strip_cutter cut = {.shape = shape, .segments = segments, .count = count};
     fig_strips_open(&cut, last_query(segments, count), plan);
     fig_strips_add_costs(&cut, segments, count);
-    int64_t active = fig_strip_cutter_small(shape->workers, cut.tiles);
-    if (cut.dearest_tile > 0)
-        active = fig_strip_cutter_small(active, (cut.units - cut.dearest_once) / cut.dearest_tile);
-    if (cut.prefix_units > 0) active = shape->workers;
-    if (active < 1) active = 1;
     if (cut.prefix_units > 0) fig_strip_prefixes_share_line(&cut, fig_strip_prefixes_bare(&cut));
-    fig_strips_begin(&cut, active);
+    fig_strips_begin(&cut, fig_strip_cutter_active(&cut));
     if (!fig_strip_tuples_cut(&cut)) cut_line(&cut, segments, count);
     return fig_strips_close(&cut);
 }

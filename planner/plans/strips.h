@@ -222,7 +222,37 @@ FIG_BOTH fig_strips_item fig_strips_of_head(const fig_strips_item *item, int32_t
 typedef struct fig_strips_cost {
     int64_t once, tile; /* the fixed cost of the strip, and the cost of each tile */
 } fig_strips_cost;
-fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries);
+
+/* Units of a strip of two halves (PAIR) and of a strip of one half (LONE), as measured at head_dim
+ * 128 and 128 tokens per tile. The time of a strip's `once` does not grow with the work of a
+ * tile. */
+enum {
+    FIG_STRIPS_PAIR_ONCE = 30,
+    FIG_STRIPS_PAIR_TILE = 16,
+    FIG_STRIPS_LONE_ONCE = 9,
+    FIG_STRIPS_LONE_TILE = 12,
+    FIG_STRIPS_TILE_WORK = 128 * 128
+};
+static_assert((int)FIG_STRIPS_PAIR_ONCE >= (int)FIG_STRIPS_LONE_ONCE &&
+                  (int)FIG_STRIPS_PAIR_TILE >= (int)FIG_STRIPS_LONE_TILE,
+              "a line's dearest strip is a pair if the line has one");
+
+/* Returns the cost with `once` for the work of the shape's tiles. */
+FIG_BOTH fig_strips_cost fig_strips_cost_scaled(const fig_strips_shape *shape, int32_t once,
+                                                int32_t tile) {
+    const int32_t work = shape->tile_tokens * shape->head_dim;
+    fig_strips_cost cost;
+    cost.once = once * FIG_STRIPS_TILE_WORK / work;
+    cost.tile = tile;
+    return cost;
+}
+
+FIG_BOTH fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32_t queries) {
+    if (queries <= fig_strips_half(shape->ratio))
+        return fig_strips_cost_scaled(shape, FIG_STRIPS_LONE_ONCE, FIG_STRIPS_LONE_TILE);
+    return fig_strips_cost_scaled(shape, FIG_STRIPS_PAIR_ONCE, FIG_STRIPS_PAIR_TILE);
+}
+
 /* Returns the cost of a strip of a shared segment. */
 fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries);
 /* Sets the pieces of segments that are shared prefixes, so that a worker gets about one piece.
