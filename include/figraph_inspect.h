@@ -192,7 +192,8 @@ enum {
     FIG_INSPECT_TABLE,      /* bytes: a fig_rope_table */
     FIG_INSPECT_SPLIT,      /* bytes: a fig_inspect_split */
     FIG_INSPECT_PLAN,       /* bytes: a fig_inspect_plan */
-    FIG_INSPECT_SCORE       /* word: the text of a score, as fig_score_text gives it */
+    FIG_INSPECT_SCORE,      /* word: the text of a score, as fig_score_text gives it */
+    FIG_INSPECT_STRIPS      /* bytes: a fig_inspect_strips */
 };
 typedef struct fig_inspect_field {
     /* The name, such as "q_strides.row". */
@@ -269,6 +270,34 @@ typedef struct fig_inspect_plan {
     /* The bucket's most query tokens. 0: the program is not packed. */
     int32_t query_limit;
 } fig_inspect_plan;
+
+/* How a class of attention cuts the chunks of a packed program into strips. */
+typedef struct fig_inspect_strip_shape {
+    /* The number of query heads per kv head. */
+    int32_t ratio;
+    /* The number of kv heads. */
+    int32_t kv_heads;
+    /* The dim of a head. */
+    int32_t head_dim;
+    /* The number of kv tokens of a tile. */
+    int32_t tile_tokens;
+    /* The number of tokens that a query sees, its own included. 0: all. */
+    int32_t window;
+    /* The number of workers: the grid of the launch for chunks. 0: the program has no chunks. */
+    int32_t workers;
+    /* 1: no strip is cut, as in deterministic graphs. */
+    int32_t whole;
+    /* 1: rows that begin with the same pages may read them once. */
+    int32_t shares;
+    /* 0: a query sees no later tokens than its own. 1: it may see all, because a mask decides. */
+    int32_t visible;
+} fig_inspect_strip_shape;
+
+/* How each class cuts chunks, for the launch that makes plans on the device. */
+typedef struct fig_inspect_strips {
+    /* [class] */
+    fig_inspect_strip_shape of[FIG_INSPECT_CLASS_LIMIT];
+} fig_inspect_strips;
 
 /* ---- All of it ------------------------------------------------------------------------------- */
 typedef struct fig_inspection {

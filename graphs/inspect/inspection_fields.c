@@ -20,6 +20,12 @@ static_assert(sizeof(fig_inspect_plan) == sizeof(fig_plan_shape) &&
                   offsetof(fig_inspect_plan, query_limit) == offsetof(fig_plan_shape, query_limit),
               "a plan's shape is told as it is");
 
+static_assert(sizeof(fig_inspect_strips) == sizeof(fig_plan_strips) &&
+                  offsetof(fig_inspect_strip_shape, workers) ==
+                      offsetof(fig_strips_shape, workers) &&
+                  offsetof(fig_inspect_strip_shape, visible) == offsetof(fig_strips_shape, visible),
+              "strips are told as they are");
+
 static int32_t read_i32(const uint8_t *bytes) {
     int32_t value;
     memcpy(&value, bytes, sizeof value);
@@ -60,6 +66,7 @@ static void take_value(fig_inspect_field *to, const fig_field *field, const uint
         break;
     case FIG_TYPE_TENSOR_MAP: to->kind = FIG_INSPECT_LATER; break;
     case FIG_TYPE_PLAN_SHAPE: to->kind = FIG_INSPECT_PLAN; break;
+    case FIG_TYPE_STRIPS: to->kind = FIG_INSPECT_STRIPS; break;
     case FIG_TYPE_SCORE: to->kind = FIG_INSPECT_SCORE; break;
     }
 }

@@ -241,6 +241,10 @@ static void put_plan_shape(filling *f, const fig_field *field) {
     put_bytes(f, field, &plan, sizeof plan);
 }
 
+static void put_strips_shapes(filling *f, const fig_field *field) {
+    put_bytes(f, field, f->source->shape->strips, sizeof f->source->shape->strips);
+}
+
 static void put_heads(filling *f, const fig_field *field) {
     put_number(f, field, f->source->shape->variants[f->launch->split_class].heads);
 }
@@ -276,6 +280,7 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_SPLIT:
     case FIG_FIELD_HEADS:
     case FIG_FIELD_STRIPS:
+    case FIG_FIELD_STRIPS_SHAPES:
     case FIG_FIELD_STAGES: return; /* put_of_bucket() fills these */
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
@@ -317,6 +322,7 @@ static void put_of_bucket(filling *f, const fig_field *field) {
     case FIG_FIELD_HEADS: put_heads(f, field); return;
     case FIG_FIELD_STAGES: put_stages(f, field); return;
     case FIG_FIELD_STRIPS: put_strips(f, field); return;
+    case FIG_FIELD_STRIPS_SHAPES: put_strips_shapes(f, field); return;
     }
 }
 

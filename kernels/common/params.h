@@ -92,12 +92,12 @@ typedef struct fig_ceiling_params {
 static_assert(sizeof(fig_ceiling_params) == 24, "ABI");
 
 /* This operation makes a plan on the device when the host does not know the lengths. By the host's
- * own rules it writes lengths, positions and the split of every class. In an engine's step, the
- * fetch has already written head and sequences, and a step that breaks a bound of the bucket gets
- * zero rows. A run has no fetch. There `rows` gives the number of rows, this operation also writes
- * head and sequences, and row r is sequence r. The only bound that a run can break is that of query
- * tokens: such a run gets zero rows, and nothing counts it. The operation also sets a run's scratch
- * to zeros. */
+ * own rules it writes lengths, positions, the split of every class, and its strips if rows may be
+ * chunks. In an engine's step, the fetch has already written head and sequences, and a step that
+ * breaks a bound of the bucket gets zero rows. A run has no fetch. There `rows` gives the number of
+ * rows, this operation also writes head and sequences, and row r is sequence r. The only bound that
+ * a run can break is that of query tokens: such a run gets zero rows, and nothing counts it. The
+ * operation also sets a run's scratch to zeros. */
 typedef struct fig_plan_params {
     const int32_t *lengths;   /* [rows]; NULL: every length is `length` */
     const int32_t *positions; /* [rows]; NULL: length - 1 */
@@ -111,8 +111,9 @@ typedef struct fig_plan_params {
     int32_t rows; /* rows of a run; 0: take the rows of the plan's head */
     int32_t length;
     uint32_t zero_pieces, reserved;
+    fig_plan_strips strips; /* read only if the plan has room for strips */
 } fig_plan_params;
-static_assert(sizeof(fig_plan_params) == 288, "ABI");
+static_assert(sizeof(fig_plan_params) == 432, "ABI");
 
 /* Gives the number of rows for a kernel that works row by row: `multiple` rows for each row of the
  * plan, and at most row_limit. If queries_offset is not 0, it is the offset of the plan's query

@@ -1,12 +1,12 @@
 /* planning.c: makes the plan of a step on the device, where its lengths are.
  *
  * In an engine's step the fetch has written the head and the sequences; in a run this kernel writes
- * them. planner/plans/plan.c writes lengths, positions, query tokens and every class's split, as
- * for a step that the host plans. A row with an impossible length becomes idle. If a line is longer
- * than its bucket allows, the step gets zero rows and counts as missed. If an engine's step has no
- * rows, nothing is written: its launch found no plan of its own, and the next plan of another
- * bucket may leave out sections that are still there. Invariant: the plan equals, byte for
- * byte, the host's plan for the same lengths. */
+ * them. planner/plans/plan.c writes lengths, positions, query tokens, and every class's split and
+ * strips, as for a step that the host plans. A row with an impossible length becomes idle. If a
+ * line is longer than its bucket allows, the step gets zero rows and counts as missed. If an
+ * engine's step has no rows, nothing is written: its launch found no plan of its own, and the next
+ * plan of another bucket may leave out sections that are still there. Invariant: the plan equals,
+ * byte for byte, the host's plan for the same lengths. */
 #include "kernels/step/planning.h"
 
 #include <string.h>
@@ -55,6 +55,14 @@ static void begin_run(const fig_plan_params *p, fig_plan_head *head) {
         sequences[row] = row;
 }
 
+/* Writes the strips. In a function of its own, so that only programs whose rows may be chunks need
+ * its stack. */
+static void write_strips(const fig_plan_params *p, int32_t rows) {
+    fig_strips_segment chunks[FIG_BATCH_LIMIT];
+    fig_plan_write_strips(&p->shape, p->strips.of, FIG_NARROW_TOKENS_LIMIT + 1, rows, chunks,
+                          p->plan);
+}
+
 /* Makes the plan. Each length is read only once, so all results agree even if the length changes
  * meanwhile. */
 static void plan(const fig_plan_params *p) {
@@ -77,6 +85,7 @@ static void plan(const fig_plan_params *p) {
     fig_plan_step step = {
         .rows = head->rows, .lengths = lengths, .positions = p->positions, .queries = queries};
     fig_plan_write_lengths(&p->shape, &step, p->plan);
+    if (fig_plan_strips_room(&p->shape) > 0) write_strips(p, head->rows);
 }
 
 static void clear(const fig_plan_params *p, uint32_t block) {

@@ -1,20 +1,22 @@
 /* planning.cu: makes the plan of a step on the device, where its lengths are.
  *
  * It writes lengths and positions, the query tokens of a packed program, and each class's prefix
- * and starts, by the rules of planner/plans/plan.h and planner/split/split.h. For a run it also
- * writes the head and the sequences. The bytes equal those of planning.c and the host. One block
- * plans; the blocks after it set a run's scratch to zeros. Thread r % THREADS handles row r
- * throughout, so each length is read once, and no barrier is needed before the prefix. Invariant:
- * nothing past the step's rows is written. For a step that breaks a bound, only its lengths and an
- * empty split are written. */
+ * and starts, by the rules of planner/plans/plan.h and planner/split/split.h. If rows may be
+ * chunks, strip_planning.cuh writes their strips. For a run the kernel also writes the head and the
+ * sequences. The bytes equal those of planning.c and the host. One block plans; the blocks after it
+ * set a run's scratch to zeros. Thread r % THREADS handles row r until the strips, so each length
+ * is read once, and no barrier is needed before the prefix. Invariant: nothing past the step's rows
+ * is written. For a step that breaks a bound, only its lengths, an empty split and empty strips are
+ * written. */
 #include "kernels/step/planning.h"
 
 #include "kernels/common/block.cuh"
 #include "kernels/step/fetch.cuh"
+#include "kernels/step/strip_planning.cuh"
 #include "planner/spec/spec.h"
 #include "planner/split/units.h"
 
-enum { THREADS = 256, WARPS = THREADS / FIG_BLOCK_WARP };
+enum { THREADS = FIG_PLANNING_THREADS, WARPS = FIG_PLANNING_WARPS };
 
 /* Returns the number of a row's tiles. queries: shared, [rows] of a packed program; otherwise
  * NULL. */
@@ -42,28 +44,6 @@ static __device__ int32_t is_within_bounds(const fig_plan_shape *shape, const fi
     return 1;
 }
 
-/* Returns the sum of x over the threads before this one; *sum is the sum over all threads.
- * warp_sums: shared, [WARPS]; free again on return. */
-static __device__ int32_t sum_before(int32_t x, int32_t *sum, int32_t *warp_sums) {
-    int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
-    int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    /* through: sum over the warp, this thread included; before: sum over the earlier warps */
-    int32_t through = x, before = 0;
-    for (int32_t apart = 1; apart < FIG_BLOCK_WARP; apart *= 2) {
-        int32_t other = __shfl_up_sync(0xffffffffu, through, (uint32_t)apart);
-        if (lane >= apart) through += other;
-    }
-    if (lane == FIG_BLOCK_WARP - 1) warp_sums[warp] = through;
-    __syncthreads();
-    *sum = 0;
-    for (int32_t i = 0; i < WARPS; i++) {
-        if (i == warp) before = *sum;
-        *sum += warp_sums[i];
-    }
-    __syncthreads();
-    return before + through - x;
-}
-
 /* Writes prefix [rows + 1], which the whole block can read on return. */
 static __device__ void write_prefix(const fig_split_shape *split, const int32_t *lengths,
                                     const int32_t *queries, int32_t rows, int32_t *prefix) {
@@ -73,7 +53,7 @@ static __device__ void write_prefix(const fig_split_shape *split, const int32_t 
     for (int32_t first = 0; first < rows; first += THREADS) {
         int32_t row = first + (int32_t)threadIdx.x;
         int32_t tiles = row < rows ? tiles_of(split, lengths, queries, row) : 0;
-        tiles = before + sum_before(tiles, &sum, warp_sums);
+        tiles = before + fig_planning_sum_before(tiles, &sum, warp_sums);
         if (row < rows) prefix[row] = tiles;
         before += sum;
     }
@@ -99,7 +79,8 @@ static __device__ void write_queries(const int32_t *queries, int32_t rows, int32
     int32_t before = 0, sum;
     for (int32_t first = 0; first < rows; first += THREADS) {
         const int32_t row = first + (int32_t)threadIdx.x;
-        const int32_t start = before + sum_before(row < rows ? queries[row] : 0, &sum, warp_sums);
+        const int32_t start =
+            before + fig_planning_sum_before(row < rows ? queries[row] : 0, &sum, warp_sums);
         if (row < rows) section[1 + row] = start;
         before += sum;
     }
@@ -107,20 +88,6 @@ static __device__ void write_queries(const int32_t *queries, int32_t rows, int32
 }
 
 /* ---- Units */
-
-/* Returns the greatest x of the block's threads; no x is below 0. warp_most is free again on
- * return. */
-static __device__ int32_t greatest_of(int32_t x, int32_t *warp_most) {
-    const int32_t warp = (int32_t)threadIdx.x / FIG_BLOCK_WARP;
-    for (int32_t apart = FIG_BLOCK_WARP / 2; apart > 0; apart /= 2)
-        x = max(x, __shfl_xor_sync(0xffffffffu, x, apart));
-    if (threadIdx.x % FIG_BLOCK_WARP == 0) warp_most[warp] = x;
-    __syncthreads();
-    for (int32_t i = 0; i < WARPS; i++)
-        x = max(x, warp_most[i]);
-    __syncthreads();
-    return x;
-}
 
 /* Holds the arrays in which each worker searches its row. They are in shared memory, because a
  * search reads them eight times or more. */
@@ -139,7 +106,8 @@ static __device__ int32_t count_units(const fig_split_shape *split, int32_t once
         const int32_t row = first + (int32_t)threadIdx.x;
         const int32_t before = row < line->rows ? line->prefix[row] : 0;
         const int32_t tiles = row < line->rows ? line->prefix[row + 1] - before : 0;
-        const int32_t busy_before = busy + sum_before(tiles > 0, &sum, of->warps);
+        const int32_t busy_before =
+            busy + fig_planning_sum_before<int32_t>(tiles > 0, &sum, of->warps);
         if (row < line->rows) {
             of->tiles[row] = before;
             of->units[row] = (int32_t)((uint32_t)before * FIG_UNITS_OF_TILE +
@@ -148,7 +116,7 @@ static __device__ int32_t count_units(const fig_split_shape *split, int32_t once
         longest = max(longest, tiles);
         busy += sum;
     }
-    longest = greatest_of(longest, of->warps);
+    longest = fig_planning_greatest(longest, of->warps);
     const int32_t all = line->prefix[line->rows];
     if (threadIdx.x == 0) {
         of->tiles[line->rows] = all;
@@ -188,8 +156,8 @@ static __device__ int32_t write_unit_starts(const fig_split_shape *split, int32_
         most = max(most, fig_units_load(&units, cut.tile, cut.units, next.units));
         most_by_tiles = max(most_by_tiles, load_by_tiles(split, &line, &units, worker));
     }
-    most = greatest_of(most, of->warps);
-    most_by_tiles = greatest_of(most_by_tiles, of->warps);
+    most = fig_planning_greatest(most, of->warps);
+    most_by_tiles = fig_planning_greatest(most_by_tiles, of->warps);
     if (!fig_units_are_better(most, most_by_tiles)) return 0;
     for (int32_t worker = (int32_t)threadIdx.x; worker < split->workers; worker += THREADS) {
         const fig_units_cut cut = fig_units_cut_of(split, &line, &units, worker);
@@ -202,19 +170,25 @@ static __device__ int32_t write_unit_starts(const fig_split_shape *split, int32_
 /* Returns 1 in all threads if the starts are cut by units. A line with no more tiles than workers
  * is never cut by units, so its units need not be counted. */
 static __device__ int32_t write_starts(const fig_split_shape *split, int32_t once,
-                                       const int32_t *prefix, int32_t rows,
-                                       fig_split_start *starts) {
-    __shared__ unit_rows shared;
+                                       const int32_t *prefix, int32_t rows, fig_split_start *starts,
+                                       unit_rows *of) {
     const fig_split_line line = fig_split_line_of(split, prefix, rows);
     if (once > 0 && rows <= FIG_BATCH_LIMIT && line.tiles > split->workers &&
-        write_unit_starts(split, once, &line, &shared, starts))
+        write_unit_starts(split, once, &line, of, starts))
         return 1;
     for (int32_t worker = (int32_t)threadIdx.x; worker < split->workers; worker += THREADS)
         starts[worker] = fig_split_start_of(split, &line, worker);
     return 0;
 }
 
+/* Memory of which one part is used at a time. */
+typedef union scratch {
+    unit_rows units;
+    fig_strip_desk strips;
+} scratch;
+
 static __device__ void plan(const fig_plan_params &p) {
+    __shared__ scratch shared;
     __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
     __shared__ int32_t counts[FIG_BATCH_LIMIT];
     int32_t *queries = p.shape.query_limit > 0 ? counts : NULL;
@@ -246,8 +220,12 @@ static __device__ void plan(const fig_plan_params &p) {
         int32_t *prefix = (int32_t *)(p.plan + layout->prefix[i]);
         write_prefix(&p.shape.splits[i], lengths, queries, rows, prefix);
         if (write_starts(&p.shape.splits[i], p.shape.once[i], prefix, rows,
-                         (fig_split_start *)(p.plan + layout->starts[i])))
+                         (fig_split_start *)(p.plan + layout->starts[i]), &shared.units))
             by_units = FIG_PLAN_BY_UNITS;
+    }
+    if (fig_plan_strips_room(&p.shape) > 0) {
+        __syncthreads(); /* all sections are written, and the scratch is free */
+        fig_strip_planning_make(p, rows, &shared.strips);
     }
     if (threadIdx.x == 0)
         head->sections = (head->sections & ~(uint32_t)FIG_PLAN_BY_UNITS) | by_units;

@@ -34,6 +34,7 @@
              float: FIG_TYPE_F32,                                                                  \
              fig_split_shape: FIG_TYPE_SPLIT,                                                      \
              fig_plan_shape: FIG_TYPE_PLAN_SHAPE,                                                  \
+             fig_plan_strips: FIG_TYPE_STRIPS,                                                     \
              fig_rope_angles: FIG_TYPE_ANGLES,                                                     \
              fig_rope_table: FIG_TYPE_ANGLES,                                                      \
              fig_tensor_map: FIG_TYPE_TENSOR_MAP,                                                  \
@@ -144,6 +145,7 @@ static const fig_field plan_fields[] = {
     FROM(length, FIG_FIELD_RUN),
     FROM(zero_pieces, FIG_FIELD_RUN),
     FROM(reserved, FIG_FIELD_ZERO),
+    FROM(strips, FIG_FIELD_STRIPS_SHAPES),
 };
 #undef PARAMS
 

@@ -98,6 +98,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_IS_PACKED,
     /* fig_strips_number `item` of the strips of the node's class */
     FIG_FIELD_STRIPS,
+    FIG_FIELD_STRIPS_SHAPES, /* the bucket's fig_plan_strips */
     /* fig_score_code of the score that the attribute at offset `item` numbers */
     FIG_FIELD_SCORE
 } fig_field_kind;
@@ -138,6 +139,7 @@ typedef enum fig_field_type {
     FIG_TYPE_F32,
     FIG_TYPE_SPLIT,
     FIG_TYPE_PLAN_SHAPE,
+    FIG_TYPE_STRIPS,
     FIG_TYPE_ANGLES,
     FIG_TYPE_TENSOR_MAP,
     FIG_TYPE_SCORE

@@ -290,17 +290,34 @@ static int32_t most_queries(const fig_plan_held *held) {
     return most;
 }
 
+/* The rows of a step, among which chunks have at least `least` query tokens. */
+typedef struct chunk_rows {
+    int32_t rows, least;
+    const int32_t *starts, *lengths, *sequences;
+} chunk_rows;
+
+/* Moves *row to the next row that is a chunk, and makes its segment. Returns 0 if there is none. */
+static int next_chunk(const chunk_rows *of, int32_t *row, fig_strips_segment *chunk) {
+    for (; *row < of->rows; (*row)++) {
+        const int32_t first = of->starts[*row], queries = of->starts[*row + 1] - first;
+        if (queries < of->least || of->lengths[*row] == 0) continue;
+        *chunk = (fig_strips_segment){.first_query = first,
+                                      .queries = queries,
+                                      .sequence = of->sequences[*row],
+                                      .end = of->lengths[*row]};
+        return 1;
+    }
+    return 0;
+}
+
 /* Lists the step's chunks in held->chunks; returns 1 if they changed. */
 static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
+    const chunk_rows of = {step->rows, held->chunk_least, held->queries + 1, step->lengths,
+                           held->sequences};
     int32_t count = 0, changed = 0;
+    fig_strips_segment chunk;
     if (held->chunk_count == 0 && most_queries(held) < held->chunk_least) return 0;
-    for (int32_t row = 0; row < step->rows; row++) {
-        const int32_t first = held->queries[1 + row], queries = held->queries[2 + row] - first;
-        fig_strips_segment chunk = {.first_query = first,
-                                    .queries = queries,
-                                    .sequence = held->sequences[row],
-                                    .end = step->lengths[row]};
-        if (queries < held->chunk_least || chunk.end == 0) continue;
+    for (int32_t row = 0; next_chunk(&of, &row, &chunk); row++) {
         changed |=
             count >= held->chunk_count || memcmp(&held->chunks[count], &chunk, sizeof chunk) != 0;
         held->chunks[count++] = chunk;
@@ -496,6 +513,27 @@ void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *st
         if (fig_split_starts(&shape->splits[i], shape->once[i], prefix, step->rows, starts))
             *sections |= FIG_PLAN_BY_UNITS;
     }
+}
+
+void fig_plan_write_strips(const fig_plan_shape *shape, const fig_strips_shape *strips,
+                           int32_t least, int32_t rows, fig_strips_segment *chunks, uint8_t *plan) {
+    const fig_plan_layout *layout = &shape->layout;
+    const chunk_rows of = {rows, least, (const int32_t *)(const void *)(plan + layout->queries) + 1,
+                           (const int32_t *)(const void *)(plan + layout->lengths),
+                           (const int32_t *)(const void *)(plan + layout->sequences)};
+    uint8_t *section = plan + fig_plan_strips_place(shape);
+    uint32_t places[FIG_CLASS_LIMIT] = {0}, end = FIG_PLAN_STRIPS_HEAD;
+    int32_t count = 0;
+    for (int32_t row = 0; next_chunk(&of, &row, &chunks[count]); row++)
+        count++;
+    for (int32_t i = 0; i < shape->class_count; i++) {
+        for (int32_t n = 0; n < count; n++)
+            chunks[n].visible = strips[i].visible;
+        places[i] = end;
+        end += (uint32_t)fig_strips_make(&strips[i], chunks, count, section + end).plan_bytes;
+    }
+    memcpy(section, places, sizeof places);
+    assert(end <= fig_plan_strips_room(shape));
 }
 
 /* Copies whole pieces of 16 bytes, as the kernel does. A section on the device has room for them,

@@ -154,6 +154,11 @@ typedef struct fig_plan_shape {
     int32_t query_limit; /* largest number of query tokens in a step; 0: not packed */
 } fig_plan_shape;
 
+/* How each class of a program cuts its chunks. All zeros if no row can be a chunk. */
+typedef struct fig_plan_strips {
+    fig_strips_shape of[FIG_CLASS_LIMIT];
+} fig_plan_strips;
+
 /* Returns the tokens by which a row may grow under the step's split. */
 FIG_BOTH int32_t fig_plan_ahead(const fig_plan_step *step) {
     return (step->horizon - 1) * step->row_tokens;
@@ -432,6 +437,12 @@ uint64_t fig_plan_sum(const uint8_t *slot, uint32_t bytes, uint64_t number);
  * positions, the splits, and the bit in the head that says whether a split is cut by units. In a
  * packed program, also writes the query tokens. step->lengths may point into the plan itself. */
 void fig_plan_write_lengths(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan);
+
+/* Writes the strips of all classes into a plan on the device, from its lengths, sequences and query
+ * tokens. No rows share tokens. least: the fewest query tokens of a chunk. chunks: [rows] memory
+ * that the caller lends. */
+void fig_plan_write_strips(const fig_plan_shape *shape, const fig_strips_shape *strips,
+                           int32_t least, int32_t rows, fig_strips_segment *chunks, uint8_t *plan);
 
 /* Does the work of the fetch: copies a slot's head and sections, in whole pieces of 16 bytes, into
  * the plan. Sections that the slot lacks stay unchanged in the plan. The fetch itself handles the

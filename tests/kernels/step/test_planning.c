@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "planner/spec/spec.h"
 #include "tests/support/place.h"
 #include "tests/support/kernels/reference.h"
 
@@ -28,6 +29,8 @@ typedef struct planning_case {
     /* queries: `counts`, or NULL if the program is not packed */
     int32_t counts[ROW_CAPACITY], *queries;
     fig_plan_shape shape;
+    fig_strips_shape of_classes[FIG_CLASS_LIMIT];
+    const fig_strips_shape *strips; /* of_classes, or NULL if no row may be a chunk */
     planning_memory *memory;
     fig_fetch_words *words;
     uint8_t *plan; /* as fetched; after the launch, the kernel's result */
@@ -62,23 +65,50 @@ static int32_t line_of(const planning_case *c, const fig_split_shape *split) {
     return tiles * split->groups;
 }
 
-/* Half of all programs are packed. In most of these, the device reads where each row's query tokens
- * start. In the others there are no starts, and each row has the greatest number of query
- * tokens. */
+/* Makes rows of more than 8 query tokens chunks, which each class cuts in its own way. */
+static void draw_strips(planning_case *c) {
+    c->shape.row_tokens = draw(c, FIG_ROW_TOKENS_LIMIT + 1, c->kv_limit);
+    c->strips = c->of_classes;
+    for (int32_t i = 0; i < c->shape.class_count; i++) {
+        c->shape.splits[i].row_tokens = FIG_NARROW_TOKENS_LIMIT;
+        c->of_classes[i] =
+            (fig_strips_shape){.ratio = draw(c, 1, 16),
+                               .kv_heads = c->shape.splits[i].groups,
+                               .head_dim = 64 << draw(c, 0, 2),
+                               .tile_tokens = 1 << draw(c, 4, 7),
+                               .window = c->shape.splits[i].window,
+                               .workers = draw(c, 1, draw(c, 0, 3) > 0 ? 140 : 600),
+                               .whole = draw(c, 0, 6) == 0,
+                               .visible = draw(c, 0, 3) == 0 ? FIG_STRIPS_ALL : FIG_STRIPS_CAUSAL};
+    }
+}
+
+/* Returns a row's query tokens: if rows may be chunks, those of a decode row in most rows. */
+static int32_t draw_count(planning_case *c) {
+    const int32_t most = c->shape.row_tokens;
+    return draw(c, 0, c->strips != NULL && draw(c, 0, 3) > 0 ? FIG_NARROW_TOKENS_LIMIT : most);
+}
+
+/* Half of all programs are packed, and half of those have chunks. In most packed programs, the
+ * device reads where each row's query tokens start. In the others there are no starts, and each row
+ * has the greatest number of query tokens. */
 static void draw_queries(planning_case *c) {
     c->shape.row_tokens = draw(c, 1, 16);
     const int is_read = draw(c, 0, 3) > 0;
-    int32_t *starts = c->memory->starts, all = c->rows * c->shape.row_tokens;
+    int32_t *starts = c->memory->starts;
     if (draw(c, 0, 1)) return;
+    const int has_chunks = draw(c, 0, 1);
+    for (int32_t i = 0; i < c->shape.class_count; i++)
+        c->shape.splits[i].row_tokens = c->shape.row_tokens;
+    if (has_chunks && c->kv_limit > FIG_ROW_TOKENS_LIMIT) draw_strips(c);
+    int32_t all = c->rows * c->shape.row_tokens;
     for (int32_t r = 0; r < c->rows; r++) {
-        c->counts[r] = is_read ? draw(c, 0, c->shape.row_tokens) : c->shape.row_tokens;
+        c->counts[r] = is_read ? draw_count(c) : c->shape.row_tokens;
         starts[r + 1] = starts[r] + c->counts[r];
     }
     if (is_read) all = starts[c->rows];
     c->shape.query_limit = all > 0 ? all : 1; /* exactly as many as needed */
     c->queries = c->counts;
-    for (int32_t i = 0; i < c->shape.class_count; i++)
-        c->shape.splits[i].row_tokens = c->shape.row_tokens;
     if (is_read) c->params.query_starts = starts;
 }
 
@@ -119,7 +149,7 @@ static void open_case(planning_case *c, uint64_t number) {
     for (int32_t i = 0; i < c->shape.class_count; i++) /* exactly as many as needed */
         c->shape.splits[i].tile_limit = line_of(c, &c->shape.splits[i]);
     fig_plan_step step = {.rows = c->rows, .sequences = c->sequences};
-    c->plan = fig_reference_plan(&c->shape, &step);
+    c->plan = fig_reference_plan_of_chunks(&c->shape, c->strips, &step);
     c->with_positions = draw(c, 0, 1);
     c->words->missed = 7;
     c->params = (fig_plan_params){.lengths = c->lengths,
@@ -129,6 +159,7 @@ static void open_case(planning_case *c, uint64_t number) {
                                   .words = c->words,
                                   .shape = c->shape,
                                   .kv_limit = c->kv_limit};
+    memcpy(c->params.strips.of, c->of_classes, sizeof c->of_classes);
 }
 
 static void close_case(planning_case *c) {
@@ -140,6 +171,26 @@ static uint32_t is_by_units(const uint8_t *plan) {
     return ((const fig_plan_head *)(const void *)plan)->sections & FIG_PLAN_BY_UNITS;
 }
 
+/* Returns the strips of the last class, or NULL if the program has none. */
+static const uint8_t *last_strips(const planning_case *c, const uint8_t *plan) {
+    if (c->strips == NULL || c->shape.class_count == 0) return NULL;
+    return fig_plan_strips_of(plan, fig_plan_strips_place(&c->shape), c->shape.class_count - 1);
+}
+
+static int32_t items_of(const uint8_t *strips) {
+    return strips != NULL ? ((const fig_strips_head *)(const void *)strips)->items : 0;
+}
+
+/* Checks the whole section of strips. */
+static void expect_strips(const planning_case *c, const uint8_t *expected) {
+    const uint32_t place = fig_plan_strips_place(&c->shape);
+    const uint8_t *last = last_strips(c, expected);
+    if (last == NULL) return;
+    const int32_t workers = c->strips[c->shape.class_count - 1].workers;
+    const uint8_t *end = (const uint8_t *)(fig_strips_items(last, workers) + items_of(last));
+    assert_memory_equal(c->plan + place, expected + place, (size_t)(end - expected) - place);
+}
+
 /* Checks that the plan equals the host's for these lengths, except for its head, which describes
  * the plan that came through the ring. Also checks the number of missed replays. */
 static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64_t missed) {
@@ -149,7 +200,7 @@ static void expect_host_s(const planning_case *c, const int32_t *lengths, uint64
                           .queries = c->queries,
                           .positions = c->with_positions ? c->positions : NULL,
                           .sequences = c->sequences};
-    uint8_t *expected = fig_reference_plan(&shape, &step);
+    uint8_t *expected = fig_reference_plan_of_chunks(&shape, c->strips, &step);
     const fig_plan_head *head = (const fig_plan_head *)(void *)c->plan;
     assert_int_equal(head->rows, c->rows);
     assert_int_equal(head->exec, c->shape.exec);
@@ -173,7 +224,7 @@ static void expect_run_s(const planning_case *c) {
                           .queries = c->queries,
                           .positions = c->with_positions ? c->positions : NULL,
                           .sequences = c->sequences};
-    uint8_t *expected = fig_reference_plan(&shape, &step);
+    uint8_t *expected = fig_reference_plan_of_chunks(&shape, c->strips, &step);
     const size_t rows = (size_t)c->rows * sizeof(int32_t);
     assert_int_equal(is_by_units(c->plan), is_by_units(expected));
     assert_int_equal(((const fig_plan_head *)(void *)c->plan)->rows, c->rows);
@@ -189,21 +240,23 @@ static void expect_run_s(const planning_case *c) {
         assert_memory_equal(c->plan + layout->starts[i], expected + layout->starts[i],
                             (size_t)c->shape.splits[i].workers * sizeof(fig_split_start));
     }
+    expect_strips(c, expected);
     fig_place_free(expected);
 }
 
 static void a_plan_made_on_the_device_is_the_host_s(void **state) {
     (void)state;
-    uint64_t by_units = 0;
+    uint64_t by_units = 0, with_chunks = 0;
     for (uint64_t n = 0; n < cases(); n++) {
         planning_case c;
         open_case(&c, n);
         fig_reference_launch(FIG_OP_PLAN, &c.params, NULL);
         expect_host_s(&c, c.lengths, 7);
         by_units += c.rows > 0 && is_by_units(c.plan);
+        with_chunks += c.rows > 0 && items_of(last_strips(&c, c.plan)) > 0;
         close_case(&c);
     }
-    assert_true(by_units > cases() / 10);
+    assert_true(by_units > cases() / 10 && with_chunks > cases() / 20);
 }
 
 /* The wrong lengths are below 0, above the limit, or less than the row's queries. */
@@ -253,6 +306,7 @@ static void a_line_past_its_bound_leaves_the_step_without_rows(void **state) {
                     assert_int_equal(((const fig_split_start *)(const void *)starts)[w].count, 0);
                 assert_int_equal(*(const int32_t *)(void *)(c.plan + c.shape.layout.prefix[i]), 0);
             }
+            assert_int_equal(items_of(last_strips(&c, c.plan)), 0);
             tried++;
         }
         close_case(&c);
@@ -301,6 +355,7 @@ static void too_many_queries_leave_the_step_without_rows(void **state) {
             assert_int_equal(((const fig_plan_head *)(void *)c.plan)->rows, 0);
             assert_true(c.words->missed == 8);
             assert_true(queries[0] == 0 && queries[1] == 0);
+            assert_int_equal(items_of(last_strips(&c, c.plan)), 0);
             c.params.rows = c.rows; /* a run; nothing counts what it missed */
             c.params.words = NULL;
             fig_reference_launch(FIG_OP_PLAN, &c.params, NULL);

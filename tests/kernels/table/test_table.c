@@ -122,7 +122,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
         [FIG_TYPE_ADDRESS] = 8,      [FIG_TYPE_I64] = 8,       [FIG_TYPE_I32] = 4,
         [FIG_TYPE_U32] = 4,          [FIG_TYPE_F32] = 4,       [FIG_TYPE_SPLIT] = 32,
         [FIG_TYPE_PLAN_SHAPE] = 220, [FIG_TYPE_ANGLES] = 1080, [FIG_TYPE_TENSOR_MAP] = 128,
-        [FIG_TYPE_SCORE] = 2176};
+        [FIG_TYPE_SCORE] = 2176,     [FIG_TYPE_STRIPS] = 144};
     /* The type of each kind of field; 0xff: any type. */
     static const uint8_t types[] = {[FIG_FIELD_ZERO] = FIG_TYPE_U32,
                                     [FIG_FIELD_ADDRESS] = FIG_TYPE_ADDRESS,
@@ -158,6 +158,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_QUERIES] = FIG_TYPE_U32,
                                     [FIG_FIELD_IS_PACKED] = FIG_TYPE_U32,
                                     [FIG_FIELD_STRIPS] = FIG_TYPE_I32,
+                                    [FIG_FIELD_STRIPS_SHAPES] = FIG_TYPE_STRIPS,
                                     [FIG_FIELD_SCORE] = FIG_TYPE_SCORE};
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
     uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
@@ -350,6 +351,7 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_ROUTES] = {"routes"},
         [FIG_FIELD_NODE] = {"node"},
         [FIG_FIELD_SCORE] = {"score"},
+        [FIG_FIELD_STRIPS_SHAPES] = {"strips"},
         [FIG_FIELD_QUERIES] = {"rows.queries_offset", "queries_offset"},
         [FIG_FIELD_IS_PACKED] = {"is_packed"},
     };

@@ -13,6 +13,7 @@
 
 #include "kernels/table/families.h"
 #include "kernels/common/numeric.h"
+#include "planner/spec/spec.h"
 #include "tests/support/place.h"
 
 enum { BLOCK_LIMIT = 4096, AT_ONCE = 256 /* elements that are converted or compared at once */ };
@@ -111,13 +112,18 @@ int64_t fig_reference_stride(fig_random *random, int64_t unit, int64_t width) {
 }
 
 /* Writes the plan as a fetch would on a device that holds no plan. A horizon of 0 counts as 1. */
-static void put_plan(const fig_plan_shape *shape, const fig_plan_step *step, uint8_t *plan) {
+static void put_plan(const fig_plan_shape *shape, const fig_strips_shape *strips,
+                     const fig_plan_step *step, uint8_t *plan) {
+    const fig_plan_held_limits limits = {.row_limit = shape->row_limit,
+                                         .chunk_classes = strips != NULL ? shape->class_count : 0,
+                                         .chunk_least = FIG_NARROW_TOKENS_LIMIT + 1,
+                                         .chunk_shapes = strips,
+                                         .strips_bytes = fig_plan_strips_room(shape)};
     fig_plan_step ours = *step;
     fig_plan_held held;
     uint8_t *slot = aligned_alloc(16, shape->layout.bytes);
     if (ours.horizon == 0) ours.horizon = 1;
-    assert_int_equal(
-        fig_plan_held_init(&held, &(fig_plan_held_limits){.row_limit = shape->row_limit}), FIG_OK);
+    assert_int_equal(fig_plan_held_init(&held, &limits), FIG_OK);
     assert_non_null(slot);
     memset(slot, 0x7f, shape->layout.bytes);
     const uint32_t sections = fig_plan_settle(shape, &ours, &held);
@@ -128,13 +134,20 @@ static void put_plan(const fig_plan_shape *shape, const fig_plan_step *step, uin
     fig_plan_held_finish(&held);
 }
 
-uint8_t *fig_reference_plan(fig_plan_shape *shape, const fig_plan_step *step) {
+uint8_t *fig_reference_plan_of_chunks(fig_plan_shape *shape, const fig_strips_shape *strips,
+                                      const fig_plan_step *step) {
     fig_plan_lay_out(shape);
+    if (strips != NULL)
+        assert_int_equal(fig_plan_add_strips(shape, strips, FIG_NARROW_TOKENS_LIMIT + 1), FIG_OK);
     uint8_t *plan = fig_place_allocate(shape->layout.bytes);
     assert_non_null(plan);
     memset(plan, 0x7f, shape->layout.bytes);
-    put_plan(shape, step, plan);
+    put_plan(shape, strips, step, plan);
     return plan;
+}
+
+uint8_t *fig_reference_plan(fig_plan_shape *shape, const fig_plan_step *step) {
+    return fig_reference_plan_of_chunks(shape, NULL, step);
 }
 
 static void shuffle(uint32_t *order, uint32_t count, fig_random *random) {

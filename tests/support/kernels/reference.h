@@ -46,6 +46,10 @@ int64_t fig_reference_stride(fig_random *random, int64_t unit, int64_t width);
  * poisoned before. The plan has layout.bytes bytes. A horizon of 0 counts as 1. The caller frees
  * the plan with fig_place_free(). */
 uint8_t *fig_reference_plan(fig_plan_shape *shape, const fig_plan_step *step);
+/* Does the same for a program whose rows of more than 8 query tokens are chunks. strips:
+ * [class_count] how each class cuts them. */
+uint8_t *fig_reference_plan_of_chunks(fig_plan_shape *shape, const fig_strips_shape *strips,
+                                      const fig_plan_step *step);
 
 /* Runs every block of the launch once, to its end. On the host, blocks run in order, or in random
  * order if `random` is given. On cuda the GPU chooses the order. */

@@ -28,6 +28,12 @@ fig_inspect_plan fig_inspect_plan_of(const fig_inspect_field *field) {
     return plan;
 }
 
+fig_inspect_strips fig_inspect_strips_of(const fig_inspect_field *field) {
+    fig_inspect_strips strips;
+    memcpy(&strips, field->bytes, sizeof strips);
+    return strips;
+}
+
 int fig_inspect_has_table(const fig_rope_table *table) {
     static const fig_rope_table none;
     return memcmp(table, &none, sizeof none) != 0;
@@ -103,6 +109,17 @@ static void describe_plan(const fig_inspect_field *field, char text[FIG_INSPECT_
              plan.bytes);
 }
 
+/* Every class of a program with chunks has the same workers. */
+static void describe_strips(const fig_inspect_field *field, char text[FIG_INSPECT_VALUE_BYTES]) {
+    const int32_t workers = fig_inspect_strips_of(field).of[0].workers;
+    if (workers == 0) {
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "none");
+    } else {
+        snprintf(text, FIG_INSPECT_VALUE_BYTES, "for %" PRId32 " worker%s", workers,
+                 workers == 1 ? "" : "s");
+    }
+}
+
 void fig_inspect_describe(const fig_inspect_field *field, char text[FIG_INSPECT_VALUE_BYTES]) {
     const size_t bytes = FIG_INSPECT_VALUE_BYTES;
     const char *name = field->word != NULL ? field->word : "workspace";
@@ -127,6 +144,7 @@ void fig_inspect_describe(const fig_inspect_field *field, char text[FIG_INSPECT_
     case FIG_INSPECT_LATER: snprintf(text, bytes, "made at prepare"); break;
     case FIG_INSPECT_TABLE: describe_table(field, text); break;
     case FIG_INSPECT_PLAN: describe_plan(field, text); break;
+    case FIG_INSPECT_STRIPS: describe_strips(field, text); break;
     case FIG_INSPECT_SCORE: snprintf(text, bytes, "%s", field->word); break;
     }
 }

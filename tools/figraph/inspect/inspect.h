@@ -37,6 +37,7 @@ typedef struct fig_inspect_bucket {
 fig_rope_table fig_inspect_table(const fig_inspect_field *field);
 fig_inspect_split fig_inspect_split_of(const fig_inspect_field *field);
 fig_inspect_plan fig_inspect_plan_of(const fig_inspect_field *field);
+fig_inspect_strips fig_inspect_strips_of(const fig_inspect_field *field);
 /* Returns 1 if the table gives the frequencies, which otherwise follow from the spec's RoPE
  * terms. */
 int fig_inspect_has_table(const fig_rope_table *table);

@@ -271,6 +271,24 @@ static void print_plan_shape(fig_print *print, const char *key, const fig_inspec
     fig_print_close(print, '}');
 }
 
+static void print_strips(fig_print *print, const char *key, const fig_inspect_strips *strips) {
+    fig_print_open(print, key, '[');
+    for (int32_t i = 0; i < FIG_INSPECT_CLASS_LIMIT && strips->of[i].workers > 0; i++) {
+        const fig_inspect_strip_shape *of = &strips->of[i];
+        fig_print_open(print, NULL, '{');
+        fig_print_integer(print, "ratio", of->ratio);
+        fig_print_integer(print, "kv_heads", of->kv_heads);
+        fig_print_integer(print, "head_dim", of->head_dim);
+        fig_print_integer(print, "tile_tokens", of->tile_tokens);
+        fig_print_integer(print, "window", of->window);
+        fig_print_integer(print, "workers", of->workers);
+        fig_print_integer(print, "whole", of->whole);
+        fig_print_integer(print, "visible", of->visible);
+        fig_print_close(print, '}');
+    }
+    fig_print_close(print, ']');
+}
+
 /* Prints a value that the engine fills in when a caller binds tensors. */
 static void print_reference(fig_print *print, const fig_inspect_field *field) {
     fig_print_open(print, field->name, '{');
@@ -314,6 +332,11 @@ static void print_field(fig_print *print, const fig_inspect_field *field) {
     case FIG_INSPECT_PLAN: {
         const fig_inspect_plan plan = fig_inspect_plan_of(field);
         print_plan_shape(print, field->name, &plan);
+        break;
+    }
+    case FIG_INSPECT_STRIPS: {
+        const fig_inspect_strips strips = fig_inspect_strips_of(field);
+        print_strips(print, field->name, &strips);
         break;
     }
     default: print_reference(print, field); break;
