@@ -263,7 +263,9 @@ static fig_status take_queries(const fig_program_view *view, const fig_lower_opt
         return fig_fail(FIG_INVALID,
                         "fig_lower_options: query_limits must be NULL where the spec's query_limit "
                         "is 0");
-    if (count == 0 && options->buckets == NULL && fig_program_view_has_chunks(view))
+    /* Where only the device knows the query tokens, no step could choose such a bucket. */
+    if (count == 0 && options->buckets == NULL && fig_program_view_has_chunks(view) &&
+        !fig_program_view_reads_lengths(view))
         return make_queries(spec, list);
     list->queries = calloc((size_t)count + 1, sizeof *list->queries);
     if (list->queries == NULL) return fig_fail(FIG_NOMEM, "graphs: %" PRId32 " numbers", count);

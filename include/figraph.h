@@ -268,10 +268,10 @@ typedef struct fig_spec {
      * fig_step.query_counts gives the number for each row. This field then limits the query tokens
      * of all rows together. q, k, v, out and all other tensors of query tokens have dims[0]
      * FIG_DIM_QUERIES: the tokens of row 0 come first, directly followed by those of row 1, and so
-     * on. If row_tokens is above 8 and the host gives the lengths, a row may be a chunk of a
-     * prompt. One kernel then computes attention for the rows that have more than 8 query tokens,
-     * and another kernel for all other rows. If latent_dim is not 0, no row is a chunk. 0: every
-     * row has row_tokens query tokens. */
+     * on. If row_tokens is above 8, or above 16 where the device reads the lengths, a row may be a
+     * chunk of a prompt. One kernel then computes attention for the rows that have more than 8
+     * query tokens, and another kernel for all other rows. If latent_dim is not 0, no row is a
+     * chunk. 0: every row has row_tokens query tokens. */
     int64_t query_limit;
     /* 512: attention is latent (MLA). The cache then holds one vector of head_dim values for each
      * token, and all heads share this vector. The first latent_dim values of the vector are V. RoPE
@@ -425,9 +425,7 @@ FIG_API void fig_program_decode_step_parts(fig_program *program);
 /* Makes steps read their lengths from device memory, for callers whose host does not know the
  * lengths. The device then also splits the work among workers. `lengths` is i32 [rows]. `positions`
  * is i32 [rows]; absent: each position is length - 1. Call this once, before any node is recorded.
- * A row whose length lies outside [0, kv_limit] is idle. See fig_step.token_limit. FIG_UNSUPPORTED,
- * also from fig_program_read_queries: the spec's row_tokens is above 16. Rows may then be chunks,
- * which only the host can plan. */
+ * A row whose length lies outside [0, kv_limit] is idle. See fig_step.token_limit. */
 FIG_API void fig_program_read_lengths(fig_program *program, fig_tensor lengths,
                                       fig_tensor positions);
 /* Does the work of fig_program_read_lengths for a packed program; the device then also reads the
@@ -844,8 +842,8 @@ typedef struct fig_lower_options {
     /* [query_limit_count] For a packed program: limits on the query tokens of a step. Let M be the
      * most query tokens that a step of one size can have. Each size in `buckets` is lowered for M,
      * and once more for each of these limits that is below M. NULL: each size is lowered for M
-     * alone; but if the spec's row_tokens is above 8 and `buckets` is NULL too, the limits are 64,
-     * 512, 4096 and so on. */
+     * alone; but if the spec's row_tokens is above 8, the host gives the lengths and `buckets` is
+     * NULL too, the limits are 64, 512, 4096 and so on. */
     const int32_t *query_limits;
 } fig_lower_options;
 

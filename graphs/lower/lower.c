@@ -243,10 +243,12 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
 
 /* Returns the first class in which rows may share tokens, or -1 if there is none. Only one class
  * may share, because the costs of one class decide the groups. On the host, rows share tokens
- * wherever they could on a GPU. */
-static int32_t class_that_shares(const fig_split_classes *classes, const fig_lower_target *target) {
+ * wherever they could on a GPU. The device that makes a plan does not look for groups. */
+static int32_t class_that_shares(const fig_program_view *view, const fig_split_classes *classes,
+                                 const fig_lower_target *target) {
     const int32_t capability = target->traits.compute_capability;
-    if (target->deterministic || (capability != 0 && capability != FIG_GEOMETRY_CAPABILITY_OF_BULK))
+    if (target->deterministic || fig_program_view_reads_lengths(view) ||
+        (capability != 0 && capability != FIG_GEOMETRY_CAPABILITY_OF_BULK))
         return -1;
     for (int32_t i = 0; i < classes->count; i++)
         if (classes->of[i].shared_table != 0) return i;
@@ -273,7 +275,7 @@ static int have_room(const fig_program_view *view, const fig_strips_shape *strip
  * device holds serve every bucket. */
 static fig_status shape_strips(const fig_program_view *view, const fig_lower_target *target,
                                const fig_split_classes *classes, fig_bucket_shape *shape) {
-    const int32_t sms = target->traits.sm_count, sharer = class_that_shares(classes, target);
+    const int32_t sms = target->traits.sm_count, sharer = class_that_shares(view, classes, target);
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class *own = &classes->of[i];
         shape->strips[i] =

@@ -20,11 +20,6 @@ fig_status fig_operation_rows_check_plan(const fig_operand_node *o) {
     FIG_TRY(fig_operand_check_like(o, FIG_PLAN_IN_LENGTHS, &rows, FIG_I32));
     FIG_TRY(fig_operand_check_like(o, FIG_PLAN_IN_POSITIONS, &rows, FIG_I32));
     const fig_operand_form starts = {1, {(int64_t)o->view->spec.batch_limit + 1}, FIG_OPERAND_ANY};
-    if (o->view->spec.row_tokens > FIG_ROW_TOKENS_LIMIT)
-        return fig_operand_refuse(o, FIG_UNSUPPORTED,
-                                  "the spec's row_tokens is %" PRId32
-                                  ", limit %d where the device makes plans",
-                                  o->view->spec.row_tokens, FIG_ROW_TOKENS_LIMIT);
     if (fig_operand_tensor(o, FIG_PLAN_IN_QUERIES) != NULL && o->view->spec.query_limit == 0)
         return fig_operand_refuse(o, FIG_INVALID,
                                   "query_starts is there, but the spec's query_limit is 0");

@@ -85,10 +85,10 @@ int fig_program_view_reads_lengths(const fig_program_view *view) {
 }
 
 int fig_program_view_has_chunks(const fig_program_view *view) {
-    const int32_t most = view->spec.latent_dim != 0 ? (int32_t)FIG_LATENT_SPEC_ROW_TOKENS
-                                                    : (int32_t)FIG_NARROW_TOKENS_LIMIT;
-    return view->spec.query_limit > 0 && view->spec.row_tokens > most &&
-           !fig_program_view_reads_lengths(view);
+    int32_t most = FIG_NARROW_TOKENS_LIMIT;
+    if (fig_program_view_reads_lengths(view)) most = FIG_ROW_TOKENS_LIMIT;
+    if (view->spec.latent_dim != 0) most = FIG_LATENT_SPEC_ROW_TOKENS;
+    return view->spec.query_limit > 0 && view->spec.row_tokens > most;
 }
 
 int32_t fig_program_view_narrow_tokens(const fig_program_view *view) {

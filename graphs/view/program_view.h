@@ -121,10 +121,10 @@ int fig_program_view_makes_plan(const fig_node *node);
  * know. */
 int fig_program_view_reads_lengths(const fig_program_view *view);
 /* Returns 1 if rows of the packed program may be chunks, of more than FIG_NARROW_TOKENS_LIMIT query
- * tokens. Attention of chunks has a plan, a launch and a workspace of its own. Only the host can
- * plan chunks, so a program that reads lengths has none: the kernels for decode serve all its rows,
- * of up to FIG_ROW_TOKENS_LIMIT query tokens. They also serve all rows over a latent cache, because
- * no kernel for chunks reads one. */
+ * tokens. Attention of chunks has a plan, a launch and a workspace of its own. A program that reads
+ * lengths has chunks only if its row_tokens is above FIG_ROW_TOKENS_LIMIT: up to there the kernels
+ * for decode serve all its rows, and each run and step is spared a launch. They also serve all rows
+ * over a latent cache, because no kernel for chunks reads one. */
 int fig_program_view_has_chunks(const fig_program_view *view);
 /* Returns the most query tokens of a row that the kernels for decode serve. */
 int32_t fig_program_view_narrow_tokens(const fig_program_view *view);

@@ -97,6 +97,7 @@ static fig_chunk_form draw_form(fig_random *random, const char *score) {
         form.kv_dtype = fig_random_range(random, 0, 1) ? FIG_E4M3 : FIG_E5M2;
         form.scales = fig_random_range(random, 0, 1) ? form.kv_heads : 1;
     }
+    form.on_device = fig_random_range(random, 0, 2) == 0;
     return form;
 }
 

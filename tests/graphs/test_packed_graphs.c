@@ -249,6 +249,47 @@ static void a_report_tells_chunks_apart(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* Returns the smallest limit on query tokens of a ladder of buckets. reads: 1: the device reads the
+ * lengths. */
+static int32_t least_limit(int32_t reads) {
+    const fig_spec spec = {.size = sizeof spec,
+                           .dtype = FIG_BF16,
+                           .q_heads = 8,
+                           .kv_heads = 2,
+                           .head_dim = 64,
+                           .page_size = 16,
+                           .batch_limit = BATCH,
+                           .kv_limit = KV,
+                           .row_tokens = 200,
+                           .query_limit = 800};
+    fig_graphs_info info = {.size = sizeof info};
+    int32_t least = INT32_MAX;
+    fig_program *program;
+    fig_graphs *graphs;
+    expect(fig_program_create(&program, &spec));
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    if (reads) fig_program_read_lengths(program, lengths, (fig_tensor){0});
+    fig_program_decode_step(program);
+    expect(fig_program_finish(program));
+    expect(fig_graphs_lower(&graphs, program, NULL));
+    fig_graphs_read_info(graphs, &info);
+    for (int32_t n = 1; n <= info.bucket_count; n++)
+        if (info_of(graphs, n).query_limit < least) least = info_of(graphs, n).query_limit;
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+    return least;
+}
+
+/* A step whose query tokens only the device knows could not choose a bucket for few of them. The
+ * smallest bucket takes one row. */
+static void a_device_that_reads_lengths_gets_no_limits_of_query_tokens(void **state) {
+    (void)state;
+    assert_int_equal(least_limit(0), 64);
+    assert_int_equal(least_limit(1), 200);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_size_is_lowered_for_each_number_of_query_tokens),
@@ -257,6 +298,7 @@ int main(void) {
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(the_ladder_of_chunks_has_steps_of_query_tokens),
         cmocka_unit_test(a_report_tells_chunks_apart),
+        cmocka_unit_test(a_device_that_reads_lengths_gets_no_limits_of_query_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

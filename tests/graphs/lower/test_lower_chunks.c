@@ -508,8 +508,8 @@ static void masks_that_need_too_many_classes_form_one(void **state) {
 
 /* ---- Without chunks -------------------------------------------------------------------------- */
 
-/* Checks that one launch of attention serves all rows, of `tokens` query tokens at most. */
-static void check_without_chunks(fig_program *program, int32_t tokens) {
+/* Checks that one launch of attention serves all rows. Returns the number of classes. */
+static int32_t check_without_chunks(fig_program *program, int32_t tokens) {
     ground g;
     ground_make(&g, program, "h200");
     for (uint32_t i = 0; i < g.lowered.launch_count; i++)
@@ -519,18 +519,25 @@ static void check_without_chunks(fig_program *program, int32_t tokens) {
     for (int32_t i = 0; i < g.shape.plan.class_count; i++)
         assert_int_equal(g.shape.plan.splits[i].row_tokens, tokens);
     ground_finish(&g);
+    return g.shape.plan.class_count;
 }
 
-/* The device makes the plans of a program that reads lengths, and it cannot cut chunks. */
-static void a_program_that_reads_lengths_has_longer_rows_instead(void **state) {
+/* Records a decode step. reads: 1: the device reads its lengths. */
+static fig_program *record_step(int32_t row_tokens, int32_t reads) {
+    const fig_spec spec = spec_of(row_tokens);
+    fig_program *program;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    if (reads) read_lengths(program);
+    fig_program_decode_step(program);
+    if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+    return program;
+}
+
+/* Up to 16 query tokens, a program that reads lengths needs no second launch. */
+static void a_program_that_reads_lengths_has_longer_rows_first(void **state) {
     (void)state;
     for (int32_t tokens = 1; tokens <= FIG_ROW_TOKENS_LIMIT; tokens++) {
-        const fig_spec spec = spec_of(tokens);
-        fig_program *program;
-        assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
-        read_lengths(program);
-        fig_program_decode_step(program);
-        if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
+        fig_program *program = record_step(tokens, 1);
         check_without_chunks(program, tokens);
         fig_program_destroy(program);
     }
@@ -540,28 +547,33 @@ static void a_program_that_reads_lengths_has_longer_rows_instead(void **state) {
 static void a_program_without_chunks_has_no_such_launch(void **state) {
     (void)state;
     fig_program *program = record(FIG_NARROW_TOKENS_LIMIT);
-    ground g;
-    ground_make(&g, program, "h200");
-    for (uint32_t i = 0; i < g.lowered.launch_count; i++)
-        assert_int_not_equal(g.lowered.launches[i].op, FIG_OP_PROMPT_ATTENTION);
-    assert_int_equal(fig_plan_strips_room(&g.shape.plan), 0);
-    assert_int_equal(g.workspace.strip_partials[0], 0);
-    assert_int_equal(g.shape.plan.class_count, 2); /* other heads join a class */
-    ground_finish(&g);
+    /* other heads join a class */
+    assert_int_equal(check_without_chunks(program, FIG_NARROW_TOKENS_LIMIT), 2);
     fig_program_destroy(program);
 }
 
-static void a_device_cannot_plan_chunks(void **state) {
+/* The launch that makes the plan has the shapes by which the host would cut, but shares nothing. */
+static void a_device_plans_chunks_as_the_host_would(void **state) {
     (void)state;
-    for (int32_t tokens = FIG_ROW_TOKENS_LIMIT; tokens < FIG_ROW_TOKENS_LIMIT + 2; tokens++) {
-        const fig_spec spec = spec_of(tokens);
-        fig_program *program;
-        assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
-        read_lengths(program);
-        const fig_status status = fig_program_finish(program);
-        assert_int_equal(status, tokens > FIG_ROW_TOKENS_LIMIT ? FIG_UNSUPPORTED : FIG_OK);
-        if (status != FIG_OK) assert_non_null(strstr(fig_message(), "row_tokens is 17, limit 16"));
+    for (int chip = 0; chip < 2; chip++) {
+        fig_program *program = record_step(FIG_ROW_TOKENS_LIMIT + 1, 1);
+        fig_program *host = record_step(FIG_ROW_TOKENS_LIMIT + 1, 0);
+        ground g, of_host;
+        ground_make(&g, program, chip == 0 ? "h200" : "a100");
+        ground_make(&of_host, host, chip == 0 ? "h200" : "a100");
+        const fig_plan_params *planner = (const void *)params_of(&g, 1);
+        assert_int_equal(g.lowered.launches[1].op, FIG_OP_PLAN);
+        assert_true(fig_plan_strips_room(&planner->shape) > 0);
+        for (int32_t i = 0; i < g.shape.plan.class_count; i++) {
+            fig_strips_shape expected = of_host.shape.strips[i];
+            expected.shares = 0;
+            assert_memory_equal(&planner->strips.of[i], &expected, sizeof expected);
+            assert_int_equal(planner->shape.splits[i].row_tokens, FIG_NARROW_TOKENS_LIMIT);
+        }
+        ground_finish(&g);
+        ground_finish(&of_host);
         fig_program_destroy(program);
+        fig_program_destroy(host);
     }
 }
 
@@ -580,8 +592,8 @@ int main(void) {
         cmocka_unit_test(a_class_with_a_score_shares_nothing),
         cmocka_unit_test(masks_that_need_too_many_classes_form_one),
         cmocka_unit_test(a_program_without_chunks_has_no_such_launch),
-        cmocka_unit_test(a_program_that_reads_lengths_has_longer_rows_instead),
-        cmocka_unit_test(a_device_cannot_plan_chunks),
+        cmocka_unit_test(a_program_that_reads_lengths_has_longer_rows_first),
+        cmocka_unit_test(a_device_plans_chunks_as_the_host_would),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

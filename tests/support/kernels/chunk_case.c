@@ -61,8 +61,21 @@ static fig_tensor declare_cache(fig_program *program, const fig_chunk_form *f, c
                                       f->kv_heads, f->head_dim}));
 }
 
+/* Lets the device read lengths and query tokens, if the form says so. */
+static void read_on_device(fig_program *program, const fig_chunk_form *f) {
+    if (!f->on_device) return;
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    const fig_tensor starts = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "query_starts", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {f->rows + 1}));
+    fig_program_read_queries(program, lengths, (fig_tensor){0}, starts);
+}
+
 static void record(fig_program *program, const fig_chunk_case *c) {
     const fig_chunk_form *f = &c->form;
+    read_on_device(program, f);
     const fig_tensor q = declare(program, "q", f->dtype, f->q_heads, f->head_dim);
     const fig_tensor k = declare(program, "k", f->dtype, f->kv_heads, f->head_dim);
     const fig_tensor v = declare(program, "v", f->dtype, f->kv_heads, f->head_dim);
@@ -146,6 +159,8 @@ static void make_arrays(fig_chunk_case *c, fig_random *random) {
     c->lse = fig_reference_array_make(FIG_F32, tokens * f->q_heads);
     c->plain_out = fig_reference_array_make(dtype, tokens * f->q_heads * f->head_dim);
     c->plain_lse = fig_reference_array_make(FIG_F32, tokens * f->q_heads);
+    c->lengths = fig_reference_array_make(FIG_I32, f->rows);
+    c->starts = fig_reference_array_make(FIG_I32, f->rows + 1);
     c->k_cache = fig_reference_array_make(kv_dtype, cache);
     c->v_cache = fig_reference_array_make(kv_dtype, cache);
     fig_reference_array_fill(&c->k_cache, 0, cache, random, 1.0f);
@@ -229,6 +244,8 @@ void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t
     bind(c, "lse", &c->lse, NULL);
     bind(c, "k_cache", &c->k_cache, strides);
     bind(c, "v_cache", &c->v_cache, strides);
+    if (f->on_device) bind(c, "lengths", &c->lengths, NULL);
+    if (f->on_device) bind(c, "query_starts", &c->starts, NULL);
     if (f->twice) bind(c, "plain_out", &c->plain_out, NULL);
     if (f->twice) bind(c, "plain_lse", &c->plain_lse, NULL);
     if (f->sinks) bind(c, "sinks", &c->sinks, NULL);
@@ -242,9 +259,10 @@ void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t
 }
 
 void fig_chunk_case_close(fig_chunk_case *c) {
-    fig_reference_array *const arrays[] = {
-        &c->q,     &c->k,     &c->v,       &c->out,     &c->lse,       &c->k_cache,  &c->v_cache,
-        &c->sinks, &c->alibi, &c->k_scale, &c->v_scale, &c->plain_out, &c->plain_lse};
+    fig_reference_array *const arrays[] = {&c->q,      &c->k,         &c->v,        &c->out,
+                                           &c->lse,    &c->k_cache,   &c->v_cache,  &c->sinks,
+                                           &c->alibi,  &c->k_scale,   &c->v_scale,  &c->lengths,
+                                           &c->starts, &c->plain_out, &c->plain_lse};
     fig_engine_close(c->engine);
     fig_graphs_destroy(c->graphs);
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
@@ -284,6 +302,21 @@ void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const in
     }
 }
 
+/* Launches a step. If the device reads the lengths, the host knows only rows and sequences. */
+static void launch(fig_chunk_case *c, const fig_chunk_step *step) {
+    int32_t *starts = c->starts.data;
+    fig_step given = {.size = sizeof given, .rows = step->rows, .sequences = step->sequences};
+    if (!c->form.on_device) {
+        given.kv_lengths = step->lengths;
+        given.query_counts = step->counts;
+    }
+    memcpy(c->lengths.data, step->lengths, (size_t)step->rows * sizeof *step->lengths);
+    for (int32_t row = 0; row <= step->rows; row++)
+        starts[row] = first_of(step, row);
+    expect(fig_engine_step(c->engine, &given));
+    expect(fig_engine_wait(c->engine, WAIT_US));
+}
+
 void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step) {
     const fig_chunk_form *f = &c->form;
     const int64_t vectors = (int64_t)first_of(step, step->rows) * f->q_heads;
@@ -299,10 +332,7 @@ void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step) {
         poison(&c->lse);
         fig_reference_array_keep(&c->out);
         fig_reference_array_keep(&c->lse);
-        expect(fig_engine_step(
-            c->engine, FIG_OPTIONS(fig_step, .rows = step->rows, .kv_lengths = step->lengths,
-                                   .sequences = step->sequences, .query_counts = step->counts)));
-        expect(fig_engine_wait(c->engine, WAIT_US));
+        launch(c, step);
         fig_reference_array_check(&c->out, "out");
         fig_reference_array_check(&c->lse, "lse");
         if (turn == 1 && (memcmp(first, c->out.data, out_bytes) != 0 ||

@@ -30,7 +30,8 @@ typedef struct fig_chunk_form {
     /* The text of the score, whose arrays all have a count; NULL: no score. An array of floats gets
      * small numbers, an i32 array numbers of tokens, and the i32 array `sees` any bits. */
     const char *score;
-    int32_t twice; /* 1: a second node computes the attention without the score */
+    int32_t on_device; /* 1: the device reads lengths and query tokens, and makes the plan */
+    int32_t twice;     /* 1: a second node computes the attention without the score */
 } fig_chunk_form;
 
 typedef struct fig_chunk_step {
@@ -47,6 +48,7 @@ typedef struct fig_chunk_case {
     int64_t pages;
     int32_t table[FIG_CHUNK_ROW_LIMIT * 4096]; /* [rows][columns] */
     fig_reference_array q, k, v, out, lse, k_cache, v_cache, sinks, alibi, k_scale, v_scale;
+    fig_reference_array lengths, starts;               /* what the device reads */
     fig_reference_array plain_out, plain_lse;          /* of the node without the score */
     fig_score *score;                                  /* NULL: none */
     fig_reference_array arrays[FIG_SCORE_ARRAY_LIMIT]; /* of the score */
