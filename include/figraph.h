@@ -234,8 +234,8 @@ typedef struct fig_spec {
     /* The largest number of sequences that the cache holds at once. 0: batch_limit. */
     int32_t sequence_limit;
     /* The number of query tokens of each row, 1 to 16. In a packed program, the largest number of
-     * query tokens that a row may have, 1 to 4096, or 1 to 16 if the program reads lengths on the
-     * device. A row's query tokens are the last tokens of its sequence. 0: 1. */
+     * query tokens that a row may have, 1 to 4096. A row's query tokens are the last tokens of its
+     * sequence. 0: 1. */
     int32_t row_tokens;
     /* Caps logits at soft_cap * tanh(logit / soft_cap). 0: no cap. */
     float soft_cap;

@@ -85,8 +85,8 @@ class Memory:
 class Plan:
     """How a step would be cut: the KV work of its first class of attention, in tiles.
 
-    Rows of more than 8 query tokens are chunks, unless the device reads lengths or the cache is
-    latent. Only the fields from `chunks` on count them.
+    Rows of more than 8 query tokens are chunks, unless the cache is latent. Only the fields from
+    `chunks` on count them.
     """
 
     bucket: int
