@@ -88,6 +88,7 @@ static fig_spec spec_of(const fig_recipe *recipe) {
     }
     if (fig_recipe_is_packed(recipe))
         spec.query_limit = (int64_t)spec.batch_limit * fig_recipe_tokens(recipe);
+    if (spec.query_limit > FIG_QUERY_LIMIT) spec.query_limit = FIG_QUERY_LIMIT;
     return spec;
 }
 

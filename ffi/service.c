@@ -65,9 +65,9 @@ static fig_status describe(fig_ffi_attention *a, fig_recipe *recipe) {
         recipe->slots = 1u << FIG_SLOT_K | 1u << FIG_SLOT_V | 1u << FIG_SLOT_K_CACHE |
                         1u << FIG_SLOT_V_CACHE | 1u << FIG_SLOT_LENGTHS;
     }
-    if (a->row_tokens < 0 || a->row_tokens > FIG_ROW_TOKENS_LIMIT)
-        return fig_fail(FIG_INVALID, "row_tokens is %d, limits 0 to %d", a->row_tokens,
-                        FIG_ROW_TOKENS_LIMIT);
+    const int32_t most = a->packed != 0 ? FIG_CHUNK_TOKENS_LIMIT : FIG_ROW_TOKENS_LIMIT;
+    if (a->row_tokens < 0 || a->row_tokens > most)
+        return fig_fail(FIG_INVALID, "row_tokens is %d, limits 0 to %d", a->row_tokens, most);
     if (a->kv_heads < 1) return fig_fail(FIG_INVALID, "kv_heads is %d", a->kv_heads);
     if (a->page_size != 0) recipe->slots |= 1u << FIG_SLOT_PAGE_TABLE;
     if (a->packed != 0) recipe->slots |= 1u << FIG_SLOT_QUERY_STARTS;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "planner/size.h"
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 enum { UNIT = 256 };
@@ -82,6 +83,11 @@ static int any_is_planned(const fig_program_view *view) {
 
 /* ---- Layout ---------------------------------------------------------------------------------- */
 
+/* Returns 1 if runs have attention of rows that may be chunks. */
+static int has_strips(const fig_graphs *graphs) {
+    return graphs->common.classes.has_chunks && graphs->common.classes.count > 0;
+}
+
 /* Lays out the scratch of a shaped bucket. */
 static fig_status lay_out(const fig_graphs *graphs, const fig_run_size *size,
                           fig_run_shape *shape) {
@@ -94,9 +100,12 @@ static fig_status lay_out(const fig_graphs *graphs, const fig_run_size *size,
     FIG_TRY(
         fig_workspace_place_classes(&shape->workspace, &graphs->common.classes, &shape->bucket, 1));
     shape->temps = shape->workspace.bytes;
-    if (shape->temps - shape->zeros > ZEROS_LIMIT)
+    /* A partial of strips is read only after it was written, and the partials of all SMs are many
+     * bytes. They lie behind all other parts. */
+    shape->zeros_end = has_strips(graphs) ? shape->workspace.strip_partials[0] : shape->temps;
+    if (shape->zeros_end - shape->zeros > ZEROS_LIMIT)
         return fig_fail(FIG_TOO_LARGE, "run: %" PRIu64 " bytes of partials, limit %" PRIu64,
-                        shape->temps - shape->zeros, ZEROS_LIMIT);
+                        shape->zeros_end - shape->zeros, ZEROS_LIMIT);
     for (uint32_t id = 1; id <= view->tensor_count; id++)
         fig_run_shape_pass_temp(view, id, &temps);
     shape->bytes = shape->temps;
@@ -190,9 +199,14 @@ static fig_status cut(const fig_graphs *graphs, const fig_run_size *size, const 
     *shape = *best;
     for (int32_t i = 0; i < graphs->common.classes.count; i++) {
         fig_split_shape *split = &shape->bucket.plan.splits[i];
+        fig_strips_shape *strips = &shape->bucket.strips[i];
         split->workers = fig_size_min(split->workers, workers);
+        strips->workers = fig_size_min(strips->workers, workers);
     }
     if (graphs->common.classes.count > 0) fig_plan_lay_out(&shape->bucket.plan);
+    if (has_strips(graphs))
+        FIG_TRY(fig_plan_add_strips(&shape->bucket.plan, shape->bucket.strips,
+                                    FIG_NARROW_TOKENS_LIMIT + 1));
     return lay_out(graphs, size, shape);
 }
 

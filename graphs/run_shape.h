@@ -1,6 +1,6 @@
 /* run_shape.h: chooses the split of a run without an engine, and lays out its scratch.
  *
- *     [plan][counters, partials and sums of class 0, 1, ..][temps]
+ *     [plan][counters, partials and sums of class 0, 1, ..][partials and sums of strips][temps]
  *
  * Each run gets its own bucket, with the run's number of rows and with sequences of the longest
  * allowed length. The functions are pure: the shape depends only on the graphs, the traits and the
@@ -26,7 +26,8 @@ typedef struct fig_run_shape {
     fig_bucket_shape bucket;
     fig_workspace workspace; /* offsets in scratch; temps: NULL */
     uint64_t plan_bytes;     /* 0: no node reads a plan */
-    uint64_t zeros, temps;   /* a run first sets [zeros, temps) to zeros */
+    uint64_t zeros, zeros_end; /* a run first sets [zeros, zeros_end) to zeros */
+    uint64_t temps;
     uint64_t bytes;          /* bytes of the whole scratch */
 } fig_run_shape;
 

@@ -73,7 +73,7 @@ typedef struct fig_runner_options {
  * ends. The calling thread may be capturing: nothing of this call becomes part of the capture. The
  * caller owns *runner; `graphs` must outlive it. options may be NULL. FIG_UNSUPPORTED: the program
  * has a call, an operation without a kernel in this library, or rows that may be chunks of prompts
- * (row_tokens above 8, or above 16 if the device reads the lengths). FIG_NO_DEVICE: as for
+ * (row_tokens above 8, and the device does not read the lengths). FIG_NO_DEVICE: as for
  * fig_engine_open(). */
 FIG_API fig_status fig_runner_open(fig_runner **runner, const fig_graphs *graphs,
                                    const fig_runner_options *options);

@@ -105,9 +105,9 @@ static uint64_t section_of(const run_work *work, const fig_field *field, uint32_
     case FIG_WORKSPACE_PARTIALS: return workspace->partials[split_class];
     case FIG_WORKSPACE_SUMS: return workspace->sums[split_class];
     case FIG_WORKSPACE_COUNTERS: return workspace->counters[split_class];
-    case FIG_WORKSPACE_STRIP_PARTIALS:
-    case FIG_WORKSPACE_STRIP_SUMS:
-    case FIG_WORKSPACE_STRIP_COUNTERS: break; /* no run has rows that may be chunks */
+    case FIG_WORKSPACE_STRIP_PARTIALS: return workspace->strip_partials[split_class];
+    case FIG_WORKSPACE_STRIP_SUMS: return workspace->strip_sums[split_class];
+    case FIG_WORKSPACE_STRIP_COUNTERS: return workspace->strip_counters[split_class];
     }
     assert(0 && "a section of the workspace");
     return 0;
@@ -223,6 +223,7 @@ static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_byte
     memcpy(&params, bytes, sizeof params);
     params.plan = work->plans ? work->plan : NULL;
     params.shape = shape->bucket.plan;
+    memcpy(params.strips.of, shape->bucket.strips, sizeof params.strips.of);
     params.kv_limit = (int32_t)work->kv_limit;
     params.rows = work->run->rows;
     params.length = (int32_t)work->run->kv_length;
@@ -233,14 +234,15 @@ static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_byte
 }
 
 /* Finds the first of a node's launches that this run needs. If the node's last launch can do all
- * the work, the run needs only that launch. */
+ * the work, the run needs only that launch. Beside a launch for chunks none can: that launch needs
+ * the tokens that the first one appends. */
 static fig_status find_first(const run_work *work, fig_launch_range range, uint32_t *first) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     const uint32_t last = range.first + range.count - 1;
     const fig_op op = (fig_op)work->runner->graphs->common.launches[last].op;
     fig_family_choice choice;
     *first = range.first;
-    if (range.count == 1) return FIG_OK;
+    if (range.count == 1 || fig_program_view_has_chunks(work->runner->program)) return FIG_OK;
     FIG_TRY(fill(work, last, params));
     fig_families_choose(op, params, &work->runner->kernel_traits, &choice);
     if (fig_families_of(op, choice.family)->does_all) *first = last;
@@ -270,7 +272,7 @@ static fig_status launch_first(run_work *work) {
     const fig_run_shape *shape = &work->shape;
     if (!work->plans && (!work->splits || work->plan != NULL)) return FIG_OK;
     if (!work->splits) return launch_planner(work, NULL, 0);
-    return launch_planner(work, work->scratch + shape->zeros, shape->temps - shape->zeros);
+    return launch_planner(work, work->scratch + shape->zeros, shape->zeros_end - shape->zeros);
 }
 
 /* If the run has a single node and the host knows one length for all rows, another operation may be
@@ -486,7 +488,7 @@ static fig_status run_nodes(run_work *work) {
 
 static fig_status launch_plan_alone(run_work *work) {
     void *scratch = work->run->scratch;
-    return launch_planner(work, scratch, scratch != NULL ? work->shape.temps : 0);
+    return launch_planner(work, scratch, scratch != NULL ? work->shape.zeros_end : 0);
 }
 
 static fig_status run_plan(run_work *work) {

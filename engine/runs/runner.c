@@ -18,12 +18,12 @@
 enum { CONCURRENT_RUNS = 12, CONCURRENT_LIMIT = 1024 };
 
 static fig_status check_program(const fig_program_view *program) {
-    if (fig_program_view_has_chunks(program))
+    if (fig_program_view_has_chunks(program) && !fig_program_view_reads_lengths(program))
         return fig_fail(FIG_UNSUPPORTED,
                         "runner: the spec's row_tokens is %" PRId32
-                        ", but only an engine runs packed programs with more than %d, or more "
-                        "than %d that read lengths",
-                        program->spec.row_tokens, FIG_NARROW_TOKENS_LIMIT, FIG_ROW_TOKENS_LIMIT);
+                        ", but only an engine runs packed programs with more than %d "
+                        "that do not read lengths",
+                        program->spec.row_tokens, FIG_NARROW_TOKENS_LIMIT);
     for (uint32_t n = 0; n < program->node_count; n++) {
         const fig_node *node = &program->nodes[n];
         if (node->op == FIG_OP_CALL || fig_program_view_meets(node))

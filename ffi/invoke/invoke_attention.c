@@ -106,7 +106,9 @@ static fig_status check_plan(const fig_invoke_plan *p) {
     FIG_TRY(check_limit("kv_heads", p->kv_heads, 1, FIG_HEAD_LIMIT));
     FIG_TRY(check_limit("head_dim", p->head_dim, 1, INT32_MAX));
     FIG_TRY(check_limit("page_size", p->page_size, 0, INT32_MAX));
-    FIG_TRY(check_limit("row_tokens", p->row_tokens, 1, FIG_ROW_TOKENS_LIMIT));
+    FIG_TRY(check_limit("row_tokens", p->row_tokens, 1,
+                        fig_array_is_present(&p->query_start_loc) ? FIG_CHUNK_TOKENS_LIMIT
+                                                                  : FIG_ROW_TOKENS_LIMIT));
     FIG_TRY(check_limit("kv_length", p->kv_length, 1, INT64_MAX));
     return fig_recipe_check_latent_dim(p->latent_dim);
 }

@@ -25,9 +25,9 @@ fig_status fig_invoke_cache_take_tokens(fig_invoke *invoke, fig_array *array) {
 fig_status fig_invoke_cache_take_queries(fig_invoke *invoke, const fig_invoke_queries *queries,
                                          const fig_array *tokens, const fig_array *lengths) {
     const int64_t given = queries->row_tokens;
-    if (given < 0 || given > FIG_ROW_TOKENS_LIMIT)
+    if (given < 0 || given > FIG_CHUNK_TOKENS_LIMIT)
         return fig_fail(FIG_INVALID, "row_tokens is %" PRId64 ", limits 0 to %d", given,
-                        FIG_ROW_TOKENS_LIMIT);
+                        FIG_CHUNK_TOKENS_LIMIT);
     const int is_given = fig_array_is_present(lengths);
     /* Where lengths may be absent, a caller passes those of no rows as an empty array, too. */
     const int has_rows = queries->start_loc.rank != 1 || queries->start_loc.dims[0] != 1;

@@ -18,7 +18,7 @@
 #include "tests/support/place.h"
 #include "tools/figraph/truth/truth_attention.h"
 
-enum { ROW_LIMIT = 9, TOKENS = 16, QUERY_LIMIT = ROW_LIMIT * TOKENS, STEPS = 12 };
+enum { ROW_LIMIT = 9, STEPS = 12 };
 
 static uint64_t seed;
 
@@ -31,6 +31,7 @@ typedef struct packed_case {
     int hnd;        /* 1: the layout is HND */
     int together;   /* 1: one node appends and attends */
     int plan_apart; /* 1: a separate call makes the plan */
+    int32_t tokens; /* the most query tokens of a row; above 16, a row may be a chunk */
 } packed_case;
 
 enum { Q, K, V, OUT, LSE, K_CACHE, V_CACHE, LENGTHS, STARTS, TABLE };
@@ -58,8 +59,8 @@ static void record(packed_run *r) {
                            .page_size = c->page_size,
                            .batch_limit = ROW_LIMIT,
                            .kv_limit = c->room,
-                           .row_tokens = TOKENS,
-                           .query_limit = QUERY_LIMIT};
+                           .row_tokens = c->tokens,
+                           .query_limit = ROW_LIMIT * c->tokens};
     const int32_t page = c->page_size > 0 ? c->page_size : c->room;
     const int64_t heads[4] = {FIG_DIM_QUERIES, c->q_heads, c->head_dim};
     const int64_t kv_heads[4] = {FIG_DIM_QUERIES, c->kv_heads, c->head_dim};
@@ -140,23 +141,24 @@ static void fill_tokens(packed_run *r) {
 static void draw(packed_run *r) {
     fig_random *random = &r->rig.random;
     int32_t *lengths, *starts, all = 0;
+    const int32_t most = r->c->tokens;
     r->rows = fig_random_range(random, 1, ROW_LIMIT);
     lengths = fig_run_rig_memory(&r->rig, LENGTHS, r->rows, 0);
     starts = fig_run_rig_memory(&r->rig, STARTS, r->rows + 1, 0);
     for (int32_t row = 0; row < r->rows; row++) {
-        const int32_t count = fig_random_range(random, 0, TOKENS);
+        const int32_t count = fig_random_range(random, 0, most);
         const int32_t kinds[] = {0, -1, r->c->room + 1, count - 1};
         const int is_odd = fig_random_range(random, 0, 5) == 0;
         r->counts[row] = count;
         r->lengths[row] = is_odd ? kinds[fig_random_range(random, 0, 3)]
-                                 : fig_random_range(random, TOKENS, r->c->room);
+                                 : fig_random_range(random, most, r->c->room);
         lengths[row] = r->lengths[row];
         starts[row] = all;
         all += count;
     }
     starts[r->rows] = all;
     r->tokens = all + fig_random_range(random, all > 0 ? 0 : 1, 3);
-    if (r->tokens > r->rows * TOKENS) r->tokens = r->rows * TOKENS;
+    if (r->tokens > r->rows * most) r->tokens = r->rows * most;
     fill_tokens(r);
 }
 
@@ -279,13 +281,19 @@ static void expect_truth(const packed_run *r) {
 /* ---- Tests */
 
 static const packed_case cases[] = {
-    /* dtype, kv, heads, dim, room, page, window, hnd, together, apart */
-    {FIG_F16, FIG_F16, 8, 2, 64, 120, 16, 0, 0, 0, 0},
-    {FIG_BF16, FIG_BF16, 8, 8, 128, 77, 0, 0, 0, 0, 1},
-    {FIG_BF16, FIG_BF16, 8, 2, 128, 100, 0, 9, 1, 1, 0},
-    {FIG_F16, FIG_F16, 16, 1, 64, 128, 4, 13, 0, 1, 1},
-    {FIG_BF16, FIG_E4M3, 4, 4, 128, 96, 16, 0, 1, 1, 0},
-    {FIG_F32, FIG_F32, 6, 3, 80, 60, 10, 0, 0, 1, 1},
+    /* dtype, kv, heads, dim, room, page, window, hnd, together, apart, tokens */
+    {FIG_F16, FIG_F16, 8, 2, 64, 120, 16, 0, 0, 0, 0, 16},
+    {FIG_BF16, FIG_BF16, 8, 8, 128, 77, 0, 0, 0, 0, 1, 16},
+    {FIG_BF16, FIG_BF16, 8, 2, 128, 100, 0, 9, 1, 1, 0, 16},
+    {FIG_F16, FIG_F16, 16, 1, 64, 128, 4, 13, 0, 1, 1, 16},
+    {FIG_BF16, FIG_E4M3, 4, 4, 128, 96, 16, 0, 1, 1, 0, 16},
+    {FIG_F32, FIG_F32, 6, 3, 80, 60, 10, 0, 0, 1, 1, 16},
+    {FIG_F16, FIG_F16, 8, 2, 64, 120, 16, 0, 0, 0, 0, 60},
+    {FIG_BF16, FIG_BF16, 8, 8, 128, 77, 0, 0, 0, 0, 1, 17},
+    {FIG_BF16, FIG_BF16, 8, 2, 128, 100, 0, 9, 1, 1, 0, 40},
+    {FIG_F16, FIG_F16, 16, 1, 64, 128, 4, 13, 0, 1, 1, 33},
+    {FIG_BF16, FIG_E4M3, 4, 4, 128, 96, 16, 0, 1, 1, 0, 50},
+    {FIG_F32, FIG_F32, 6, 3, 80, 60, 10, 0, 0, 1, 1, 25},
 };
 enum { CASE_COUNT = sizeof cases / sizeof cases[0] };
 
@@ -313,7 +321,7 @@ static void give_starts(packed_run *r, int32_t rows, int32_t tokens, const int32
     for (int32_t row = 0; row < rows; row++) {
         const int64_t count = (int64_t)starts[row + 1] - starts[row];
         lengths[row] = r->lengths[row] = 40;
-        r->counts[row] = count >= 0 && count <= TOKENS ? (int32_t)count : 0;
+        r->counts[row] = count >= 0 && count <= r->c->tokens ? (int32_t)count : 0;
     }
     fill_tokens(r);
 }
@@ -344,9 +352,9 @@ static void a_step_with_more_query_tokens_than_memory_touches_no_row(void **stat
 
 /* A row with an impossible number of query tokens has none. */
 static void impossible_starts_are_rows_without_tokens(void **state) {
-    static const int32_t starts[] = {0, 2, 2 + TOKENS + 1, 2, 2, 5};
     (void)state;
     for (int i = 0; i < CASE_COUNT; i++) {
+        const int32_t starts[] = {0, 2, 2 + cases[i].tokens + 1, 2, 2, 5};
         packed_run r;
         open_run(&r, &cases[i]);
         give_starts(&r, 5, 5, starts);
@@ -357,10 +365,12 @@ static void impossible_starts_are_rows_without_tokens(void **state) {
 }
 
 static void wrong_numbers_of_query_tokens_are_refused(void **state) {
-    static const struct {
+    const struct {
         int64_t tokens;
         fig_status status;
-    } wrong[] = {{-1, FIG_INVALID}, {QUERY_LIMIT + 1, FIG_TOO_LARGE}, {INT64_MAX, FIG_TOO_LARGE}};
+    } wrong[] = {{-1, FIG_INVALID},
+                 {ROW_LIMIT * cases[0].tokens + 1, FIG_TOO_LARGE},
+                 {INT64_MAX, FIG_TOO_LARGE}};
     fig_scratch needed = {.size = sizeof needed};
     packed_run r;
     (void)state;
@@ -393,7 +403,7 @@ static void wrong_numbers_of_query_tokens_are_refused(void **state) {
     close_run(&r);
 }
 
-/* Chunks of prompts need a plan that only the host makes. */
+/* Where the host knows the lengths, a run has no place for its plan of chunks. */
 static void only_an_engine_takes_rows_that_may_be_chunks(void **state) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F32,

@@ -18,6 +18,7 @@
 #include "tests/support/ffi/xla_host.h"
 
 enum { ROWS = 4, TOKENS = 15, MORE = 2, MOST = 11, HEADS = 4, KV = 2, DIM = 64, PAGE = 16 };
+enum { CHUNK = 33 }; /* where a row may have so many tokens, rows of more than 8 are chunks */
 enum { WIDTH = 3, PAGES = 12, ROOM = TOKENS + MORE, CACHE = PAGES * PAGE * KV * DIM };
 
 /* Row 1 has no tokens, row 2 has more than a row beside chunks may have, and row 3 more than its
@@ -42,7 +43,7 @@ typedef struct world {
     float k_cache[CACHE], v_cache[CACHE], out[ROOM * HEADS * DIM], lse[ROOM * HEADS];
     int32_t table[ROWS * WIDTH], one_table[BUSY * WIDTH], positions[ROOM];
     int32_t lengths[ROWS], one_length[BUSY], starts[ROWS + 2];
-    _Alignas(64) uint8_t plan[1 << 14], scratch[1 << 18];
+    _Alignas(64) uint8_t plan[1 << 18], scratch[1 << 25];
 } world;
 
 static void fill(float *to, int count, uint32_t seed) {
@@ -83,7 +84,13 @@ typedef struct way {
     int with_plan;    /* 1: a call of `plan` has made its plan */
     int by_positions; /* 1: the call gives the positions for RoPE */
     int turns;
+    int most; /* tokens of a packed row; 0: MOST */
 } way;
+
+static int64_t most_of(const way *of) {
+    if (!of->is_packed) return 1;
+    return of->most > 0 ? of->most : MOST;
+}
 
 static int64_t rows_of(const way *of) {
     return of->is_packed ? ROWS : BUSY;
@@ -130,7 +137,7 @@ static void put_rows(fig_xla_host *host, world *w, const way *of) {
 static void put_starts(fig_xla_host *host, world *w, const way *of) {
     const int64_t ends = ROWS + 1;
     if (of->is_packed) fig_xla_host_arg(host, FIG_XLA_S32, w->starts, 1, &ends);
-    if (of->is_packed) fig_xla_host_integer(host, "row_tokens", MOST);
+    if (of->is_packed) fig_xla_host_integer(host, "row_tokens", most_of(of));
 }
 
 static void put_none(fig_xla_host *host, fig_xla_type type, int count) {
@@ -148,7 +155,7 @@ static int64_t scratch_of(const way *of, int64_t *plan_bytes) {
                                      .page_size = PAGE,
                                      .rows = (int32_t)rows_of(of),
                                      .kv_length = WIDTH * PAGE,
-                                     .row_tokens = of->is_packed ? MOST : 1,
+                                     .row_tokens = (int32_t)most_of(of),
                                      .packed = of->is_packed};
     fig_ffi_scratch told = {.size = sizeof told};
     if (fig_ffi_read_scratch(&asked, &told) != FIG_OK) fail_msg("%s", fig_ffi_message());
@@ -173,7 +180,7 @@ static int64_t plan(world *w, const way *of) {
     fig_xla_host_integer(&host, "head_dim", DIM);
     fig_xla_host_integer(&host, "page_size", PAGE);
     fig_xla_host_integer(&host, "kv_length", WIDTH * PAGE);
-    if (of->is_packed) fig_xla_host_integer(&host, "row_tokens", MOST);
+    if (of->is_packed) fig_xla_host_integer(&host, "row_tokens", most_of(of));
     if (of->is_packed) fig_xla_host_integer(&host, "tokens", ROOM);
     return end(&host);
 }
@@ -263,8 +270,9 @@ static void expect_alike(const world *mine, const world *theirs) {
 
 static void each_token_is_as_if_it_were_a_row(void **state) {
     (void)state;
-    for (int n = 0; n < 8; n++) {
-        const way packed = {"cpu", 1, n & 1, n >> 1 & 1, n >> 2}, apart = {"cpu", 0, 0, 0, n >> 2};
+    for (int n = 0; n < 16; n++) {
+        const way packed = {"cpu", 1, n & 1, n >> 1 & 1, n >> 2 & 1, n >= 8 ? CHUNK : 0};
+        const way apart = {"cpu", 0, 0, 0, n >> 2 & 1, 0};
         world *mine = make(), *theirs = make();
         if (packed.by_positions && !packed.turns) { /* which is refused */
             free(mine), free(theirs);
@@ -282,8 +290,9 @@ static void each_token_is_as_if_it_were_a_row(void **state) {
 
 static void append_and_attention_are_decode_attention(void **state) {
     (void)state;
-    for (int with_plan = 0; with_plan < 2; with_plan++) {
-        const way of = {"cpu", 1, with_plan, 0, 0};
+    for (int n = 0; n < 4; n++) {
+        const int with_plan = n & 1;
+        const way of = {"cpu", 1, with_plan, 0, 0, n >= 2 ? CHUNK : 0};
         world *mine = make(), *theirs = make();
         if (with_plan) plan(mine, &of), plan(theirs, &of);
         append(mine, &of);
@@ -300,19 +309,24 @@ static void append_and_attention_are_decode_attention(void **state) {
  * attention. */
 static void on_a_gpu_a_packed_call_is_two_launches_under_a_plan(void **state) {
     (void)state;
-    const way alone = {"CUDA", 1, 0, 0, 1}, planned = {"CUDA", 1, 1, 0, 1};
+    const way alone = {"CUDA", 1, 0, 0, 1, 0}, planned = {"CUDA", 1, 1, 0, 1, 0};
+    const way of_chunks = {"CUDA", 1, 1, 0, 1, CHUNK};
     world *w = make();
     assert_int_equal(plan(w, &alone), 1);
     assert_int_equal(decode(w, &alone), 3);
     assert_int_equal(decode(w, &planned), 2);
     assert_int_equal(attend(w, &planned), 1);
     assert_int_equal(append(w, &planned), 1);
+    /* rows that are chunks have a launch of their own */
+    assert_int_equal(plan(w, &of_chunks), 1);
+    assert_int_equal(decode(w, &of_chunks), 3);
+    assert_int_equal(attend(w, &of_chunks), 2);
     free(w);
 }
 
 static void a_call_without_tokens_does_nothing(void **state) {
     (void)state;
-    const way of = {"CUDA", 1, 0, 0, 0};
+    const way of = {"CUDA", 1, 0, 0, 0, 0};
     const int64_t none[] = {0, HEADS, DIM};
     world *w = make();
     fig_xla_host host;
@@ -395,7 +409,7 @@ static fig_status batch_attention(world *w, const sizes *of, int is_jax) {
 static void batch_attention_is_attention_by_its_name(void **state) {
     (void)state;
     for (int n = 0; n < 4; n++) {
-        const way of = {"cpu", 1, 0, 0, 0};
+        const way of = {"cpu", 1, 0, 0, 0, 0};
         const sizes sound = {ROWS + 1, ROWS, 3, n / 2 ? -1 : MOST};
         const int32_t tokens = n / 2 ? TOKENS - 3 : TOKENS;
         world *mine = make(), *theirs = make();
@@ -420,8 +434,8 @@ static void wrong_values_are_refused_by_name(void **state) {
         {{ROWS + 2, ROWS, 3, MOST}, "query_start_loc is [6], its dim 0 must be 5"},
         {{ROWS + 1, ROWS - 1, 3, MOST}, "query_start_loc is [5], its dim 0 must be 4"},
         {{ROWS + 1, ROWS, 4, MOST}, "out is [17, 4, 64], it must be [17, 1, 4, 64] like q"},
-        {{ROWS + 1, ROWS, 3, 17}, "row_tokens is 17, limits 0 to 16"},
-        {{ROWS + 1, ROWS, 3, INT64_MAX}, "row_tokens is 9223372036854775807, limits 0 to 16"},
+        {{ROWS + 1, ROWS, 3, 4097}, "row_tokens is 4097, limits 0 to 4096"},
+        {{ROWS + 1, ROWS, 3, INT64_MAX}, "row_tokens is 9223372036854775807, limits 0 to 4096"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         world *w = make();
