@@ -81,6 +81,10 @@ lines 5
 run stage_bench 20 5 4096 100
 lines 1
 has rows 5
+run plans_bench
+lines 3
+has kind 'singles chunks both'
+has same '1 1 1'
 run opening_bench 1
 lines 1
 run prepare_bench 1

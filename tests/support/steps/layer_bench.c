@@ -72,7 +72,19 @@ static fig_tensor declare_cache(fig_program *program, const char *name, int32_t 
                                           .dims = {FIG_DIM_PAGES, PAGE, KV_HEADS, HEAD_DIM}));
 }
 
+static void read_on_device(fig_program *program, const fig_layer_bench *b) {
+    if (!b->on_device) return;
+    const fig_tensor lengths = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "lengths", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {FIG_DIM_BATCH}));
+    const fig_tensor starts = fig_program_tensor(
+        program, FIG_OPTIONS(fig_tensor_info, .name = "query_starts", .role = FIG_ROLE_BOUND,
+                             .dtype = FIG_I32, .rank = 1, .dims = {b->rows + 1}));
+    fig_program_read_queries(program, lengths, (fig_tensor){0}, starts);
+}
+
 static void record(fig_program *program, const fig_layer_bench *b) {
+    read_on_device(program, b);
     const fig_tensor q = declare(program, "q", Q_HEADS), out = declare(program, "out", Q_HEADS);
     const fig_tensor k = declare(program, "k", KV_HEADS), v = declare(program, "v", KV_HEADS);
     const fig_tensor table = fig_program_tensor(
@@ -140,6 +152,8 @@ void fig_layer_bench_bind(const fig_layer_bench *b, fig_engine *engine) {
     bind(engine, "out", tokens * Q_HEADS * row);
     bind(engine, "k", tokens * KV_HEADS * row);
     bind(engine, "v", tokens * KV_HEADS * row);
+    if (b->on_device) bind(engine, "lengths", (uint64_t)b->rows * sizeof(int32_t));
+    if (b->on_device) bind(engine, "query_starts", ((uint64_t)b->rows + 1) * sizeof(int32_t));
     for (int32_t layer = 0; layer < 2 * b->layers; layer++) {
         char name[32];
         snprintf(name, sizeof name, "%c_cache.%d", layer % 2 ? 'v' : 'k', (int)layer / 2);

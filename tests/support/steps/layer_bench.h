@@ -26,6 +26,7 @@ typedef struct fig_layer_bench {
     int32_t rows, kv_limit, row_tokens, tokens; /* tokens: query tokens of a step */
     int32_t layers, pages;                      /* pages: of each layer's cache */
     const fig_traits *traits; /* the machine to lower for; NULL: that of fig_place_traits() */
+    int32_t on_device;        /* 1: the device reads the tensors `lengths` and `query_starts` */
 } fig_layer_bench;
 
 /* Runs steps until they are launched. */
