@@ -234,15 +234,14 @@ static fig_status launch_planner(run_work *work, void *zeros, uint64_t zero_byte
 }
 
 /* Finds the first of a node's launches that this run needs. If the node's last launch can do all
- * the work, the run needs only that launch. Beside a launch for chunks none can: that launch needs
- * the tokens that the first one appends. */
+ * the work, the run needs only that launch. A last launch that serves chunks never can. */
 static fig_status find_first(const run_work *work, fig_launch_range range, uint32_t *first) {
     alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
     const uint32_t last = range.first + range.count - 1;
     const fig_op op = (fig_op)work->runner->graphs->common.launches[last].op;
     fig_family_choice choice;
     *first = range.first;
-    if (range.count == 1 || fig_program_view_has_chunks(work->runner->program)) return FIG_OK;
+    if (range.count == 1) return FIG_OK;
     FIG_TRY(fill(work, last, params));
     fig_families_choose(op, params, &work->runner->kernel_traits, &choice);
     if (fig_families_of(op, choice.family)->does_all) *first = last;

@@ -225,7 +225,7 @@ static __device__ void plan(const fig_plan_params &p) {
     }
     if (fig_plan_strips_room(&p.shape) > 0) {
         __syncthreads(); /* all sections are written, and the scratch is free */
-        fig_strip_planning_make(p, rows, &shared.strips);
+        fig_strip_planning_make(p, queries, rows, &shared.strips);
     }
     if (threadIdx.x == 0)
         head->sections = (head->sections & ~(uint32_t)FIG_PLAN_BY_UNITS) | by_units;

@@ -23,14 +23,14 @@ typedef struct fig_strip_desk {
 } fig_strip_desk;
 
 /* Lists the rows that are chunks; returns their number in all threads. The rows are readable after
- * the next barrier. starts: [rows + 1] */
-static __device__ int32_t fig_strip_planning_list(const int32_t *starts, const int32_t *lengths,
+ * the next barrier. queries: shared, [rows]. lengths: those that this thread has written. */
+static __device__ int32_t fig_strip_planning_list(const int32_t *queries, const int32_t *lengths,
                                                   int32_t rows, fig_strip_desk *desk) {
     int32_t count = 0, sum;
     for (int32_t first = 0; first < rows; first += FIG_PLANNING_THREADS) {
         const int32_t row = first + (int32_t)threadIdx.x;
-        const int32_t is_chunk = row < rows && lengths[row] > 0 &&
-                                 starts[row + 1] - starts[row] > FIG_NARROW_TOKENS_LIMIT;
+        const int32_t is_chunk =
+            row < rows && queries[row] > FIG_NARROW_TOKENS_LIMIT && lengths[row] > 0;
         const int32_t before = count + fig_planning_sum_before(is_chunk, &sum, desk->sums);
         if (is_chunk) desk->rows[before] = row;
         count += sum;
@@ -199,14 +199,12 @@ static __device__ int32_t fig_strip_planning_cut(const fig_plan_params &p,
 }
 
 /* Writes the strips of all classes. The plan's lengths, sequences and query tokens are written and
- * visible to the block. */
-static __device__ void fig_strip_planning_make(const fig_plan_params &p, int32_t rows,
-                                               fig_strip_desk *desk) {
-    const fig_plan_layout *layout = &p.shape.layout;
+ * visible to the block. queries: shared, [rows] */
+static __device__ void fig_strip_planning_make(const fig_plan_params &p, const int32_t *queries,
+                                               int32_t rows, fig_strip_desk *desk) {
     uint8_t *section = p.plan + fig_plan_strips_place(&p.shape);
-    const int32_t count =
-        fig_strip_planning_list((const int32_t *)(p.plan + layout->queries) + 1,
-                                (const int32_t *)(p.plan + layout->lengths), rows, desk);
+    const int32_t *lengths = (const int32_t *)(p.plan + p.shape.layout.lengths);
+    const int32_t count = fig_strip_planning_list(queries, lengths, rows, desk);
     uint32_t end = FIG_PLAN_STRIPS_HEAD;
     __syncthreads();
     for (int32_t i = 0; i < FIG_CLASS_LIMIT; i++) {
