@@ -66,6 +66,19 @@ static void tokens_of_a_row_take_memory_and_an_append_takes_little(void **state)
     assert_true(read_scratch(&of).best_bytes >= 100000 * sizeof(int32_t));
 }
 
+/* Together, the rows of a call have at most 2^20 query tokens: fewer than 1024 rows of 4096. */
+static void packed_rows_may_have_4096_query_tokens(void **state) {
+    (void)state;
+    fig_ffi_attention of = shape;
+    of.packed = 1;
+    of.rows = 4;
+    of.kv_length = 4096;
+    of.row_tokens = 16;
+    const fig_ffi_scratch few = read_scratch(&of);
+    of.row_tokens = 4096;
+    assert_true(read_scratch(&of).plan_bytes > few.plan_bytes);
+}
+
 static void an_impossible_shape_is_refused(void **state) {
     (void)state;
     fig_ffi_scratch scratch = {.size = sizeof scratch, .best_bytes = 7};
@@ -79,6 +92,10 @@ static void an_impossible_shape_is_refused(void **state) {
     wrong = shape;
     wrong.row_tokens = 17;
     assert_int_equal(fig_ffi_read_scratch(&wrong, &scratch), FIG_INVALID);
+    wrong.packed = 1; /* packed rows may have more */
+    wrong.row_tokens = 4097;
+    assert_int_equal(fig_ffi_read_scratch(&wrong, &scratch), FIG_INVALID);
+    assert_non_null(strstr(fig_ffi_message(), "row_tokens is 4097, limits 0 to 4096"));
     wrong = shape;
     wrong.kv_length = -1;
     assert_int_equal(fig_ffi_read_scratch(&wrong, &scratch), FIG_INVALID);
@@ -165,6 +182,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scratch_suffices_on_every_chip),
         cmocka_unit_test(tokens_of_a_row_take_memory_and_an_append_takes_little),
+        cmocka_unit_test(packed_rows_may_have_4096_query_tokens),
         cmocka_unit_test(an_impossible_shape_is_refused),
         cmocka_unit_test(a_latent_cache_has_its_own_sizes),
         cmocka_unit_test(a_file_is_named_by_what_is_in_it),

@@ -311,6 +311,30 @@ static void one_runner_serves_every_mix_of_rows(void **state) {
     }
 }
 
+/* With less scratch, attention and chunks are cut for fewer workers. */
+static void the_least_scratch_is_enough(void **state) {
+    (void)state;
+    for (int i = 0; i < CASE_COUNT; i++) {
+        fig_scratch needed = {.size = sizeof needed};
+        fig_traits traits = {.size = sizeof traits};
+        packed_run r;
+        if (cases[i].plan_apart) continue; /* needs the most */
+        open_run(&r, &cases[i]);
+        draw(&r);
+        r.rig.run.rows = r.rows;
+        r.rig.run.query_tokens = r.tokens;
+        assert_int_equal(fig_runner_read_traits(r.rig.runner, &traits), FIG_OK);
+        assert_int_equal(fig_graphs_run_scratch(r.rig.graphs, &traits, &r.rig.run, &needed),
+                         FIG_OK);
+        fig_run_rig_scratch(&r.rig, needed.least_bytes);
+        if (fig_run_rig_run(&r.rig) != FIG_OK) fail_msg("%s", fig_message());
+        expect_truth(&r);
+        fig_run_rig_scratch(&r.rig, needed.least_bytes - 1);
+        assert_int_equal(fig_run_rig_run(&r.rig), FIG_INVALID);
+        close_run(&r);
+    }
+}
+
 static void give_starts(packed_run *r, int32_t rows, int32_t tokens, const int32_t *starts) {
     int32_t *lengths;
     r->rows = rows;
@@ -470,6 +494,7 @@ static void without_starts_each_row_has_all_its_tokens(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_runner_serves_every_mix_of_rows),
+        cmocka_unit_test(the_least_scratch_is_enough),
         cmocka_unit_test(a_step_with_more_query_tokens_than_memory_touches_no_row),
         cmocka_unit_test(impossible_starts_are_rows_without_tokens),
         cmocka_unit_test(wrong_numbers_of_query_tokens_are_refused),
