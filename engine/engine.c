@@ -231,9 +231,10 @@ static fig_status wait_and_judge(fig_engine *engine, int64_t timeout_us) {
                         missed, FIG_PLURAL(missed));
     if (fig_program_view_reads_lengths(engine->program))
         return fig_fail(fig_engine_miss_status(engine),
-                        "%" PRIu64 " step%s ran no rows: lengths on the device are more than the "
+                        "%" PRIu64 " step%s ran no rows: lengths%s on the device are more than the "
                         "bucket holds, or nothing was staged",
-                        missed, FIG_PLURAL(missed));
+                        missed, FIG_PLURAL(missed),
+                        engine->program->spec.query_limit > 0 ? " or query tokens" : "");
     return fig_fail(fig_engine_miss_status(engine),
                     "%" PRIu64 " replay%s found no plan staged and ran no rows", missed,
                     FIG_PLURAL(missed));
