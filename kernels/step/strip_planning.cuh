@@ -95,9 +95,11 @@ static __device__ void fig_strip_planning_pair_up(fig_strip_stretches *line, fig
     if (!fig_planning_greatest(is_uneven, desk->sums)) line->set = set;
 }
 
-/* Finds where each worker begins. The places are readable after the next barrier. */
+/* Finds where each worker begins; in tuples nobody asks. The places are readable after the next
+ * barrier. */
 static __device__ void fig_strip_planning_place(const fig_strip_stretches *line,
                                                 fig_strip_desk *desk) {
+    if (line->set.tuples > 0) return;
     for (int32_t worker = (int32_t)threadIdx.x; worker <= line->cut.shape->workers;
          worker += FIG_PLANNING_THREADS)
         desk->places[worker] = fig_strip_stretches_place(line, worker);

@@ -86,26 +86,32 @@ FIG_BOTH int32_t fig_strip_stretches_strips(const fig_strip_stretches *line, int
     return (queries + step - 1) / step;
 }
 
-/* Returns the sum of (start + step * i) / size, each rounded down, for i from 0 to count - 1. Whole
- * multiples of size leave step and start first. The rest counts points of a grid under a line from
- * (0, start) to (count, last). Seen from the other axis, the same points lie under a line of step
- * `size` over units of `step`: the numbers shrink as in Euclid's algorithm. */
+/* Returns the sum of (start + step * i) >> bits for i from 0 to count - 1. Whole multiples of
+ * 1 << bits, the size, leave step and start first. The rest counts points of a grid under a line
+ * from (0, start) to (count, last). Seen from the other axis, the same points lie under a line of
+ * step `size` over units of `step`: the numbers shrink as in Euclid's algorithm. The first turn
+ * needs shifts only, and in most lines it is followed by one more. */
 FIG_BOTH int64_t fig_strip_stretches_sum(uint32_t count, uint32_t step, uint32_t start,
-                                         uint32_t size) {
-    int64_t sum = 0;
-    for (;;) {
+                                         int32_t bits) {
+    uint32_t size = UINT32_C(1) << bits;
+    const int64_t pairs = (int64_t)count * ((int64_t)count - 1) / 2;
+    int64_t sum = pairs * (step >> bits) + (int64_t)count * (start >> bits);
+    step &= size - 1;
+    start &= size - 1;
+    uint32_t last = step * count + start;
+    for (uint32_t quotient = last >> bits; quotient > 0; quotient = last / size) {
+        const uint32_t other = size;
+        count = quotient;
+        start = last - quotient * size;
+        size = step;
+        step = other;
         sum += (int64_t)count * ((int64_t)count - 1) / 2 * (step / size) +
                (int64_t)count * (start / size);
         step %= size;
         start %= size;
-        const uint32_t last = step * count + start;
-        if (last < size) return sum;
-        count = last / size;
-        start = last % size;
-        const uint32_t other = size;
-        size = step;
-        step = other;
+        last = step * count + start;
     }
+    return sum;
 }
 
 /* Returns the tiles of the first `count` strips of a kv head, all full. Strip i of a causal chunk
@@ -114,20 +120,20 @@ FIG_BOTH int64_t fig_strip_stretches_sum(uint32_t count, uint32_t step, uint32_t
 FIG_BOTH int64_t fig_strip_stretches_tiles(const fig_strip_stretches *line,
                                            const fig_strips_segment *chunk, int32_t count) {
     const fig_strip_cutter *cut = &line->cut;
-    const int32_t step = 2 * cut->half, size = cut->shape->tile_tokens;
+    const int32_t step = 2 * cut->half, bits = cut->tile_bits;
     const int32_t before = chunk->end - chunk->queries;
     if (count == 0) return 0;
     if (chunk->visible != FIG_STRIPS_CAUSAL)
         return (int64_t)count * (fig_strip_cutter_tile(cut, chunk->end - 1) + 1);
     const int64_t through = fig_strip_stretches_sum((uint32_t)count, (uint32_t)step,
-                                                    (uint32_t)(before + step - 1), (uint32_t)size) +
+                                                    (uint32_t)(before + step - 1), bits) +
                             count;
     /* low: the first token that strip 0 sees; whole: the strips that see token 0 */
     const int32_t low = before + 1 - cut->shape->window;
     const int32_t whole = low > 0 ? 0 : fig_size_min(-low / step + 1, count);
     if (cut->shape->window == 0 || whole == count) return through;
     return through - fig_strip_stretches_sum((uint32_t)(count - whole), (uint32_t)step,
-                                             (uint32_t)(low + whole * step), (uint32_t)size);
+                                             (uint32_t)(low + whole * step), bits);
 }
 
 /* Returns the units of the first `count` strips of a kv head, all full. Full strips are pairs. */

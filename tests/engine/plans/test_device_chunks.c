@@ -193,8 +193,8 @@ static int64_t missed(void) {
     return stats.missed;
 }
 
-/* Launches two rows with these numbers of query tokens, as the device reads them. Returns the status
- * of the wait. */
+/* Launches two rows with these numbers of query tokens, as the device reads them. Returns the
+ * status of the wait. */
 static fig_status launch(int32_t first, int32_t second) {
     int32_t *starts = c.starts.data, *lengths = c.lengths.data;
     starts[0] = 0;

@@ -182,11 +182,11 @@ static void a_sum_of_quotients_is_that_of_its_terms(void **state) {
         const uint32_t count = (uint32_t)draw(&random, 0, 300);
         const uint32_t step = (uint32_t)draw(&random, 0, 200);
         const uint32_t start = (uint32_t)draw(&random, 0, n % 2 ? 100 : 1 << 20);
-        const uint32_t size = (uint32_t)draw(&random, 1, 200);
+        const int32_t bits = draw(&random, 0, 8);
         int64_t sum = 0;
         for (uint32_t i = 0; i < count; i++)
-            sum += (start + step * i) / size;
-        assert_true(fig_strip_stretches_sum(count, step, start, size) == sum);
+            sum += (start + step * i) >> bits;
+        assert_true(fig_strip_stretches_sum(count, step, start, bits) == sum);
     }
 }
 
