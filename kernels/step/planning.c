@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/step/fetch.h"
+#include "kernels/table/entry.h"
 #include "kernels/table/reference_kernels.h"
 #include "planner/spec/spec.h"
 
@@ -22,6 +23,13 @@ void fig_planning_shape(const void *params, fig_launch_shape *shape) {
     const uint32_t full = p->zero_pieces / FIG_PLANNING_PIECES;
     const uint32_t rest = p->zero_pieces % FIG_PLANNING_PIECES > 0;
     *shape = (fig_launch_shape){.grid = {1 + full + rest, 1, 1}, .block = {THREADS, 1, 1}};
+}
+
+void fig_planning_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_plan_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_plan_");
+    fig_entry_put(&entry, fig_plan_strips_room(&p->shape) > 0 ? "strips" : "rows");
 }
 
 /* Returns 1 if there are not too many query tokens. */

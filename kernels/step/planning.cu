@@ -187,8 +187,9 @@ typedef union scratch {
     fig_strip_desk strips;
 } scratch;
 
-static __device__ void plan(const fig_plan_params &p) {
-    __shared__ scratch shared;
+/* strips: NULL in the entry for plans without strips, which is compiled without their code. */
+static __device__ __forceinline__ void plan(const fig_plan_params &p, unit_rows *units,
+                                            fig_strip_desk *strips) {
     __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
     __shared__ int32_t counts[FIG_BATCH_LIMIT];
     int32_t *queries = p.shape.query_limit > 0 ? counts : NULL;
@@ -220,12 +221,12 @@ static __device__ void plan(const fig_plan_params &p) {
         int32_t *prefix = (int32_t *)(p.plan + layout->prefix[i]);
         write_prefix(&p.shape.splits[i], lengths, queries, rows, prefix);
         if (write_starts(&p.shape.splits[i], p.shape.once[i], prefix, rows,
-                         (fig_split_start *)(p.plan + layout->starts[i]), &shared.units))
+                         (fig_split_start *)(p.plan + layout->starts[i]), units))
             by_units = FIG_PLAN_BY_UNITS;
     }
-    if (fig_plan_strips_room(&p.shape) > 0) {
+    if (strips != NULL) {
         __syncthreads(); /* all sections are written, and the scratch is free */
-        fig_strip_planning_make(p, queries, rows, &shared.strips);
+        fig_strip_planning_make(p, queries, rows, strips);
     }
     if (threadIdx.x == 0)
         head->sections = (head->sections & ~(uint32_t)FIG_PLAN_BY_UNITS) | by_units;
@@ -239,13 +240,25 @@ static __device__ void clear(const fig_plan_params &p) {
         zeros[i] = make_uint4(0, 0, 0, 0);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    fig_kernel_plan(const __grid_constant__ fig_plan_params p) {
+static __device__ __forceinline__ void plan_or_clear(const fig_plan_params &p, unit_rows *units,
+                                                     fig_strip_desk *strips) {
     fig_block_wait();
     fig_block_trigger();
     if (blockIdx.x > 0) {
         clear(p);
     } else if (p.plan != NULL) {
-        plan(p);
+        plan(p, units, strips);
     }
 }
+
+/* Plans without strips have an entry of their own, which needs a third of the registers and of the
+ * shared memory. */
+#define ENTRY(name, memory, units, strips)                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                          \
+        fig_kernel_plan_##name(const __grid_constant__ fig_plan_params p) {                        \
+        __shared__ memory shared;                                                                  \
+        plan_or_clear(p, units, strips);                                                           \
+    }
+
+ENTRY(rows, unit_rows, &shared, NULL)
+ENTRY(strips, scratch, &shared.units, &shared.strips)

@@ -152,7 +152,7 @@ static const fig_field plan_fields[] = {
 #define PLAN_ROW                                                                                   \
     OPERANDS(plan_operands, FIG_PLAN_IN_LENGTHS, FIG_PLAN_IN_POSITIONS), FIELDS(plan_fields),      \
         .makes_plan = 1
-#define PLAN_GENERAL .shape = fig_planning_shape
+#define PLAN_GENERAL .shape = fig_planning_shape, .entry = fig_planning_entry
 
 /* ---- gated */
 

@@ -22,7 +22,12 @@ static inline void fig_fetch_miss(fig_fetch_words *words) {
 #include "kernels/step/planning.cu"
 
 static void run_kernel(const void *params) {
-    fig_kernel_plan(*(const fig_plan_params *)params);
+    const fig_plan_params *p = (const fig_plan_params *)params;
+    if (fig_plan_strips_room(&p->shape) > 0) {
+        fig_kernel_plan_strips(*p);
+    } else {
+        fig_kernel_plan_rows(*p);
+    }
 }
 
 /* ---- Cases ----------------------------------------------------------------------------------- */

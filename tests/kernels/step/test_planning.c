@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "kernels/table/families.h"
 #include "planner/spec/spec.h"
 #include "tests/support/place.h"
 #include "tests/support/kernels/reference.h"
@@ -259,6 +260,20 @@ static void a_plan_made_on_the_device_is_the_host_s(void **state) {
     assert_true(by_units > cases() / 10 && with_chunks > cases() / 20);
 }
 
+/* Plans without strips are made by an entry that needs few registers. */
+static void only_a_plan_with_strips_needs_their_entry(void **state) {
+    (void)state;
+    for (uint64_t n = 0; n < 40; n++) {
+        char name[FIG_ENTRY_BYTES];
+        planning_case c;
+        open_case(&c, n);
+        fig_families_entry(FIG_OP_PLAN, 0, &c.params, name);
+        const int has_strips = c.strips != NULL && c.shape.class_count > 0;
+        assert_string_equal(name, has_strips ? "fig_kernel_plan_strips" : "fig_kernel_plan_rows");
+        close_case(&c);
+    }
+}
+
 /* The wrong lengths are below 0, above the limit, or less than the row's queries. */
 static void a_length_that_no_row_can_have_makes_it_idle(void **state) {
     (void)state;
@@ -461,6 +476,7 @@ static void scratch_becomes_zeros_and_nothing_beside_it(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_made_on_the_device_is_the_host_s),
+        cmocka_unit_test(only_a_plan_with_strips_needs_their_entry),
         cmocka_unit_test(a_length_that_no_row_can_have_makes_it_idle),
         cmocka_unit_test(a_line_past_its_bound_leaves_the_step_without_rows),
         cmocka_unit_test(a_row_with_an_impossible_number_of_queries_has_none),
