@@ -86,16 +86,16 @@ static fig_status load_kernels(fig_runner *runner) {
     const fig_spec *spec = &runner->program->spec;
     const int32_t queries = spec->query_limit > 0 ? 1 : 0;
     const fig_run_size size = {1, spec->kv_limit, FIG_RUN_SHAPE_BEST, queries};
+    const fig_plan_params planner = {.rows = 1};
     const int varies =
         runner->graphs->common.classes.count > 0 && !runner->graphs->target.deterministic;
     const int32_t count = fig_traits_variant_count(&runner->traits);
+    FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
     for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
         FIG_TRY(load_whole(runner, &runner->graphs->common.launches[i]));
     for (int32_t variant = 0; variant < (varies ? count : 1); variant++) {
         fig_run_shape shape;
         FIG_TRY(fig_run_shape_of_variant(runner->graphs, &runner->traits, &size, variant, &shape));
-        const fig_plan_params planner = {.rows = 1, .shape = shape.bucket.plan};
-        FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
         for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
             FIG_TRY(load_launch(runner, &shape, i));
     }

@@ -205,6 +205,9 @@ static void drafts_windows_and_dense_caches_run(void **state) {
             fig_spec packed = spec;
             packed.query_limit = (int64_t)ROWS_LIMIT * tokens;
             try_spec(packed, "packed drafts");
+            packed.row_tokens = 33;
+            packed.query_limit = (int64_t)ROWS_LIMIT * packed.row_tokens;
+            try_spec(packed, "chunks");
         }
     }
 }

@@ -304,16 +304,22 @@ static int holds_scored(fig_cu_library library, const char *name) {
     return strncmp(name, own, (size_t)length) == 0;
 }
 
-/* An image holds the entry that is named after the operation. If the family has entry names of its
- * own, it holds instead all entries with that name, an underscore and a suffix. */
-static int holds_entry(fig_cu_library library, const char *name) {
+/* Returns 1 if the name is that of a kernel called `of`, with `end` behind it. */
+static int is_named(const char *name, const char *of, char end) {
     char own[FIG_ENTRY_BYTES];
-    if (fig_families_of(library->op, library->family)->compiles) return holds_scored(library, name);
-    const int length =
-        snprintf(own, sizeof own, "fig_kernel_%s", fig_kernel_table[library->op].name);
-    return strncmp(name, own, (size_t)length) == 0 &&
-           name[length] ==
-               (fig_families_of(library->op, library->family)->entry != NULL ? '_' : '\0');
+    const int length = snprintf(own, sizeof own, "fig_kernel_%s", of);
+    return strncmp(name, own, (size_t)length) == 0 && name[length] == end;
+}
+
+/* An image holds the entry that is named after the operation. If the family has entry names of its
+ * own, it holds instead all entries with that name or with the family's, an underscore and a
+ * suffix. */
+static int holds_entry(fig_cu_library library, const char *name) {
+    const fig_family *family = fig_families_of(library->op, library->family);
+    const char *op = fig_kernel_table[library->op].name;
+    if (family->compiles) return holds_scored(library, name);
+    if (family->entry == NULL) return is_named(name, op, '\0');
+    return is_named(name, op, '_') || is_named(name, family->name, '_');
 }
 
 static fig_cu_result library_get_kernel(fig_cu_kernel *kernel, fig_cu_library library,
