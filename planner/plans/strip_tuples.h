@@ -34,6 +34,17 @@ typedef struct fig_strip_tuples_part {
     int32_t from, end; /* tiles of the strip; none if end <= from */
 } fig_strip_tuples_part;
 
+/* Returns the number of tuples of a line of `tiles` tiles, at most `most`: as many for each kv head,
+ * if that costs no more than two strips' `once`. No worker then has tiles of two heads, and strips
+ * have fewer pieces. */
+FIG_BOTH int32_t fig_strip_tuples_even(const fig_strips_cost *cost, int64_t tiles, int32_t heads,
+                                       int32_t most) {
+    const int32_t even = most / heads * heads;
+    if (even == 0 || even == most) return most;
+    const int64_t more = tiles / even - tiles / most;
+    return more * cost->tile <= 2 * cost->once ? even : most;
+}
+
 /* Returns the tuples that a step's only segment with queries can have. */
 FIG_BOTH fig_strip_tuples fig_strip_tuples_of(const fig_strip_cutter *cut,
                                               const fig_strips_segment *segment) {
@@ -47,8 +58,10 @@ FIG_BOTH fig_strip_tuples fig_strip_tuples_of(const fig_strip_cutter *cut,
         fig_strip_cutter_at(cut, segment, 0, (set.strips - 1) * step);
     set.first = first.tile;
     set.tiles = last.tile + last.tiles - first.tile;
-    if ((int64_t)set.tiles * cut->shape->kv_heads >= workers / set.strips)
-        set.tuples = workers / set.strips;
+    const int64_t line = (int64_t)set.tiles * cut->shape->kv_heads;
+    if (line >= workers / set.strips)
+        set.tuples = fig_strip_tuples_even(first.cost, line, cut->shape->kv_heads,
+                                           workers / set.strips);
     return set;
 }
 
