@@ -34,9 +34,9 @@ typedef struct fig_strip_tuples_part {
     int32_t from, end; /* tiles of the strip; none if end <= from */
 } fig_strip_tuples_part;
 
-/* Returns the number of tuples of a line of `tiles` tiles, at most `most`: as many for each kv head,
- * if that costs no more than two strips' `once`. No worker then has tiles of two heads, and strips
- * have fewer pieces. */
+/* Returns the number of tuples of a line of `tiles` tiles, at most `most`: as many for each kv
+ * head, if that costs no more than two strips' `once`. No worker then has tiles of two heads, and
+ * strips have fewer pieces. */
 FIG_BOTH int32_t fig_strip_tuples_even(const fig_strips_cost *cost, int64_t tiles, int32_t heads,
                                        int32_t most) {
     const int32_t even = most / heads * heads;

@@ -339,6 +339,28 @@ static void a_long_chunk_is_read_in_step(void **state) {
     }
 }
 
+/* 33 tuples of 4 workers could divide 8 heads. 32 do so alike, which leaves a worker a single
+ * piece, unless that costs a worker too many tiles. */
+static void tuples_divide_heads_alike_where_that_costs_little(void **state) {
+    (void)state;
+    const struct {
+        int32_t length, most_items;
+    } cases[] = {{8192, 1}, {32768, 1}, {131072, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ground.shape = (fig_strips_shape){
+            .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 132};
+        ground.count = 0;
+        add(128, 0, cases[i].length);
+        check_step();
+        int32_t most = 0;
+        for (int32_t w = 0; w < 132; w++) {
+            const int32_t items = fig_strips_ranges(plan)[w + 1] - fig_strips_ranges(plan)[w];
+            if (items > most) most = items;
+        }
+        expect("most items of a worker", cases[i].length, most, cases[i].most_items);
+    }
+}
+
 static void whole_strips_leave_no_partials(void **state) {
     (void)state;
     ground.shape = (fig_strips_shape){
@@ -419,6 +441,7 @@ int main(void) {
         cmocka_unit_test(every_tile_has_one_item_and_every_partial_one_piece),
         cmocka_unit_test(some_steps_need_all_partials_and_counters),
         cmocka_unit_test(a_long_chunk_is_read_in_step),
+        cmocka_unit_test(tuples_divide_heads_alike_where_that_costs_little),
         cmocka_unit_test(whole_strips_leave_no_partials),
         cmocka_unit_test(a_long_row_is_shared_by_all_workers),
     };
