@@ -61,29 +61,6 @@ static int32_t draw_count(const fig_chunk_form *f, fig_random *random, int32_t l
     return fig_size_min(count, most);
 }
 
-/* Draws a step. `ends` [rows] are the tokens of each sequence, which grow by the step's. */
-static fig_chunk_step draw_step(const fig_chunk_form *f, fig_random *random, int32_t *ends) {
-    fig_chunk_step step = {.rows = fig_random_range(random, 1, f->rows)};
-    const int32_t turn = fig_random_range(random, 0, f->rows - 1);
-    int32_t left = f->query_limit;
-    for (int32_t row = 0; row < step.rows; row++) {
-        const int32_t sequence = (row + turn) % f->rows;
-        int32_t count = draw_count(f, random, left);
-        if (ends[sequence] + count > f->kv) ends[sequence] = 0;
-        count = fig_size_min(count, f->kv);
-        ends[sequence] += count;
-        step.sequences[row] = sequence;
-        step.counts[row] = count;
-        step.lengths[row] = ends[sequence];
-        if (fig_random_range(random, 0, 9) == 0) { /* idle, with query tokens */
-            ends[sequence] -= count;
-            step.lengths[row] = 0;
-        }
-        left -= count;
-    }
-    return step;
-}
-
 static void try_form(const fig_chunk_form *form, uint64_t seed) {
     fig_random random = fig_random_seed(seed);
     int32_t ends[FIG_CHUNK_ROW_LIMIT], contents[FIG_CHUNK_ROW_LIMIT];
@@ -93,7 +70,7 @@ static void try_form(const fig_chunk_form *form, uint64_t seed) {
         contents[row] = row;
     }
     for (uint64_t n = 0; n < STEPS; n++) {
-        const fig_chunk_step step = draw_step(form, &random, ends);
+        const fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_count);
         fig_chunk_case_fill(&c, &step, contents, seed + n);
         fig_chunk_case_run(&c, &step);
         fig_chunk_case_check(&c, &step, VECTORS);

@@ -114,24 +114,6 @@ static int32_t draw_count(const fig_chunk_form *f, fig_random *random, int32_t l
     return fig_size_min(count, fig_size_min(f->row_tokens, left));
 }
 
-/* Draws a step. `ends` [rows] are the tokens of each sequence, which grow by the step's. */
-static fig_chunk_step draw_step(const fig_chunk_form *f, fig_random *random, int32_t *ends) {
-    fig_chunk_step step = {.rows = fig_random_range(random, 1, f->rows)};
-    const int32_t turn = fig_random_range(random, 0, f->rows - 1);
-    int32_t left = f->query_limit;
-    for (int32_t row = 0; row < step.rows; row++) {
-        const int32_t sequence = (row + turn) % f->rows, count = draw_count(f, random, left);
-        if (ends[sequence] + count > f->kv) ends[sequence] = 0;
-        step.sequences[row] = sequence;
-        step.counts[row] = count;
-        step.lengths[row] = ends[sequence] + count;
-        if (fig_random_range(random, 0, 9) == 0) step.lengths[row] = 0; /* idle */
-        if (step.lengths[row] > 0) ends[sequence] += count;
-        left -= count;
-    }
-    return step;
-}
-
 static void try_form(const fig_chunk_form *form, fig_random random) {
     int32_t ends[FIG_CHUNK_ROW_LIMIT], contents[FIG_CHUNK_ROW_LIMIT];
     fig_chunk_case_open(&c, form, fig_random_bits(&random));
@@ -140,7 +122,7 @@ static void try_form(const fig_chunk_form *form, fig_random random) {
         contents[row] = row;
     }
     for (uint64_t n = 0; n < STEPS; n++) {
-        const fig_chunk_step step = draw_step(form, &random, ends);
+        const fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_count);
         fig_chunk_case_fill(&c, &step, contents, seed + n);
         fig_chunk_case_run(&c, &step);
         fig_chunk_case_check(&c, &step, VECTORS);

@@ -47,24 +47,6 @@ static int32_t draw_count(const fig_chunk_form *f, fig_random *random, int32_t l
     return fig_size_min(count, fig_size_min(f->row_tokens, left));
 }
 
-/* Draws a step. `ends` [rows] are the tokens of each sequence, which grow by the step's. */
-static fig_chunk_step draw_step(const fig_chunk_form *f, fig_random *random, int32_t *ends) {
-    fig_chunk_step step = {.rows = fig_random_range(random, 1, f->rows)};
-    const int32_t turn = fig_random_range(random, 0, f->rows - 1);
-    int32_t left = f->query_limit;
-    for (int32_t row = 0; row < step.rows; row++) {
-        const int32_t sequence = (row + turn) % f->rows, count = draw_count(f, random, left);
-        if (ends[sequence] + count > f->kv) ends[sequence] = 0;
-        step.sequences[row] = sequence;
-        step.counts[row] = count;
-        step.lengths[row] = ends[sequence] + count;
-        if (fig_random_range(random, 0, 9) == 0) step.lengths[row] = 0; /* idle */
-        if (step.lengths[row] > 0) ends[sequence] += count;
-        left -= count;
-    }
-    return step;
-}
-
 static void try_form(const fig_chunk_form *form, uint64_t seed) {
     fig_random random = fig_random_seed(seed);
     int32_t ends[FIG_CHUNK_ROW_LIMIT];
@@ -72,7 +54,7 @@ static void try_form(const fig_chunk_form *form, uint64_t seed) {
     for (int32_t row = 0; row < form->rows; row++)
         ends[row] = fig_random_range(&random, 0, form->kv / 2);
     for (uint64_t n = 0; n < STEPS; n++) {
-        const fig_chunk_step step = draw_step(form, &random, ends);
+        const fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_count);
         fig_chunk_case_fill(&c, &step, contents, seed + n);
         fig_chunk_case_run(&c, &step);
         fig_chunk_case_check(&c, &step, VECTORS);
@@ -173,7 +155,7 @@ static void steps_have_the_bits_of_the_host_s_plans(void **state) {
         form.on_device = 0;
         fig_chunk_case_open(&host, &form, i);
         for (uint64_t n = 0; n < STEPS; n++) {
-            const fig_chunk_step step = draw_step(&form, &random, ends);
+            const fig_chunk_step step = fig_chunk_case_draw(&form, &random, ends, draw_count);
             fig_chunk_case_fill(&c, &step, contents, n);
             fig_chunk_case_fill(&host, &step, contents, n);
             fig_chunk_case_run(&c, &step);

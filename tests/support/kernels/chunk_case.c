@@ -224,6 +224,26 @@ static void open_engine(fig_chunk_case *c) {
     expect(fig_engine_open(&c->engine, c->graphs, &place));
 }
 
+fig_chunk_step fig_chunk_case_draw(const fig_chunk_form *form, fig_random *random, int32_t *ends,
+                                   fig_chunk_count *count) {
+    fig_chunk_step step = {.rows = fig_random_range(random, 1, form->rows)};
+    const int32_t turn = fig_random_range(random, 0, form->rows - 1);
+    int32_t left = form->query_limit;
+    for (int32_t row = 0; row < step.rows; row++) {
+        const int32_t sequence = (row + turn) % form->rows;
+        const int32_t more = fig_size_min(count(form, random, left), form->kv);
+        if (ends[sequence] + more > form->kv) ends[sequence] = 0;
+        step.sequences[row] = sequence;
+        step.counts[row] = more;
+        step.lengths[row] = ends[sequence] + more;
+        const int is_idle = fig_random_range(random, 0, 9) == 0; /* with query tokens */
+        if (is_idle) step.lengths[row] = 0;
+        if (step.lengths[row] > 0) ends[sequence] += more;
+        left -= more;
+    }
+    return step;
+}
+
 void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed) {
     fig_random random = fig_random_seed(seed);
     const fig_chunk_form *f = &c->form;

@@ -55,6 +55,13 @@ typedef struct fig_chunk_case {
     truth_score truth;
 } fig_chunk_case;
 
+/* Draws a row's number of query tokens. left: those of the step that no row has yet. */
+typedef int32_t fig_chunk_count(const fig_chunk_form *form, fig_random *random, int32_t left);
+/* Draws a step, of which some rows are idle. ends: [rows] the tokens of each sequence, which grow
+ * by the step's. */
+fig_chunk_step fig_chunk_case_draw(const fig_chunk_form *form, fig_random *random, int32_t *ends,
+                                   fig_chunk_count *count);
+
 void fig_chunk_case_open(fig_chunk_case *c, const fig_chunk_form *form, uint64_t seed);
 void fig_chunk_case_close(fig_chunk_case *c);
 /* Fills q, k and v of the step's tokens. The numbers of a token depend on the `content` of its row
