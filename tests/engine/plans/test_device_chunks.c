@@ -14,7 +14,7 @@
 #include "tests/support/kernels/chunk_case.h"
 #include "tests/support/place.h"
 
-enum { STEPS = 3, VECTORS = 16, WAIT_US = 120000000 };
+enum { STEPS = 2, VECTORS = 16, WAIT_US = 120000000 };
 
 static fig_chunk_case c, host; /* too large for the stack */
 static const int32_t contents[FIG_CHUNK_ROW_LIMIT] = {0, 1, 2, 3, 4, 5, 6, 7};

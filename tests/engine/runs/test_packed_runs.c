@@ -18,7 +18,7 @@
 #include "tests/support/place.h"
 #include "tools/figraph/truth/truth_attention.h"
 
-enum { ROW_LIMIT = 9, STEPS = 12 };
+enum { ROW_LIMIT = 9, STEPS = 6 };
 
 static uint64_t seed;
 
