@@ -296,7 +296,8 @@ typedef struct chunk_rows {
     const int32_t *starts, *lengths, *sequences;
 } chunk_rows;
 
-/* Moves *row to the next row that is a chunk, and makes its segment. Returns 0 if there is none. */
+/* Moves *row to the next row that is a chunk, and makes its segment. Returns 0 behind the last
+ * chunk. */
 static int next_chunk(const chunk_rows *of, int32_t *row, fig_strips_segment *chunk) {
     for (; *row < of->rows; (*row)++) {
         const int32_t first = of->starts[*row], queries = of->starts[*row + 1] - first;

@@ -331,7 +331,7 @@ FIG_BOTH int fig_strip_stretches_next_by_tuple(const fig_strip_stretches *line,
     return piece->heads > 0;
 }
 
-/* Moves to the worker's next piece. Returns 0 if there is none. */
+/* Moves to the worker's next piece. Returns 0 behind the last one. */
 FIG_BOTH int fig_strip_stretches_next(const fig_strip_stretches *line, fig_strip_walk *walk,
                                       fig_strip_piece *piece) {
     if (line->set.tuples > 0) return fig_strip_stretches_next_by_tuple(line, walk, piece);

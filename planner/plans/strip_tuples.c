@@ -4,7 +4,7 @@
  * preceding piece of a cut strip is there when the next one is written. */
 #include "planner/plans/strip_tuples.h"
 
-/* Returns the step's only segment with queries; NULL if there is none, or more than one. */
+/* Returns the step's segment if only one segment has queries; otherwise NULL. */
 static const fig_strips_segment *only_segment(const fig_strip_cutter *cut) {
     const fig_strips_segment *only = NULL;
     for (int32_t i = 0; i < cut->count; i++) {

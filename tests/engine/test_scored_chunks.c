@@ -115,18 +115,8 @@ static int32_t draw_count(const fig_chunk_form *f, fig_random *random, int32_t l
 }
 
 static void try_form(const fig_chunk_form *form, fig_random random) {
-    int32_t ends[FIG_CHUNK_ROW_LIMIT], contents[FIG_CHUNK_ROW_LIMIT];
     fig_chunk_case_open(&c, form, fig_random_bits(&random));
-    for (int32_t row = 0; row < form->rows; row++) {
-        ends[row] = fig_random_range(&random, 0, form->kv / 2);
-        contents[row] = row;
-    }
-    for (uint64_t n = 0; n < STEPS; n++) {
-        const fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_count);
-        fig_chunk_case_fill(&c, &step, contents, seed + n);
-        fig_chunk_case_run(&c, &step);
-        fig_chunk_case_check(&c, &step, VECTORS);
-    }
+    fig_chunk_case_try(&c, &random, seed, STEPS, VECTORS, draw_count);
     fig_chunk_case_close(&c);
 }
 

@@ -63,18 +63,11 @@ static int is_host(void) {
     return fig_place_device() == FIG_DEVICE_HOST;
 }
 
-static int32_t pages_of(int32_t tokens) {
-    return (tokens + FIG_LAYER_BENCH_PAGE - 1) / FIG_LAYER_BENCH_PAGE;
-}
-
 static void set_pages(const bench *b) {
     const int32_t *next = b->order;
-    for (int32_t row = 0; row < b->of.rows; row++) {
-        const int32_t count = pages_of(row > 0 ? b->c.single_length : b->c.length);
-        OK(fig_engine_set_pages(
-            b->engine, FIG_OPTIONS(fig_pages, .sequence = row, .count = count, .pages = next)));
-        next += count;
-    }
+    for (int32_t row = 0; row < b->of.rows; row++)
+        next =
+            fig_layer_bench_lend(b->engine, row, row > 0 ? b->c.single_length : b->c.length, next);
 }
 
 static void open_cell(bench *b) {
@@ -85,7 +78,8 @@ static void open_cell(bench *b) {
                           .row_tokens = c->queries,
                           .tokens = c->queries + c->singles,
                           .layers = is_host() ? 1 : LAYERS,
-                          .pages = pages_of(c->length) + c->singles * pages_of(c->single_length)};
+                          .pages = fig_layer_bench_pages(c->length) +
+                                   c->singles * fig_layer_bench_pages(c->single_length)};
     b->order = fig_layer_bench_order(&b->of);
     b->graphs = fig_layer_bench_lower(&b->of);
     fig_engine_options options = fig_place_options();

@@ -58,30 +58,24 @@ static int is_host(void) {
     return fig_place_device() == FIG_DEVICE_HOST;
 }
 
-static int32_t pages_of(int32_t tokens) {
-    return (tokens + FIG_LAYER_BENCH_PAGE - 1) / FIG_LAYER_BENCH_PAGE;
-}
-
 static void set_pages(const bench *b) {
     const int32_t *next = b->order;
-    for (int32_t row = 0; row < b->of.rows; row++) {
-        const int32_t count = pages_of(row < b->c.chunks ? b->c.length : b->c.single_length);
-        OK(fig_engine_set_pages(
-            b->engine, FIG_OPTIONS(fig_pages, .sequence = row, .count = count, .pages = next)));
-        next += count;
-    }
+    for (int32_t row = 0; row < b->of.rows; row++)
+        next = fig_layer_bench_lend(b->engine, row,
+                                    row < b->c.chunks ? b->c.length : b->c.single_length, next);
 }
 
 static void open_bench(bench *b, const cell *c, int32_t on_device) {
     *b = (bench){.c = *c};
-    b->of = (fig_layer_bench){
-        .rows = c->chunks + c->singles,
-        .kv_limit = c->length > c->single_length ? c->length : c->single_length,
-        .row_tokens = c->queries > 16 ? c->queries : 17,
-        .tokens = c->chunks * c->queries + c->singles,
-        .layers = is_host() ? 1 : LAYERS,
-        .pages = c->chunks * pages_of(c->length) + c->singles * pages_of(c->single_length),
-        .on_device = on_device};
+    b->of =
+        (fig_layer_bench){.rows = c->chunks + c->singles,
+                          .kv_limit = c->length > c->single_length ? c->length : c->single_length,
+                          .row_tokens = c->queries > 16 ? c->queries : 17,
+                          .tokens = c->chunks * c->queries + c->singles,
+                          .layers = is_host() ? 1 : LAYERS,
+                          .pages = c->chunks * fig_layer_bench_pages(c->length) +
+                                   c->singles * fig_layer_bench_pages(c->single_length),
+                          .on_device = on_device};
     b->order = fig_layer_bench_order(&b->of);
     b->graphs = fig_layer_bench_lower(&b->of);
     fig_engine_options options = fig_place_options();

@@ -49,16 +49,8 @@ static int32_t draw_count(const fig_chunk_form *f, fig_random *random, int32_t l
 
 static void try_form(const fig_chunk_form *form, uint64_t seed) {
     fig_random random = fig_random_seed(seed);
-    int32_t ends[FIG_CHUNK_ROW_LIMIT];
     fig_chunk_case_open(&c, form, seed);
-    for (int32_t row = 0; row < form->rows; row++)
-        ends[row] = fig_random_range(&random, 0, form->kv / 2);
-    for (uint64_t n = 0; n < STEPS; n++) {
-        const fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_count);
-        fig_chunk_case_fill(&c, &step, contents, seed + n);
-        fig_chunk_case_run(&c, &step);
-        fig_chunk_case_check(&c, &step, VECTORS);
-    }
+    fig_chunk_case_try(&c, &random, seed, STEPS, VECTORS, draw_count);
     fig_chunk_case_close(&c);
 }
 
@@ -217,8 +209,8 @@ static void a_step_with_too_many_query_tokens_runs_no_rows(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* A row of 141 query tokens is none that the program may have. The other row's tokens come first,
- * as if that row had none. */
+/* A row of 141 query tokens has more than the program allows, and counts as a row without any: the
+ * other row's tokens come first. */
 static void a_row_with_too_many_query_tokens_has_none(void **state) {
     (void)state;
     const fig_chunk_form form = form_of(FIG_BF16, 4, 2, 64);

@@ -517,3 +517,18 @@ void fig_chunk_case_check(fig_chunk_case *c, const fig_chunk_step *step, int32_t
         }
     }
 }
+
+void fig_chunk_case_try(fig_chunk_case *c, fig_random *random, uint64_t seed, uint64_t steps,
+                        int32_t most, fig_chunk_count *count) {
+    int32_t ends[FIG_CHUNK_ROW_LIMIT], contents[FIG_CHUNK_ROW_LIMIT];
+    for (int32_t row = 0; row < c->form.rows; row++) {
+        ends[row] = fig_random_range(random, 0, c->form.kv / 2);
+        contents[row] = row;
+    }
+    for (uint64_t n = 0; n < steps; n++) {
+        const fig_chunk_step step = fig_chunk_case_draw(&c->form, random, ends, count);
+        fig_chunk_case_fill(c, &step, contents, seed + n);
+        fig_chunk_case_run(c, &step);
+        fig_chunk_case_check(c, &step, most);
+    }
+}

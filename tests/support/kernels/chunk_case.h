@@ -75,5 +75,8 @@ void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step);
 int32_t fig_chunk_case_spoil(fig_chunk_case *c, const fig_chunk_step *step);
 /* Compares up to `most` vectors of each row with float64. */
 void fig_chunk_case_check(fig_chunk_case *c, const fig_chunk_step *step, int32_t most);
+/* Draws, fills, runs and checks `steps` steps, in which sequences grow. */
+void fig_chunk_case_try(fig_chunk_case *c, fig_random *random, uint64_t seed, uint64_t steps,
+                        int32_t most, fig_chunk_count *count);
 
 #endif

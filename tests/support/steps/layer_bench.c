@@ -44,6 +44,18 @@ int32_t *fig_layer_bench_order(const fig_layer_bench *b) {
     return order;
 }
 
+int32_t fig_layer_bench_pages(int32_t tokens) {
+    return (tokens + FIG_LAYER_BENCH_PAGE - 1) / FIG_LAYER_BENCH_PAGE;
+}
+
+const int32_t *fig_layer_bench_lend(fig_engine *engine, int32_t row, int32_t tokens,
+                                    const int32_t *next) {
+    const int32_t count = fig_layer_bench_pages(tokens);
+    OK(fig_engine_set_pages(
+        engine, FIG_OPTIONS(fig_pages, .sequence = row, .count = count, .pages = next)));
+    return next + count;
+}
+
 /* Draws normally distributed numbers from a small table. */
 static void fill(uint16_t *to, size_t count, fig_random *random) {
     static uint16_t numbers[4096];

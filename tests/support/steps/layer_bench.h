@@ -35,6 +35,11 @@ typedef void (*fig_layer_bench_steps)(void *of, int32_t count);
 void *fig_layer_bench_allocate(size_t bytes);
 /* Returns all pages of a layer in random order; the caller frees them. */
 int32_t *fig_layer_bench_order(const fig_layer_bench *bench);
+/* Returns the pages that hold `tokens` tokens. */
+int32_t fig_layer_bench_pages(int32_t tokens);
+/* Gives a row the pages for its tokens, from `next` on. Returns the first page behind them. */
+const int32_t *fig_layer_bench_lend(fig_engine *engine, int32_t row, int32_t tokens,
+                                    const int32_t *next);
 fig_graphs *fig_layer_bench_lower(const fig_layer_bench *bench);
 /* Binds all tensors to memory of the engine, and fills them. */
 void fig_layer_bench_bind(const fig_layer_bench *bench, fig_engine *engine);
