@@ -253,6 +253,10 @@ static void put_stages(filling *f, const fig_field *field) {
     put_number(f, field, f->source->shape->variants[f->launch->split_class].stages);
 }
 
+static void put_is_short(filling *f, const fig_field *field) {
+    put_number(f, field, f->source->shape->is_short[f->launch->split_class]);
+}
+
 static void put_strips(filling *f, const fig_field *field) {
     const uint32_t split_class = f->launch->split_class;
     const fig_strips_shape *strips = &f->source->shape->strips[split_class];
@@ -281,6 +285,7 @@ static void put_common(filling *f, const fig_field *field) {
     case FIG_FIELD_HEADS:
     case FIG_FIELD_STRIPS:
     case FIG_FIELD_STRIPS_SHAPES:
+    case FIG_FIELD_IS_SHORT:
     case FIG_FIELD_STAGES: return; /* put_of_bucket() fills these */
     case FIG_FIELD_ADDRESS: put_tensor_reloc(f, field, FIG_RELOC_ADDRESS); return;
     case FIG_FIELD_STRIDE: put_tensor_reloc(f, field, FIG_RELOC_STRIDE); return;
@@ -321,6 +326,7 @@ static void put_of_bucket(filling *f, const fig_field *field) {
     case FIG_FIELD_SPLIT: put_split(f, field); return;
     case FIG_FIELD_HEADS: put_heads(f, field); return;
     case FIG_FIELD_STAGES: put_stages(f, field); return;
+    case FIG_FIELD_IS_SHORT: put_is_short(f, field); return;
     case FIG_FIELD_STRIPS: put_strips(f, field); return;
     case FIG_FIELD_STRIPS_SHAPES: put_strips_shapes(f, field); return;
     }

@@ -16,6 +16,7 @@
 #include "graphs/lower/launch_list.h"
 #include "graphs/view/hash.h"
 #include "kernels/attention/geometry.h"
+#include "kernels/latent/latent_narrow.h"
 #include "kernels/wide/wide.h"
 #include "planner/plans/offer.h"
 #include "planner/size.h"
@@ -180,6 +181,21 @@ static int64_t short_workers(const fig_lower_target *target, const fig_bucket_sh
     return segments * blocks;
 }
 
+/* Returns the number of workers of a bucket of short rows over a latent cache, with one cluster for
+ * each group of q heads of a row, or 0 if the bucket's rows are not short. */
+static int64_t latent_short_workers(const fig_lower_target *target, const fig_bucket_shape *shape,
+                                    const fig_split_class *own, const fig_variant *variant,
+                                    const fig_split_shape *split) {
+    const fig_bucket *caps = &shape->caps;
+    const int64_t segments = (int64_t)caps->batch * split->groups;
+    const int32_t window = own->window > 0 ? own->window + split->tile_tokens : caps->kv;
+    const int32_t tokens = fig_size_min(caps->kv, window);
+    if (own->latent_bytes == 0 || variant->stages == 0 || split->fixed) return 0;
+    return segments *
+           fig_latent_short_blocks(segments, (tokens + split->tile_tokens - 1) / split->tile_tokens,
+                                   target->traits.sm_count);
+}
+
 /* Returns the number of workers over a latent cache. segments, tiles: the numbers of segments and
  * of whole tiles in a full step. If rows are equally long, some numbers of workers let every cut
  * fall on the end of a segment or divide each segment evenly. The largest such number is used if it
@@ -208,7 +224,9 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
                                 int32_t index) {
     const fig_bucket *caps = &shape->caps;
     fig_split_shape *split = &shape->plan.splits[index];
-    const int64_t clustered = short_workers(target, shape, own, split);
+    int64_t clustered = short_workers(target, shape, own, split);
+    if (clustered == 0)
+        clustered = latent_short_workers(target, shape, own, &shape->variants[index], split);
     const int64_t tokens = (int64_t)caps->batch * caps->kv;
     const int64_t tiles = split->groups * (shape->plan.query_limit > 0
                                                ? fig_bounds_packed_tiles(split, tokens, kv_limit)
@@ -223,7 +241,7 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
         busy_workers(target, caps, split, shape->token_bytes[index], own->value_bytes);
     int64_t workers = (int64_t)target->traits.sm_count * shape->variants[index].workers_per_sm;
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
-    if (own->value_bytes == 2 && target->traits.compute_capability > 0)
+    if (own->value_bytes == 2 && own->latent_bytes == 0 && target->traits.compute_capability > 0)
         shape->places[index] = (int32_t)workers;
     if (own->latent_bytes > 0 && target->traits.compute_capability > 0 && !split->fixed)
         workers = latent_workers(workers, (int64_t)caps->batch * split->groups,
@@ -238,6 +256,8 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     /* A bucket that is too small for one row of row_tokens has no tile, but its grid needs one
      * block. */
     split->workers = workers > 0 ? (int32_t)workers : 1;
+    fig_fitting_place(own, &target->traits, split->workers, shape->is_short[index],
+                      &shape->variants[index]);
     return FIG_OK;
 }
 
@@ -494,10 +514,10 @@ typedef struct held {
     int32_t row_limit, row_tokens, query_limit, class_count;
     int32_t heads[FIG_CLASS_LIMIT], stages[FIG_CLASS_LIMIT];
     fig_split_shape splits[FIG_CLASS_LIMIT];
-    int32_t once[FIG_CLASS_LIMIT];
+    int32_t once[FIG_CLASS_LIMIT], is_short[FIG_CLASS_LIMIT];
 } held;
 static_assert(sizeof(held) == sizeof(fig_plan_layout) +
-                                  sizeof(int32_t) * (4 + 3 * FIG_CLASS_LIMIT) +
+                                  sizeof(int32_t) * (4 + 4 * FIG_CLASS_LIMIT) +
                                   sizeof(fig_split_shape) * FIG_CLASS_LIMIT,
               "its bytes are compared");
 
@@ -514,6 +534,7 @@ static held held_of(const fig_bucket_shape *shape) {
         of.splits[i] = plan->splits[i];
         of.splits[i].tile_limit = 0;
         of.once[i] = plan->once[i];
+        of.is_short[i] = shape->is_short[i];
     }
     return of;
 }

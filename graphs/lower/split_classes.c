@@ -69,7 +69,7 @@ static int is_many(const fig_program_view *view, const fig_node *node, const fig
 /* Completes the needs of a node whose heads share a latent cache. needs: those needs that follow
  * from the node alone. */
 static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split_class needs) {
-    needs.kv_heads = needs.q_heads / fig_latent_group_heads(needs.q_heads, needs.row_tokens);
+    needs.kv_heads = needs.q_heads / fig_latent_least_heads(needs.q_heads, needs.row_tokens);
     needs.head_dim = FIG_LATENT_DIM;
     needs.latent_bytes = (int32_t)cache->dims[2] * needs.value_bytes;
     return needs;

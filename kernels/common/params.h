@@ -514,7 +514,7 @@ typedef struct fig_latent_attention_params {
     float sm_scale;
     uint32_t flags;          /* FIG_ATTENTION_* */
     uint32_t queries_offset; /* as in fig_attention_params */
-    uint32_t reserved;
+    int32_t is_short;        /* 1: each group of each row has a cluster of workers */
     const void *q_rope; /* [rows][q_heads][64]; NULL: it follows the other values of each q head */
     fig_row_strides q_rope_strides;
 } fig_latent_attention_params;

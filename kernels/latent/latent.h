@@ -29,7 +29,8 @@ enum {
     FIG_LATENT_HEAD_UNIT = 8, /* q heads come in multiples of this */
     FIG_LATENT_HEAD_PART = 4, /* of a unit that has too many vectors for a group */
     FIG_LATENT_HEAD_LIMIT = 128,
-    FIG_LATENT_VECTORS = 64, /* most vectors of a group */
+    FIG_LATENT_VECTORS = 64,     /* most vectors of a group */
+    FIG_LATENT_VECTORS_FEW = 16, /* most vectors of the smallest groups, if heads allow so few */
     FIG_LATENT_TILE_TOKENS = 64,
     /* shared memory of a block of latent_attention.cu: 16 vectors and 16 tokens in f32, and
      * weights */
@@ -53,6 +54,19 @@ FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
     const int32_t unit = is_part ? FIG_LATENT_HEAD_PART : FIG_LATENT_HEAD_UNIT;
     int32_t heads = FIG_LATENT_VECTORS / row_tokens / unit * unit;
     while (heads > unit && q_heads % heads != 0)
+        heads -= unit;
+    return heads;
+}
+
+/* Returns the number of q heads of the smallest groups into which a group of that function may be
+ * divided: its largest divisor that is a multiple of the unit and gives a group at most
+ * FIG_LATENT_VECTORS_FEW vectors, or the unit itself. */
+FIG_BOTH int32_t fig_latent_least_heads(int32_t q_heads, int32_t row_tokens) {
+    const int32_t whole = fig_latent_group_heads(q_heads, row_tokens);
+    const int32_t is_part = FIG_LATENT_HEAD_UNIT * row_tokens > FIG_LATENT_VECTORS;
+    const int32_t unit = is_part ? FIG_LATENT_HEAD_PART : FIG_LATENT_HEAD_UNIT;
+    int32_t heads = whole;
+    while (heads > unit && (heads * row_tokens > FIG_LATENT_VECTORS_FEW || whole % heads != 0))
         heads -= unit;
     return heads;
 }

@@ -131,6 +131,23 @@ uint32_t fig_latent_attention_narrow_shared(const void *params, const fig_traits
     return FIG_LATENT_NARROW_BYTES;
 }
 
+/* Returns the number of blocks of a cluster, or 0 if the workers do not divide into clusters. */
+static int32_t blocks_of(const fig_latent_attention_params *p) {
+    const int32_t segments = p->split.row_limit * p->split.groups;
+    if (segments == 0 || p->split.workers % segments != 0) return 0;
+    const int32_t blocks = p->split.workers / segments;
+    return fig_latent_short_has(blocks) ? blocks : 0;
+}
+
+const char *fig_latent_attention_short_refuses(const void *params, const fig_traits *traits) {
+    const fig_latent_attention_params *p = params;
+    if (!p->is_short) return "a bucket of short rows";
+    const int32_t blocks = blocks_of(p);
+    if (blocks == 0 || !fig_geometry_short_holds(blocks, traits->sm_count))
+        return "2, 4, 8 or 16 workers per group of heads";
+    return fig_latent_attention_narrow_refuses(params, traits);
+}
+
 /* Puts the dtype and the most vectors of a group. */
 static void put_narrow(const fig_latent_attention_params *p, fig_entry_name *entry) {
     const int is_few = p->q_heads * p->split.row_tokens <= FIG_LATENT_NARROW_FEW * p->split.groups;
@@ -142,6 +159,28 @@ void fig_latent_attention_narrow_entry(const void *params, char name[FIG_ENTRY_B
     fig_entry_name entry = {name, name};
     fig_entry_put(&entry, "fig_kernel_latent_attention_narrow_");
     put_narrow(params, &entry);
+}
+
+void fig_latent_attention_short_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_latent_attention_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_latent_attention_short_");
+    put_narrow(p, &entry);
+    fig_entry_put(&entry, "_");
+    fig_entry_put_number(&entry, blocks_of(p));
+}
+
+/* Long rows have as many workers as the machine has SMs. Short rows have a cluster of workers for
+ * each group of heads. */
+int fig_latent_attention_cut(void *params, const fig_traits *traits, int32_t n) {
+    static const int32_t blocks[] = {2, 4, 8, FIG_LATENT_SHORT_BLOCKS};
+    fig_latent_attention_params *p = params;
+    if (n > (int32_t)(sizeof blocks / sizeof blocks[0])) return 0;
+    p->split.row_limit = 1;
+    p->is_short = n > 0;
+    p->split.workers =
+        n > 0 ? p->split.groups * blocks[n - 1] : (traits->sm_count > 0 ? traits->sm_count : 1);
+    return 1;
 }
 
 static int is_codes_aligned(const fig_latent_attention_params *p) {

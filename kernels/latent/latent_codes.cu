@@ -32,7 +32,7 @@ static __device__ __forceinline__ void attend(const fig_latent_attention_params 
     __syncthreads();
     if (warp < FIRST_CONVERTER) {
         fig_latent_machine_take<MULTIPLY_REGISTERS>();
-        fig_narrow_multiply<DTYPE>(p, ring);
+        fig_narrow_multiply<DTYPE, fig_narrow_leave_through_memory>(p, ring);
         return;
     }
     fig_latent_machine_keep<FEED_REGISTERS>();

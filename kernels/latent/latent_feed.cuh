@@ -133,10 +133,12 @@ static __device__ __forceinline__ fig_latent_feed_fresh fig_latent_feed_find(
 }
 
 /* Overwrites a token in a tile that was sent early, 16 bytes at a time, once the tile has arrived.
- * to: the address of the tile's first chunk. row: the token's number in the tile. */
+ * to: the address of the tile's first chunk. last_apart: the distance from it to the last chunk.
+ * row: the token's number in the tile. */
 template <class ring_of>
-static __device__ __forceinline__ void
-fig_latent_feed_token(const ring_of &ring, const uint16_t *from, uint32_t to, int32_t row) {
+static __device__ __forceinline__ void fig_latent_feed_token(const ring_of &ring,
+                                                             const uint16_t *from, uint32_t to,
+                                                             uint32_t last_apart, int32_t row) {
     const int32_t PACKS = FIG_LATENT_KEY_DIM / 8, OF_CHUNK = FIG_LATENT_WIDE_COLUMN / 8;
     const int32_t LOADS = (PACKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
@@ -152,11 +154,11 @@ fig_latent_feed_token(const ring_of &ring, const uint16_t *from, uint32_t to, in
     to += (uint32_t)(lane / OF_CHUNK * FIG_LATENT_WIDE_CHUNK_BYTES +
                      row * FIG_LATENT_WIDE_COLUMN * 2 + ((lane ^ row) % OF_CHUNK) * 16);
 #pragma unroll
-    for (int32_t i = 0; i < LOADS; i++)
+    for (int32_t i = 0; i < LOADS - 1; i++)
         fig_latent_machine_store(
-            to + (uint32_t)((i < LOADS - 1 ? i : last) *
-                            (FIG_BLOCK_WARP / OF_CHUNK * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES)),
+            to + (uint32_t)(i * (FIG_BLOCK_WARP / OF_CHUNK * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES)),
             words[i]);
+    fig_latent_machine_store(to + (last > 0 ? last_apart : 0), words[LOADS - 1]);
 }
 
 /* Sends a tile before the wait, although the step may append tokens to it, and copies those tokens
@@ -183,7 +185,10 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
     fig_feed_wait(&way->has_waited);
 #pragma unroll
     for (int32_t n = 0; n < FIG_LATENT_FEED_NEWEST; n++)
-        if (n < fresh.count) fig_latent_feed_token(ring, fresh.from[n], to, fresh.first + n);
+        if (n < fresh.count)
+            fig_latent_feed_token(ring, fresh.from[n], to,
+                                  FIG_LATENT_RING_LAST * FIG_LATENT_WIDE_CHUNK_BYTES,
+                                  fresh.first + n);
     fig_latent_ring_wait(&ring.state->early, 0); /* needed even if no token is copied again */
     fig_latent_machine_publish();
     __syncwarp();

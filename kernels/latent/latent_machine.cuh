@@ -143,6 +143,54 @@ static __device__ __forceinline__ void fig_latent_machine_bring(const void *from
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
+/* ---- A cluster of blocks */
+
+/* Announces that the block has begun and its barriers exist. All threads call this function. */
+static __device__ __forceinline__ void fig_latent_machine_announce() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+/* Waits until all blocks of the cluster have announced that. */
+static __device__ __forceinline__ void fig_latent_machine_meet() {
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* Returns the address, in the shared memory of block `rank`, of what lies at `own` in this one. */
+static __device__ __forceinline__ uint32_t fig_latent_machine_of(uint32_t own, int32_t rank) {
+    uint32_t theirs;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(own), "r"(rank));
+    return theirs;
+}
+
+/* Sends words to another block, whose barrier counts their bytes. */
+static __device__ __forceinline__ void fig_latent_machine_give(uint32_t to, uint32_t barrier,
+                                                               uint4 words) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], "
+                 "{%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "r"(words.x), "r"(words.y), "r"(words.z), "r"(words.w), "r"(barrier)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void fig_latent_machine_give(uint32_t to, uint32_t barrier,
+                                                               uint2 words) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, "
+                 "[%3];" ::"r"(to),
+                 "r"(words.x), "r"(words.y), "r"(barrier)
+                 : "memory");
+}
+
+/* Waits until all bytes that the barrier expects have come from the other blocks. */
+static __device__ __forceinline__ void fig_latent_machine_await_given(const uint64_t *barrier) {
+    uint32_t is_over = 0;
+    while (!is_over)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, "
+                     "[%1], 0, 0x989680;\n"
+                     "selp.u32 %0, 1, 0, p; }"
+                     : "=r"(is_over)
+                     : "r"(fig_fragment_shared(barrier))
+                     : "memory");
+}
+
 /* ---- Products and registers */
 
 /* Waits for all groups of products but the last one. */

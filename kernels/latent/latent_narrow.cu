@@ -25,7 +25,7 @@ static __device__ __forceinline__ void attend(const fig_latent_attention_params 
     if (fig_latent_feed_is_early(p)) fig_block_trigger();
     if (warp == FEED_WARP) fig_narrow_ring_init(ring.state);
     __syncthreads();
-    if (warp < FEED_WARP) fig_narrow_multiply<DTYPE>(p, ring);
+    if (warp < FEED_WARP) fig_narrow_multiply<DTYPE, fig_narrow_leave_through_memory>(p, ring);
     if (warp == FEED_WARP) fig_narrow_feed(p, ring);
     if (warp == IDLE_ROWS_WARP) fig_latent_feed_idle_rows(p);
 }

@@ -11,11 +11,22 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
+/* The distance from a tile's first chunk to its last one, which may lie before it. */
+#define FIG_NARROW_FEED_LAST_APART                                                                 \
+    ((uint32_t)(((FIG_NARROW_RING_FIRST > 0 ? 0 : FIG_LATENT_RING_LAST) - FIG_NARROW_RING_FIRST) * \
+                (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES))
+
 /* The loading warp's place in the work. */
 typedef struct fig_narrow_feed_way {
     fig_latent_feed_way of;
     fig_narrow_ring_place next; /* the place of the next chunk */
 } fig_narrow_feed_way;
+
+/* Returns the chunk of a tile that the tile's place `number` holds. */
+static __device__ __forceinline__ int32_t fig_narrow_feed_chunk(int32_t number) {
+    return number >= FIG_NARROW_RING_FIRST ? number - FIG_NARROW_RING_FIRST
+                                           : (int32_t)FIG_LATENT_RING_LAST;
+}
 
 /* Sends the lane's box of a chunk to a place of the ring. */
 template <int32_t VECTORS>
@@ -37,8 +48,8 @@ static __device__ __forceinline__ void
 fig_narrow_feed_tile(const fig_latent_attention_params &p, const fig_narrow_ring<VECTORS> &ring,
                      const fig_feed_place &place, fig_narrow_feed_way *way) {
 #pragma unroll 1
-    for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS; chunk++) {
-        const int32_t number = way->next.number;
+    for (int32_t i = 0; i < FIG_LATENT_WIDE_CHUNKS; i++) {
+        const int32_t number = way->next.number, chunk = fig_narrow_feed_chunk(i);
         fig_latent_ring_wait(&ring.state->empty[number], way->next.phase ^ 1);
         if (threadIdx.x % FIG_BLOCK_WARP == 0)
             fig_latent_machine_expect(&ring.state->full[number], FIG_LATENT_WIDE_CHUNK_BYTES);
@@ -61,16 +72,18 @@ fig_narrow_feed_newest(const fig_latent_attention_params &p, const fig_narrow_ri
     if (lane == 0) fig_latent_machine_expect(&ring.state->early, FIG_LATENT_WIDE_SIDE_BYTES);
     __syncwarp();
 #pragma unroll 1
-    for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS; chunk++)
-        fig_narrow_feed_send(p, ring, first + chunk, chunk, place, &ring.state->early, way->of);
+    for (int32_t i = 0; i < FIG_LATENT_WIDE_CHUNKS; i++)
+        fig_narrow_feed_send(p, ring, first + i, fig_narrow_feed_chunk(i), place,
+                             &ring.state->early, way->of);
     __syncwarp();
     const fig_latent_feed_fresh fresh = fig_latent_feed_find(p, piece, token);
     fig_feed_wait(&way->of.has_waited);
 #pragma unroll
     for (int32_t n = 0; n < FIG_LATENT_FEED_NEWEST; n++)
         if (n < fresh.count)
-            fig_latent_feed_token(ring, fresh.from[n], fig_narrow_ring_chunk(ring, first),
-                                  fresh.first + n);
+            fig_latent_feed_token(ring, fresh.from[n],
+                                  fig_narrow_ring_chunk(ring, first + FIG_NARROW_RING_FIRST),
+                                  FIG_NARROW_FEED_LAST_APART, fresh.first + n);
     fig_latent_ring_wait(&ring.state->early, 0); /* needed even if no token is copied again */
     fig_latent_machine_publish();
     __syncwarp();
@@ -108,17 +121,24 @@ fig_narrow_feed_piece(const fig_latent_attention_params &p, const fig_attention_
     }
 }
 
-/* Loads all tiles of the worker. One warp calls this function. */
-template <int32_t VECTORS>
-static __device__ __forceinline__ void fig_narrow_feed(const fig_latent_attention_params &p,
-                                                       const fig_narrow_ring<VECTORS> &ring) {
-    const fig_attention_params of = fig_latent_feed_walk(p);
+/* Begins the loading warp's way. */
+static __device__ __forceinline__ fig_narrow_feed_way
+fig_narrow_feed_begin(const fig_latent_attention_params &p) {
     fig_narrow_feed_way way = {};
     fig_latent_machine_bring_map(&p.k_map);
     way.of.box = fig_latent_wide_box(p.page_size);
     way.of.boxes = FIG_LATENT_WIDE_TILE / way.of.box;
     way.of.policy = fig_latent_feed_policy(p.split.groups);
     if (!fig_latent_feed_is_early(p)) fig_feed_wait(&way.of.has_waited);
+    return way;
+}
+
+/* Loads all tiles of the worker. One warp calls this function. */
+template <int32_t VECTORS>
+static __device__ __forceinline__ void fig_narrow_feed(const fig_latent_attention_params &p,
+                                                       const fig_narrow_ring<VECTORS> &ring) {
+    const fig_attention_params of = fig_latent_feed_walk(p);
+    fig_narrow_feed_way way = fig_narrow_feed_begin(p);
     const fig_feed_plan plan = fig_feed_read_plan(of);
     fig_split_start start = plan.start, last = start;
 #pragma unroll 1

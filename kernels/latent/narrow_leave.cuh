@@ -100,43 +100,53 @@ fig_narrow_leave_lift(const fig_narrow_leave_sums<VECTORS> &sums, int32_t unit, 
            max((int32_t)(__float_as_uint(most) >> 23), (int32_t)FIG_LATENT_LEAVE_EXPONENT_LEAST);
 }
 
-/* Writes the thread's part of a unit to its partial. */
-template <int32_t VECTORS>
+/* Hands the thread's part of a unit to a receiver: the sums of weights of its vectors, then the
+ * values of one vector, 16 bytes at a time. count: vectors of the piece. */
+template <class receiver, int32_t VECTORS>
 static __device__ __forceinline__ void
-fig_narrow_leave_partial(const fig_attention_params &of, const fig_partials_place &place,
-                         int32_t partial, const fig_narrow_leave_thread &at,
-                         const fig_narrow_leave_sums<VECTORS> &sums, int32_t unit,
-                         const fig_narrow_ring_state<VECTORS> *state) {
-    const int64_t first = fig_partials_at(place, partial) + unit * FIG_NARROW_LEAVE_UNIT;
-    const int32_t left = place.count - unit * FIG_NARROW_LEAVE_UNIT;
+fig_narrow_leave_hand(const receiver &to, int32_t count, const fig_narrow_leave_thread &at,
+                      const fig_narrow_leave_sums<VECTORS> &sums, int32_t unit,
+                      const fig_narrow_ring_state<VECTORS> *state) {
+    const int32_t first = unit * FIG_NARROW_LEAVE_UNIT;
     float scale[2];
     uint32_t words[2][4];
 #pragma unroll
     for (int32_t n = 0; n < 2; n++) {
-        const int32_t vector = at.lane % 4 * 2 + n;
+        const int32_t vector = first + at.lane % 4 * 2 + n;
         const int32_t lift = fig_narrow_leave_lift(sums, unit, n);
         scale[n] = __uint_as_float((uint32_t)(127 + lift) << 23);
-        const fig_partials_sum sum =
-            fig_narrow_leave_sum(state, unit * FIG_NARROW_LEAVE_UNIT + vector);
-        if (at.lane < 4 && vector < left)
-            fig_machine_store(fig_latent_leave_vector(of, first + vector) +
-                                  FIG_LATENT_LEAVE_SUMS_AT + (at.half * 4 + at.warp) * 2,
-                              make_uint2(fig_partials_word(sum.greatest - (float)lift),
-                                         fig_partials_word(sum.weights * scale[n])));
+        const fig_partials_sum sum = fig_narrow_leave_sum(state, vector);
+        if (at.lane < 4 && vector < count)
+            to.take_sum(vector, at.half * 4 + at.warp,
+                        {sum.greatest - (float)lift, sum.weights * scale[n]});
     }
     fig_narrow_leave_words<FIG_F16>(sums, unit, scale, words);
-    if (at.lane / 4 >= left) return;
-    float *to = fig_latent_leave_vector(of, first + at.lane / 4);
+    const int32_t vector = first + at.lane / 4;
+    if (vector >= count) return;
 #pragma unroll
-    for (int32_t side = 0; side < 2; side++) {
+    for (int32_t side = 0; side < 2; side++)
+        to.take_pack(vector, fig_narrow_leave_pack(at, side), words[side]);
+}
+
+/* Writes to a partial of the launch. */
+typedef struct fig_narrow_leave_partial {
+    const fig_attention_params &of;
+    int64_t first; /* the partial's first vector */
+    __device__ __forceinline__ void take_sum(int32_t vector, int32_t warp,
+                                             fig_partials_sum sum) const {
+        fig_machine_store(
+            fig_latent_leave_vector(of, first + vector) + FIG_LATENT_LEAVE_SUMS_AT + warp * 2,
+            make_uint2(fig_partials_word(sum.greatest), fig_partials_word(sum.weights)));
+    }
+    __device__ __forceinline__ void take_pack(int32_t vector, int32_t pack,
+                                              uint32_t (&words)[4]) const {
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
-            words[side][i] = words[side][i] == 0 ? 0x80000000u : words[side][i];
-        fig_machine_store(
-            to + fig_narrow_leave_pack(at, side) * 4,
-            make_uint4(words[side][0], words[side][1], words[side][2], words[side][3]));
+            words[i] = words[i] == 0 ? 0x80000000u : words[i];
+        fig_machine_store(fig_latent_leave_vector(of, first + vector) + pack * 4,
+                          make_uint4(words[0], words[1], words[2], words[3]));
     }
-}
+} fig_narrow_leave_partial;
 
 /* Writes the thread's part of a unit to out. */
 template <int32_t DTYPE, int32_t VECTORS>
@@ -167,21 +177,29 @@ fig_narrow_leave_out(const fig_attention_params &of, const fig_partials_place &p
     }
 }
 
-/* Writes the result of a piece: to out if the piece is whole, and otherwise to its partial. */
+/* Writes the result of a whole piece to out. */
 template <int32_t DTYPE, int32_t VECTORS>
 static __device__ __forceinline__ void
-fig_narrow_leave(const fig_attention_params &of, const fig_partials_place &place, int32_t partial,
-                 const fig_narrow_leave_thread &at, const fig_narrow_leave_sums<VECTORS> &sums,
-                 const fig_narrow_ring_state<VECTORS> *state) {
+fig_narrow_leave_whole(const fig_attention_params &of, const fig_partials_place &place,
+                       const fig_narrow_leave_thread &at,
+                       const fig_narrow_leave_sums<VECTORS> &sums,
+                       const fig_narrow_ring_state<VECTORS> *state) {
 #pragma unroll
-    for (int32_t unit = 0; unit < VECTORS / FIG_NARROW_LEAVE_UNIT; unit++) {
-        if (unit * FIG_NARROW_LEAVE_UNIT >= place.count) break;
-        if (partial >= 0) {
-            fig_narrow_leave_partial(of, place, partial, at, sums, unit, state);
-        } else {
+    for (int32_t unit = 0; unit < VECTORS / FIG_NARROW_LEAVE_UNIT; unit++)
+        if (unit * FIG_NARROW_LEAVE_UNIT < place.count)
             fig_narrow_leave_out<DTYPE>(of, place, at, sums, unit, state);
-        }
-    }
+}
+
+/* Hands the result of a piece that is not whole to a receiver. */
+template <class receiver, int32_t VECTORS>
+static __device__ __forceinline__ void
+fig_narrow_leave_cut(const receiver &to, int32_t count, const fig_narrow_leave_thread &at,
+                     const fig_narrow_leave_sums<VECTORS> &sums,
+                     const fig_narrow_ring_state<VECTORS> *state) {
+#pragma unroll
+    for (int32_t unit = 0; unit < VECTORS / FIG_NARROW_LEAVE_UNIT; unit++)
+        if (unit * FIG_NARROW_LEAVE_UNIT < count)
+            fig_narrow_leave_hand(to, count, at, sums, unit, state);
 }
 
 /* Does the block's part of a merge; see fig_latent_leave_merge(). Most segments have few pieces,
@@ -202,6 +220,32 @@ fig_narrow_leave_merge(const fig_attention_params &of, uint32_t flags,
         fig_latent_leave_merge<DTYPE, fig_narrow_leave_form<2, 8>>(of, flags, merge, state);
     }
 }
+
+/* How the pieces of a launch end if other blocks merge them through memory. A launch whose pieces end
+ * otherwise has another such type (narrow_cluster.cuh). */
+typedef struct fig_narrow_leave_through_memory {
+    /* Writes the result of a piece: to out if the piece is whole, and otherwise to its partial. */
+    template <int32_t DTYPE, int32_t VECTORS>
+    static __device__ __forceinline__ void
+    leave(const fig_attention_params &of, const fig_partials_place &place, int32_t partial,
+          const fig_narrow_leave_thread &at, const fig_narrow_leave_sums<VECTORS> &sums,
+          const fig_narrow_ring<VECTORS> &ring) {
+        if (partial < 0) {
+            fig_narrow_leave_whole<DTYPE>(of, place, at, sums, ring.state);
+        } else {
+            const fig_narrow_leave_partial to = {of, fig_partials_at(place, partial)};
+            fig_narrow_leave_cut(to, place.count, at, sums, ring.state);
+        }
+    }
+    /* Does the block's part of the merges, once both warpgroups have done all products. */
+    template <int32_t DTYPE, int32_t VECTORS>
+    static __device__ __forceinline__ void merge(const fig_attention_params &of, uint32_t flags,
+                                                 const fig_narrow_ring<VECTORS> &ring) {
+#pragma unroll 1
+        for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
+            fig_narrow_leave_merge<DTYPE>(of, flags, ring.state->merges[i], ring.state);
+    }
+} fig_narrow_leave_through_memory;
 
 #endif
 #endif

@@ -464,8 +464,9 @@ fig_narrow_multiply_begin(const fig_split_shape &split, const fig_latent_ring_no
     }
 }
 
-/* Does the work of a thread of the warpgroups that multiply. */
-template <int32_t DTYPE, int32_t VECTORS>
+/* Does the work of a thread of the warpgroups that multiply. ending: how pieces end; see
+ * fig_narrow_leave_through_memory. */
+template <int32_t DTYPE, class ending, int32_t VECTORS>
 static __device__ __forceinline__ void fig_narrow_multiply(const fig_latent_attention_params &p,
                                                            const fig_narrow_ring<VECTORS> &ring) {
     const fig_attention_params of = fig_latent_attention_pieces(&p);
@@ -498,13 +499,11 @@ static __device__ __forceinline__ void fig_narrow_multiply(const fig_latent_atte
             work.turn ^= 1;
             work.place = fig_narrow_ring_behind<VECTORS>(work.place, FIG_LATENT_WIDE_CHUNKS);
         }
-        fig_narrow_leave<DTYPE>(of, place, note.partial, work.at, work.sums, ring.state);
+        ending::template leave<DTYPE>(of, place, note.partial, work.at, work.sums, ring);
     }
     /* Merges use the memory of tiles, which products of the other warpgroup may still read. */
     fig_narrow_multiply_meet();
-#pragma unroll 1
-    for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
-        fig_narrow_leave_merge<DTYPE>(of, p.flags, ring.state->merges[i], ring.state);
+    ending::template merge<DTYPE>(of, p.flags, ring);
 }
 
 #endif

@@ -8,6 +8,9 @@
  * warpgroup 1 chunks 4 to 7. Every place has barriers of its own, so the ring holds 2.4 to 2.8
  * tiles, where a ring of whole tiles would hold two; beside the stages of codes, 1.9 or 1.6.
  *
+ * In the kernel for clusters (FIG_NARROW_RING_CLUSTERS), an inbox follows the state: results that the
+ * blocks of the cluster have sent to this one.
+ *
  * Owns the layout and the barriers. Invariant: the warpgroup that reads a chunk releases it. */
 #ifndef FIG_KERNELS_NARROW_RING_CUH
 #define FIG_KERNELS_NARROW_RING_CUH
@@ -17,26 +20,41 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Bytes of the stages for codes, the arrivals that fill a place of the ring, and the number of a
- * tile's place that holds chunk 0. The ring beside the stages is a place short of two tiles. So the
- * chunk that is free first, the one under RoPE, is the first there: the last chunk of a tile, which
- * takes its place, does not wait for the end of the previous tile. */
-#ifdef FIG_NARROW_RING_CODES
+/* Bytes of the stages for codes, bytes of the inbox for each vector, the arrivals that fill a place
+ * of the ring, and the number of a tile's place that holds chunk 0. A ring beside stages or an inbox
+ * may be a place short of two tiles. So the chunk that is free first, the one under RoPE, is the
+ * first there: the last chunk of a tile, which takes its place, does not wait for the end of the
+ * previous tile. */
+#if defined FIG_NARROW_RING_CODES
 enum {
     FIG_NARROW_RING_STAGES_BYTES = FIG_LATENT_NARROW_CODES_BYTES,
+    FIG_NARROW_RING_INBOX_BYTES = 0,
     FIG_NARROW_RING_FILLERS = FIG_LATENT_WIDE_TILE / FIG_LATENT_NARROW_CODES_TOKENS,
     FIG_NARROW_RING_FIRST = 1
 };
+#elif defined FIG_NARROW_RING_CLUSTERS
+enum {
+    FIG_NARROW_RING_STAGES_BYTES = 0,
+    FIG_NARROW_RING_INBOX_BYTES = FIG_LATENT_NARROW_RESULT_BYTES,
+    FIG_NARROW_RING_FILLERS = 1,
+    FIG_NARROW_RING_FIRST = 1
+};
 #else
-enum { FIG_NARROW_RING_STAGES_BYTES = 0, FIG_NARROW_RING_FILLERS = 1, FIG_NARROW_RING_FIRST = 0 };
+enum {
+    FIG_NARROW_RING_STAGES_BYTES = 0,
+    FIG_NARROW_RING_INBOX_BYTES = 0,
+    FIG_NARROW_RING_FILLERS = 1,
+    FIG_NARROW_RING_FIRST = 0
+};
 #endif
 
 /* VECTORS: 16 or 32, the vectors that the products have room for. A unit is eight of them. Each
  * warpgroup computes the weights of half of the units. */
 template <int32_t VECTORS> struct fig_narrow_ring_form {
     static constexpr int32_t UNITS = VECTORS / 8, HALF = UNITS / 2;
-    static constexpr int32_t CHUNKS =
-        FIG_LATENT_NARROW_CHUNKS(VECTORS, FIG_NARROW_RING_STAGES_BYTES);
+    static constexpr int32_t OTHER =
+        FIG_NARROW_RING_STAGES_BYTES + VECTORS * FIG_NARROW_RING_INBOX_BYTES;
+    static constexpr int32_t CHUNKS = FIG_LATENT_NARROW_CHUNKS(VECTORS, OTHER);
     static constexpr int32_t TILES = CHUNKS / FIG_LATENT_WIDE_CHUNKS; /* whole tiles */
     static constexpr int32_t Q_CHUNK_BYTES = VECTORS * 128;
     static constexpr int32_t Q_AT = CHUNKS * FIG_LATENT_WIDE_CHUNK_BYTES;
@@ -44,7 +62,8 @@ template <int32_t VECTORS> struct fig_narrow_ring_form {
     static constexpr int32_t LOGITS_AT = WEIGHTS_AT + VECTORS * 128;
     static constexpr int32_t STATE_AT = LOGITS_AT + VECTORS * FIG_LATENT_WIDE_TILE * 4;
     static constexpr int32_t STAGES_AT = STATE_AT + FIG_LATENT_NARROW_STATE_BYTES;
-    static_assert(STAGES_AT + FIG_NARROW_RING_STAGES_BYTES <= FIG_LATENT_NARROW_BYTES, "a block's");
+    static constexpr int32_t INBOX_AT = STAGES_AT;
+    static_assert(STAGES_AT + OTHER <= FIG_LATENT_NARROW_BYTES, "a block's");
 };
 
 template <int32_t VECTORS> struct fig_narrow_ring_state {
@@ -52,6 +71,9 @@ template <int32_t VECTORS> struct fig_narrow_ring_state {
     uint64_t empty[fig_narrow_ring_form<VECTORS>::CHUNKS];
     uint64_t noted[FIG_LATENT_RING_NOTES];
     uint64_t early; /* a tile that is sent before the wait */
+#ifdef FIG_NARROW_RING_CLUSTERS
+    uint64_t given; /* results from the blocks of the cluster */
+#endif
 #ifdef FIG_NARROW_RING_CODES
     /* of the stages; ends: 1 if there is no further tile */
     uint64_t loaded[FIG_LATENT_NARROW_CODES_STAGES], converted[FIG_LATENT_NARROW_CODES_STAGES];
@@ -127,6 +149,9 @@ static __device__ __forceinline__ void fig_narrow_ring_init(fig_narrow_ring_stat
     }
     if (lane < FIG_LATENT_RING_NOTES) fig_ring_barrier_init(&state->noted[lane], 1);
     if (lane == 0) fig_ring_barrier_init(&state->early, 1);
+#ifdef FIG_NARROW_RING_CLUSTERS
+    if (lane == 0) fig_ring_barrier_init(&state->given, 1);
+#endif
 #ifdef FIG_NARROW_RING_CODES
     if (lane < FIG_LATENT_NARROW_CODES_STAGES) {
         fig_ring_barrier_init(&state->loaded[lane], 1);

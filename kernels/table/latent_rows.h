@@ -52,7 +52,7 @@ static const fig_field latent_attention_fields[] = {
     ATTRIBUTE(sm_scale),
     FROM(flags, FIG_FIELD_EARLY_READS),
     FIELD(queries_offset, FIG_FIELD_QUERIES, FIG_LATENT_ATTENTION_Q, 0, 1),
-    FROM(reserved, FIG_FIELD_ZERO),
+    FROM(is_short, FIG_FIELD_IS_SHORT),
     ADDRESS(q_rope, FIG_LATENT_ATTENTION_Q_ROPE),
     ROW_STRIDES(q_rope_strides, FIG_LATENT_ATTENTION_Q_ROPE),
 };
@@ -72,7 +72,11 @@ static const fig_split_row latent_attention_split = {.q = FIG_LATENT_ATTENTION_Q
     OPERANDS(latent_attention_operands, FIG_LATENT_ATTENTION_OUT, FIG_LATENT_ATTENTION_LSE),       \
         FIELDS(latent_attention_fields),                                                           \
         ATTRIBUTE_BYTES(fig_latent_attributes, sizeof(fig_latent_attributes)),                     \
-        .split = &latent_attention_split
+        .split = &latent_attention_split, .cut = fig_latent_attention_cut
+#define LATENT_ATTENTION_SHORT                                                                     \
+    .refuses = fig_latent_attention_short_refuses, .shape = fig_latent_attention_narrow_shape,     \
+    .shared = fig_latent_attention_narrow_shared, .entry = fig_latent_attention_short_entry,       \
+    .map = fig_latent_attention_wide_map
 #define LATENT_ATTENTION_NARROW                                                                    \
     .refuses = fig_latent_attention_narrow_refuses, .shape = fig_latent_attention_narrow_shape,    \
     .shared = fig_latent_attention_narrow_shared, .entry = fig_latent_attention_narrow_entry,      \

@@ -64,6 +64,7 @@
         FAMILY(PROMPT_ATTENTION, PLAIN, plain, prompt_attention, ALL))                             \
     OPERATION(15, LATENT_ATTENTION, latent_attention, latent_attention,                            \
               CHECKED(latent_check),                                                               \
+        FAMILY(LATENT_ATTENTION, SHORT, short, latent_short, HOPPER)                               \
         FAMILY(LATENT_ATTENTION, NARROW, narrow, latent_narrow, HOPPER)                            \
         FAMILY(LATENT_ATTENTION, WIDE, wide, latent_wide, HOPPER)                                  \
         FAMILY(LATENT_ATTENTION, CODES, codes, latent_codes, HOPPER)                               \

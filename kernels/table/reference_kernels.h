@@ -70,6 +70,9 @@ void fig_prompt_attention_wide_map(const void *params, uint32_t item,
                                    fig_tensor_map_recipe *recipe);
 void fig_prompt_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_prompt_attention_scored_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+int fig_latent_attention_cut(void *params, const fig_traits *traits, int32_t n);
+const char *fig_latent_attention_short_refuses(const void *params, const fig_traits *traits);
+void fig_latent_attention_short_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_latent_attention_narrow_refuses(const void *params, const fig_traits *traits);
 void fig_latent_attention_narrow_shape(const void *params, fig_launch_shape *shape);
 uint32_t fig_latent_attention_narrow_shared(const void *params, const fig_traits *traits);

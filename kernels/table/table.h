@@ -71,6 +71,7 @@ typedef enum fig_field_kind {
     FIG_FIELD_EARLY_READS,
     /* tiles that fit into the memory of a worker of the node's class; 0: no limit */
     FIG_FIELD_STAGES,
+    FIG_FIELD_IS_SHORT,   /* 1: each segment of the node's class has a cluster of workers */
     FIG_FIELD_WORKSPACE,  /* address of fig_workspace_section `item` of the node's class */
     FIG_FIELD_RING,       /* address of the plan ring */
     FIG_FIELD_RING_STATE, /* address of the device's fig_fetch_state */

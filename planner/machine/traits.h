@@ -24,7 +24,9 @@ typedef struct fig_variant {
     int32_t heads;
     int32_t tile_tokens; /* in a candidate: for a token that has 256 bytes of K per head */
     int32_t workers_per_sm;
-    int32_t stages; /* tiles that a worker holds at once; 0: the kernel decides */
+    /* Tiles that a worker holds at once; 0: the kernel decides. Over a latent cache, 1: rows that
+     * are short enough have clusters of workers. */
+    int32_t stages;
     int32_t start_ns, bytes_per_us, piece_ns, segment_ns;
     int32_t once;    /* see units.h; in a candidate, for the token that tile_tokens assumes */
     int32_t tile_ns; /* time of a tile while memory is not saturated; in a candidate, like `once` */

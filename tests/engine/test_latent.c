@@ -393,7 +393,7 @@ static void inspection_shows_both_launches(void **state) {
         if (info.operation == NULL || strcmp(info.operation, "latent_attention") != 0) continue;
         attentions++;
         const int is_hopper = strcmp(fig_place_name(), "cuda.hopper") == 0;
-        assert_string_equal(info.family, is_hopper ? "narrow" : "plain");
+        assert_string_equal(info.family, is_hopper ? "short" : "plain");
     }
     assert_int_equal(decodes, 1);
     assert_int_equal(attentions, 1);

@@ -124,6 +124,36 @@ static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
     }
 }
 
+/* Variant 0 serves whole groups in lines, as before others existed; 1 the smallest groups, of 16
+ * heads, and 2 twice as many heads, both in clusters where rows are short. No other machine divides
+ * groups. */
+static void groups_over_latent_caches_have_several_sizes(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, rows, length, variant, groups, workers, is_short;
+    } cases[] = {
+        {128, 1, 512, 0, 2, 16, 0}, {128, 1, 512, 1, 8, 64, 1},  {128, 1, 512, 2, 4, 32, 1},
+        {64, 1, 512, 0, 1, 8, 0},   {64, 1, 512, 1, 4, 32, 1},   {64, 1, 2048, 1, 4, 64, 1},
+        {64, 4, 2048, 2, 2, 64, 1}, {16, 1, 512, 0, 1, 8, 0},    {16, 1, 512, 1, 1, 8, 1},
+        {16, 1, 8192, 1, 1, 66, 0}, {64, 64, 8192, 1, 4, 128, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_program *program = latent_program(cases[i].heads, cases[i].rows);
+        const fig_bucket caps = {cases[i].rows, cases[i].length};
+        const fig_lower_target target = fig_sample_target("h200"), old = fig_sample_target("a100");
+        fig_bucket_shape shape;
+        assert_int_equal(shape_for(program, &target, &caps, cases[i].variant, &shape), FIG_OK);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        if (split->groups != cases[i].groups || split->workers != cases[i].workers ||
+            shape.is_short[0] != cases[i].is_short)
+            fail_msg("case %zu: %d groups, %d workers, is_short %d", i, split->groups,
+                     split->workers, shape.is_short[0]);
+        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &old, 1), 0);
+        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 2),
+                         cases[i].heads > 16);
+        fig_program_destroy(program);
+    }
+}
+
 /* 8 kv heads of 128, one at a time; 64 KB are 128 tokens of bf16 or 256 of e4m3. Rows have two
  * tokens, since rows with one token would count as short. */
 static void a_segment_is_whole_where_cutting_it_gains_nothing(void **state) {
@@ -476,6 +506,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
         cmocka_unit_test(cuts_of_latent_caches_fall_on_ends_of_segments),
+        cmocka_unit_test(groups_over_latent_caches_have_several_sizes),
         cmocka_unit_test(a_segment_is_whole_where_cutting_it_gains_nothing),
         cmocka_unit_test(short_rows_have_a_cluster_for_each_kv_head),
         cmocka_unit_test(no_worker_has_more_heads_than_warps),

@@ -18,7 +18,11 @@ extern "C" void fig_latent_attention_reference(const void *params, const uint32_
 enum { ROW_LIMIT = 4, PLAN_BYTES = 1 << 16 };
 
 /* Which kernel a case is for. */
-enum latent_kind { FOR_PLAIN, FOR_NARROW, FOR_CODES, FOR_WIDE };
+enum latent_kind { FOR_PLAIN, FOR_NARROW, FOR_SHORT, FOR_CODES, FOR_WIDE };
+
+static int is_narrow(latent_kind kind) {
+    return kind == FOR_NARROW || kind == FOR_SHORT;
+}
 
 /* A case and what one side of it leaves. */
 struct latent_case {
@@ -57,15 +61,19 @@ static void draw_plan(latent_case *c, fig_random *random) {
     c->shape.row_tokens = draw(random, 0, 1)   ? 1
                           : draw(random, 0, 1) ? draw(random, 2, 4)
                                                : draw(random, 9, 16);
-    if (c->kind == FOR_NARROW || c->kind == FOR_CODES)
+    if (is_narrow(c->kind) || c->kind == FOR_CODES)
         c->shape.row_tokens = draw(random, 1, 32 / p->q_heads);
     c->shape.class_count = 1;
     c->shape.once[0] = 40;
     c->shape.query_limit = is_packed ? ROW_LIMIT * c->shape.row_tokens : 0;
     split->row_limit = ROW_LIMIT;
-    split->groups = p->q_heads / fig_latent_group_heads(p->q_heads, c->shape.row_tokens);
+    split->groups =
+        p->q_heads / (draw(random, 0, 1) ? fig_latent_group_heads(p->q_heads, c->shape.row_tokens)
+                                         : fig_latent_least_heads(p->q_heads, c->shape.row_tokens));
     split->tile_tokens = c->kind == FOR_PLAIN && draw(random, 0, 1) ? 16 : 64;
     split->workers = draw(random, 1, 9);
+    p->is_short = c->kind == FOR_SHORT;
+    if (p->is_short) split->workers = ROW_LIMIT * split->groups * (2 << draw(random, 0, 3));
     split->row_tokens = c->shape.row_tokens;
     split->window = draw(random, 0, 2) ? 0 : draw(random, 1, 60);
     split->fixed = c->kind == FOR_PLAIN && draw(random, 0, 3) == 0;
@@ -115,9 +123,9 @@ static void draw_cache(latent_case *c, fig_random *random) {
     const int32_t unit = fig_numeric_bytes(p->kv_dtype), width = fig_latent_width(p->kv_dtype);
     static const int32_t pages[] = {1, 8, 16, 64};
     const int is_dense = c->kind == FOR_PLAIN && draw(random, 0, 3) == 0;
-    p->page_size =
-        is_dense ? c->length_limit
-                 : pages[draw(random, c->kind == FOR_NARROW || c->kind == FOR_WIDE ? 2 : 0, 3)];
+    p->page_size = is_dense
+                       ? c->length_limit
+                       : pages[draw(random, is_narrow(c->kind) || c->kind == FOR_WIDE ? 2 : 0, 3)];
     const int32_t row_pages = (c->length_limit - 1) / p->page_size + 1;
     p->k_cache_strides.token = width + (c->kind == FOR_CODES ? 16 : 8) * draw(random, 0, 1);
     p->k_cache_strides.page = p->page_size * p->k_cache_strides.token;

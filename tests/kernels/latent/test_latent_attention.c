@@ -308,6 +308,40 @@ static void groups_hold_at_most_64_vectors(void **state) {
     assert_int_equal(fig_latent_group_heads(128, 9), 4);
 }
 
+/* The smallest groups divide the largest ones, and have at most 16 vectors where heads allow it. */
+static void the_smallest_groups_divide_the_largest(void **state) {
+    (void)state;
+    for (int32_t heads = 8; heads <= FIG_LATENT_HEAD_LIMIT; heads += 8) {
+        for (int32_t tokens = 1; tokens <= 16; tokens++) {
+            const int32_t least = fig_latent_least_heads(heads, tokens);
+            assert_int_equal(fig_latent_group_heads(heads, tokens) % least, 0);
+            assert_int_equal(least % (tokens <= 8 ? 8 : 4), 0);
+            if (tokens <= 2) assert_in_range(least * tokens, 8, FIG_LATENT_VECTORS_FEW);
+        }
+    }
+    assert_int_equal(fig_latent_least_heads(128, 1), 16);
+    assert_int_equal(fig_latent_least_heads(128, 2), 8);
+    assert_int_equal(fig_latent_least_heads(16, 1), 16);
+    assert_int_equal(fig_latent_least_heads(24, 1), 8);
+    assert_int_equal(fig_latent_least_heads(128, 4), 8);
+    assert_int_equal(fig_latent_least_heads(128, 16), 4);
+}
+
+/* A machine of 132 SMs runs 4 clusters of 16 blocks, 12 of 8, 28 of 4 and 66 of 2. */
+static void a_short_row_has_the_largest_cluster_that_fits(void **state) {
+    (void)state;
+    static const struct {
+        int32_t segments, tiles, blocks;
+    } cases[] = {{1, 1, 0},   {1, 2, 2},  {1, 3, 4},   {1, 8, 8},   {4, 9, 16}, {4, 64, 16},
+                 {4, 65, 0},  {5, 9, 8},  {12, 32, 8}, {12, 33, 0}, {13, 8, 4}, {28, 16, 4},
+                 {28, 17, 0}, {29, 4, 2}, {66, 8, 2},  {66, 9, 0},  {67, 2, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int32_t blocks = fig_latent_short_blocks(cases[i].segments, cases[i].tiles, 132);
+        if (blocks != cases[i].blocks) fail_msg("case %zu: %d blocks", i, blocks);
+    }
+    assert_int_equal(fig_latent_short_blocks(1, 9, 108), 8); /* too few SMs for clusters of 16 */
+}
+
 /* ---- Families */
 
 static fig_latent_attention_params wide_params(void) {
@@ -509,6 +543,59 @@ static void warpgroups_serve_codes_of_few_vectors_with_pages_of_any_size(void **
     expect_codes_refusal(&params, "a cache of codes");
 }
 
+/* Each group of each row of the bucket has a cluster. If the workers do not divide into clusters of a
+ * known size, or if a machine may not hold such clusters, the kernel for lines serves. */
+static void clusters_serve_short_rows(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, workers;
+        const char *entry;
+    } cases[] = {{16, 8, "short_bf16_16_2"},  {16, 16, "short_bf16_16_4"},
+                 {32, 32, "short_bf16_32_8"}, {32, 64, "short_bf16_32_16"},
+                 {16, 4, "narrow_bf16_16"},   {16, 9, "narrow_bf16_16"},
+                 {16, 128, "narrow_bf16_16"}, {64, 16, "wide_bf16"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_latent_attention_params params = wide_params();
+        params.q_heads = cases[i].heads;
+        params.split.workers = cases[i].workers;
+        params.is_short = 1;
+        const fig_family_choice choice = choose(&params, 90);
+        assert_string_equal(choice.entry + strlen("fig_kernel_latent_attention_"), cases[i].entry);
+        assert_int_equal(choice.shape.grid[0], cases[i].workers);
+        params.is_short = 0;
+        assert_int_not_equal(choose(&params, 90).family, FIG_FAMILY_LATENT_ATTENTION_SHORT);
+    }
+    fig_latent_attention_params params = wide_params();
+    fig_traits traits = {.size = sizeof traits,
+                         .compute_capability = 90,
+                         .sm_count = 114,
+                         .shared_bytes = FIG_LATENT_NARROW_BYTES};
+    fig_family_choice choice;
+    params.q_heads = 16;
+    params.split.workers = 64;
+    params.is_short = 1;
+    fig_families_choose(FIG_OP_LATENT_ATTENTION, &params, &traits, &choice);
+    assert_int_equal(choice.family, FIG_FAMILY_LATENT_ATTENTION_NARROW);
+    assert_string_equal(choice.refusals[FIG_FAMILY_LATENT_ATTENTION_SHORT],
+                        "2, 4, 8 or 16 workers per group of heads");
+}
+
+/* A runner loads the kernels of every way in which a run may be cut. */
+static void every_cut_of_a_run_has_its_kernel(void **state) {
+    (void)state;
+    static const char *const entries[] = {"narrow_bf16_32", "short_bf16_32_2", "short_bf16_32_4",
+                                          "short_bf16_32_8", "short_bf16_32_16"};
+    const fig_traits traits = {.size = sizeof traits, .sm_count = 132};
+    fig_latent_attention_params params = wide_params();
+    params.split.groups = 2;
+    for (int32_t n = 0; n < 5; n++) {
+        assert_true(fig_latent_attention_cut(&params, &traits, n));
+        assert_string_equal(choose(&params, 90).entry + strlen("fig_kernel_latent_attention_"),
+                            entries[n]);
+    }
+    assert_false(fig_latent_attention_cut(&params, &traits, 5));
+}
+
 /* A device with less shared memory than that of compute capability 9.0 leaves the ring less room
  * than the kernel counts on. */
 static void few_vectors_need_all_of_a_block_s_shared_memory(void **state) {
@@ -565,11 +652,15 @@ int main(int argc, char **argv) {
         cmocka_unit_test(without_lse_out_is_the_same),
         cmocka_unit_test(q_in_two_tensors_gives_the_bits_of_one),
         cmocka_unit_test(groups_hold_at_most_64_vectors),
+        cmocka_unit_test(the_smallest_groups_divide_the_largest),
+        cmocka_unit_test(a_short_row_has_the_largest_cluster_that_fits),
         cmocka_unit_test(warpgroups_serve_caches_of_q_s_dtype_on_hopper),
         cmocka_unit_test(warpgroups_serve_codes_of_few_vectors_with_pages_of_any_size),
         cmocka_unit_test(warpgroups_leave_other_kinds_of_rows_to_plain_cores),
         cmocka_unit_test(warpgroups_need_whole_tiles_and_aligned_vectors),
         cmocka_unit_test(groups_of_at_most_32_vectors_have_a_kernel_of_their_own),
+        cmocka_unit_test(clusters_serve_short_rows),
+        cmocka_unit_test(every_cut_of_a_run_has_its_kernel),
         cmocka_unit_test(few_vectors_need_all_of_a_block_s_shared_memory),
         cmocka_unit_test(boxes_of_the_cache_fit_pages_and_tiles),
     };

@@ -10,11 +10,13 @@ make_block latent $folder/latent_block.cpp
 make_block leave $folder/latent_leave_block.cpp
 make_block decode $folder/latent_decode_block.cpp
 make_block narrow $folder/warpgroup_block.cpp -DNARROW
+make_block short $folder/warpgroup_block.cpp -DSHORT
 make_block codes $folder/warpgroup_block.cpp -DCODES
 make_block wide $folder/warpgroup_block.cpp -DWIDE
 "$scratch/latent" 6
 "$scratch/leave" 40
 "$scratch/decode" 40
 "$scratch/narrow" 1 20
+"$scratch/short" 1 6
 "$scratch/codes" 1 20
 "$scratch/wide" 1 8

@@ -1,12 +1,12 @@
 /* warpgroup_block.cpp: runs the blocks of a warpgroup kernel over latents on a CPU, thread by thread,
  * and compares what they leave with the reference kernel's. hopper.hpp stands for the machine.
  *
- * NARROW, CODES or WIDE is defined, and tells which kernel. All round weights to q's type, and that
+ * NARROW, SHORT, CODES or WIDE is defined, and tells which kernel. All round weights to q's type, and that
  * for codes also the values of codes, so results may differ by some roundings. */
 #include <algorithm>
 
 #define BLOCK_THREADS WARPGROUP_THREADS
-#if defined NARROW
+#if defined NARROW || defined SHORT
 enum { WARPGROUP_THREADS = 320 };
 #elif defined CODES
 enum { WARPGROUP_THREADS = 640 };
@@ -36,6 +36,17 @@ static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_narrow_
                                        NAMED(fig_kernel_latent_attention_narrow_f16_32)};
 #define ENTRY fig_latent_attention_narrow_entry
 #define KIND FOR_NARROW
+#elif defined SHORT
+#include "kernels/latent/latent_short.cu"
+#define NAMED_SIZES(type, vectors)                                                                 \
+    NAMED(fig_kernel_latent_attention_short_##type##_##vectors##_2),                               \
+        NAMED(fig_kernel_latent_attention_short_##type##_##vectors##_4),                           \
+        NAMED(fig_kernel_latent_attention_short_##type##_##vectors##_8),                           \
+        NAMED(fig_kernel_latent_attention_short_##type##_##vectors##_16)
+static const named_kernel kernels[] = {NAMED_SIZES(bf16, 16), NAMED_SIZES(bf16, 32),
+                                       NAMED_SIZES(f16, 16), NAMED_SIZES(f16, 32)};
+#define ENTRY fig_latent_attention_short_entry
+#define KIND FOR_SHORT
 #elif defined CODES
 #include "kernels/latent/latent_codes.cu"
 static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_codes_bf16_16),
@@ -67,8 +78,15 @@ static void run_kernel(const void *params) {
 static const char *run_side(latent_case *c, fig_random *random, int is_kernel) {
     fig_latent_attention_params *p = &c->params;
     gridDim.x = (uint32_t)p->split.workers;
-    const char *wrong = steps_launch(is_kernel ? run_kernel : NULL, fig_latent_attention_reference,
-                                     p, p->split.workers, random);
+    gifts.assign(gridDim.x, {});
+    cluster_blocks = p->split.workers / (p->split.row_limit * p->split.groups);
+    is_giving = KIND == FOR_SHORT && is_kernel;
+    const char *wrong = NULL;
+    if (is_giving) wrong = steps_launch(run_kernel, NULL, p, p->split.workers, random);
+    is_giving = 0;
+    if (wrong == NULL)
+        wrong = steps_launch(is_kernel ? run_kernel : NULL, fig_latent_attention_reference, p,
+                             p->split.workers, random);
     if (wrong != NULL) return wrong;
     return is_clean(c) ? NULL : "the workspace is not zeros";
 }

@@ -141,6 +141,7 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
                                     [FIG_FIELD_HEADS] = FIG_TYPE_I32,
                                     [FIG_FIELD_EARLY_READS] = FIG_TYPE_U32,
                                     [FIG_FIELD_STAGES] = FIG_TYPE_I32,
+                                    [FIG_FIELD_IS_SHORT] = FIG_TYPE_I32,
                                     [FIG_FIELD_WORKSPACE] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING] = FIG_TYPE_ADDRESS,
                                     [FIG_FIELD_RING_STATE] = FIG_TYPE_ADDRESS,

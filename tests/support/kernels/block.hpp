@@ -167,6 +167,7 @@ uint32_t atomicInc(uint32_t *counter, uint32_t last) {
 #define __forceinline__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ static
 
 static void (*running)(const void *params);

@@ -108,9 +108,6 @@ static void fig_latent_machine_end_if(int32_t is_vain) {
     if (is_vain) fault = "a wait in vain";
 }
 
-static void fig_latent_machine_show_barriers() {
-}
-
 static void fig_latent_machine_expect(const uint64_t *barrier, uint32_t bytes) {
     fig_wide_expect(barrier, bytes);
 }
@@ -169,6 +166,72 @@ static void fig_latent_machine_send(uint32_t to, const fig_tensor_map *map, int3
 static void fig_latent_machine_copy(uint32_t to, const void *from, uint32_t bytes,
                                     const uint64_t *barrier, uint64_t) {
     post(to, from, bytes, barrier);
+}
+
+/* ---- A cluster of blocks -------------------------------------------------------------------- */
+
+/* Blocks run one after the other, so each block of a cluster runs twice: what it gives to others in
+ * its first run has come for their second run. In the first run nothing comes, and what the block
+ * then merges is overwritten by its second run. */
+namespace {
+struct gift {
+    alignas(16) uint32_t words[4];
+    uint32_t to, barrier, bytes;
+};
+enum { GIFT_RANK_BITS = 24 };
+std::vector<std::vector<gift>> gifts; /* [block] */
+int32_t cluster_blocks = 1;           /* of a cluster */
+int32_t is_giving;                    /* 1: the first runs */
+int32_t are_posted;                   /* 1: the block's gifts are on their way */
+
+void give(uint32_t to, uint32_t barrier, const uint32_t *words, uint32_t bytes) {
+    const uint32_t mask = (1u << GIFT_RANK_BITS) - 1, rank = to >> GIFT_RANK_BITS;
+    gift of = {{0, 0, 0, 0}, to & mask, barrier & mask, bytes};
+    if (!is_giving) return;
+    if (barrier >> GIFT_RANK_BITS != rank || of.to % bytes != 0 || of.to + bytes > SHARED_BYTES)
+        fault = "a gift without its barrier or outside shared memory";
+    memcpy(of.words, words, bytes);
+    gifts[blockIdx.x / cluster_blocks * cluster_blocks + rank].push_back(of);
+}
+} // namespace
+
+static void fig_latent_machine_show_barriers() {
+    are_posted = 0;
+}
+
+static void fig_latent_machine_announce() {
+}
+
+/* The block's barriers exist when a thread calls this function. */
+static void fig_latent_machine_meet() {
+    if (is_giving || are_posted) return;
+    are_posted = 1;
+    for (const gift &one : gifts[blockIdx.x]) {
+        parcel of = {};
+        of.from = one.words;
+        of.bytes = one.bytes;
+        of.to = one.to;
+        of.of = barrier_at(one.barrier);
+        parcels.push_back(of);
+    }
+}
+
+static uint32_t fig_latent_machine_of(uint32_t own, int32_t rank) {
+    return own | (uint32_t)rank << GIFT_RANK_BITS;
+}
+
+static void fig_latent_machine_give(uint32_t to, uint32_t barrier, uint4 words) {
+    const uint32_t of[] = {words.x, words.y, words.z, words.w};
+    give(to, barrier, of, sizeof of);
+}
+
+static void fig_latent_machine_give(uint32_t to, uint32_t barrier, uint2 words) {
+    const uint32_t of[] = {words.x, words.y};
+    give(to, barrier, of, sizeof of);
+}
+
+static void fig_latent_machine_await_given(const uint64_t *barrier) {
+    if (!is_giving) fig_ring_wait(fig_fragment_shared(barrier), 0);
 }
 
 static void fig_latent_machine_bring_map(const fig_tensor_map *) {

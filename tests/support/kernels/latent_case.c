@@ -80,6 +80,8 @@ fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
     form.rows = draw(random, 1, form.row_limit);
     draw_lengths(&form, random);
     form.apart = draw(random, 0, 2);
+    form.is_least = draw(random, 0, 1);
+    form.blocks = draw(random, 0, 1) ? 2 << draw(random, 0, 3) : 0;
     return form;
 }
 
@@ -271,6 +273,8 @@ static void open_rows(fig_latent_case *c) {
 
 /* ---- Split */
 
+enum { WORKERS_MOST = 132 }; /* the SMs of an H200 */
+
 static fig_reference_array make_zeros(int32_t dtype, int64_t count) {
     fig_reference_array array = fig_reference_array_make(dtype, count);
     memset(array.data, 0, (size_t)count * sizeof(uint32_t));
@@ -292,11 +296,14 @@ static int32_t tiles_of(const fig_latent_form *f, const fig_split_shape *split) 
 static void open_split(fig_latent_case *c) {
     fig_latent_attention_params *p = &c->params;
     const fig_latent_form *f = &c->form;
-    const int32_t heads = fig_latent_group_heads(f->q_heads, f->row_tokens);
+    const int32_t heads = f->is_least ? fig_latent_least_heads(f->q_heads, f->row_tokens)
+                                      : fig_latent_group_heads(f->q_heads, f->row_tokens);
+    const int32_t clustered = f->row_limit * f->q_heads / heads * f->blocks;
+    p->is_short = clustered > 0 && clustered <= WORKERS_MOST;
     p->split = (fig_split_shape){.row_limit = f->row_limit,
                                  .groups = f->q_heads / heads,
                                  .tile_tokens = f->tile_tokens,
-                                 .workers = f->workers,
+                                 .workers = p->is_short ? clustered : f->workers,
                                  .window = f->window,
                                  .row_tokens = f->row_tokens,
                                  .fixed = f->fixed};
