@@ -61,6 +61,12 @@ fig_narrow_cluster_feed(const fig_latent_attention_params &p,
 
 /* ---- Results */
 
+template <int32_t VECTORS>
+static __device__ __forceinline__ uint8_t *
+fig_narrow_cluster_inbox(fig_narrow_ring_state<VECTORS> *state) {
+    return (uint8_t *)fig_latent_ring_tiles(state) + fig_narrow_ring_form<VECTORS>::INBOX_AT;
+}
+
 /* Sends a block's results to the inboxes of the cluster, whose blocks have all begun. */
 template <int32_t BLOCKS> struct fig_narrow_cluster_sender {
     uint32_t inbox, barrier; /* shared addresses, the same in every block */
@@ -112,29 +118,28 @@ template <int32_t BLOCKS> struct fig_narrow_cluster_ending {
     static __device__ __forceinline__ void
     leave(const fig_attention_params &of, const fig_partials_place &place, int32_t partial,
           const fig_narrow_leave_thread &at, const fig_narrow_leave_sums<VECTORS> &sums,
-          const fig_narrow_ring<VECTORS> &ring) {
-        if (partial < 0) return fig_narrow_leave_whole<DTYPE>(of, place, at, sums, ring.state);
+          fig_narrow_ring_state<VECTORS> *state) {
+        if (partial < 0) return fig_narrow_leave_whole<DTYPE>(of, place, at, sums, state);
         const fig_narrow_cluster_sender<BLOCKS> to = {
-            ring.base + (uint32_t)fig_narrow_ring_form<VECTORS>::INBOX_AT,
-            fig_fragment_shared(&ring.state->given), (int32_t)blockIdx.x % BLOCKS};
-        fig_narrow_leave_cut(to, place.count, at, sums, ring.state);
+            fig_fragment_shared(fig_narrow_cluster_inbox(state)),
+            fig_fragment_shared(&state->given), (int32_t)blockIdx.x % BLOCKS};
+        fig_narrow_leave_cut(to, place.count, at, sums, state);
     }
     template <int32_t DTYPE, int32_t VECTORS>
     static __device__ __forceinline__ void merge(const fig_attention_params &of, uint32_t,
-                                                 const fig_narrow_ring<VECTORS> &ring) {
-        const fig_latent_ring_merge merge = ring.state->merges[0];
+                                                 fig_narrow_ring_state<VECTORS> *state) {
+        const fig_latent_ring_merge merge = state->merges[0];
         const fig_partials_place place = fig_latent_leave_place(of, merge.row, merge.group);
         const int32_t own = (place.count - merge.part + BLOCKS - 1) / BLOCKS;
         const int32_t crew = (int32_t)threadIdx.x / FIG_LATENT_LEAVE_PACKS;
         const int32_t pack = (int32_t)threadIdx.x % FIG_LATENT_LEAVE_PACKS;
-        const uint8_t *inbox = (const uint8_t *)fig_latent_ring_tiles(ring.state) +
-                               fig_narrow_ring_form<VECTORS>::INBOX_AT;
+        const uint8_t *inbox = fig_narrow_cluster_inbox(state);
         if (merge.parts <= 1 || own <= 0) return;
         if (threadIdx.x == 0)
             fig_latent_machine_expect(
-                &ring.state->given,
+                &state->given,
                 (uint32_t)(own * merge.parts * (int32_t)FIG_LATENT_NARROW_RESULT_BYTES));
-        fig_latent_machine_await_given(&ring.state->given);
+        fig_latent_machine_await_given(&state->given);
 #pragma unroll 1
         for (int32_t n = crew; n < own; n += FIG_LATENT_LEAVE_CREWS) {
             const fig_latent_leave_pack joined = fig_narrow_cluster_join(

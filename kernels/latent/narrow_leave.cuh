@@ -229,21 +229,21 @@ typedef struct fig_narrow_leave_through_memory {
     static __device__ __forceinline__ void
     leave(const fig_attention_params &of, const fig_partials_place &place, int32_t partial,
           const fig_narrow_leave_thread &at, const fig_narrow_leave_sums<VECTORS> &sums,
-          const fig_narrow_ring<VECTORS> &ring) {
+          fig_narrow_ring_state<VECTORS> *state) {
         if (partial < 0) {
-            fig_narrow_leave_whole<DTYPE>(of, place, at, sums, ring.state);
+            fig_narrow_leave_whole<DTYPE>(of, place, at, sums, state);
         } else {
             const fig_narrow_leave_partial to = {of, fig_partials_at(place, partial)};
-            fig_narrow_leave_cut(to, place.count, at, sums, ring.state);
+            fig_narrow_leave_cut(to, place.count, at, sums, state);
         }
     }
     /* Does the block's part of the merges, once both warpgroups have done all products. */
     template <int32_t DTYPE, int32_t VECTORS>
     static __device__ __forceinline__ void merge(const fig_attention_params &of, uint32_t flags,
-                                                 const fig_narrow_ring<VECTORS> &ring) {
+                                                 fig_narrow_ring_state<VECTORS> *state) {
 #pragma unroll 1
         for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
-            fig_narrow_leave_merge<DTYPE>(of, flags, ring.state->merges[i], ring.state);
+            fig_narrow_leave_merge<DTYPE>(of, flags, state->merges[i], state);
     }
 } fig_narrow_leave_through_memory;
 

@@ -499,11 +499,11 @@ static __device__ __forceinline__ void fig_narrow_multiply(const fig_latent_atte
             work.turn ^= 1;
             work.place = fig_narrow_ring_behind<VECTORS>(work.place, FIG_LATENT_WIDE_CHUNKS);
         }
-        ending::template leave<DTYPE>(of, place, note.partial, work.at, work.sums, ring);
+        ending::template leave<DTYPE>(of, place, note.partial, work.at, work.sums, ring.state);
     }
     /* Merges use the memory of tiles, which products of the other warpgroup may still read. */
     fig_narrow_multiply_meet();
-    ending::template merge<DTYPE>(of, p.flags, ring);
+    ending::template merge<DTYPE>(of, p.flags, ring.state);
 }
 
 #endif

@@ -82,6 +82,7 @@ enum {
     FIG_LATENT_RING_HALF_DIMS = FIG_LATENT_DIM / 2,
     FIG_LATENT_RING_ALL = 1,
     FIG_LATENT_RING_WARPS = 4,
+    FIG_LATENT_RING_MERGES = 2,
     FIG_LATENT_WIDE_SIDE_BYTES = 9 * 8192,
     FIG_PARTIALS_LOOKS_LIMIT = 3
 };
@@ -234,7 +235,7 @@ template <int32_t VECTORS> static void leave_narrow_piece(const segment_case &c)
     }
     fig_partials_place place = {};
     place.count = place.vectors = c.vectors;
-    fig_narrow_leave<FIG_F16>(c.of, place, c.partial, at, sums, &state);
+    fig_narrow_leave_through_memory::leave<FIG_F16>(c.of, place, c.partial, at, sums, &state);
 }
 
 static void leave_few(const void *params) {
