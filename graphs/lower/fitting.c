@@ -68,13 +68,14 @@ typedef struct latent_costs {
 static const latent_costs latent_rows[] = {
     {FIG_LATENT_NARROW_FEW, 7300, 6600, 1620, 40, 600, 29, 1360},
     {FIG_LATENT_NARROW_VECTORS, 9700, 7400, 1690, 70, 700, 22, 1800},
-    {FIG_LATENT_VECTORS, 12600, 12600, 2030, 95, 1500, 40, 1600}};
+    {FIG_LATENT_VECTORS, 12600, 12600, 2030, 95, 1500, 40, 1600},
+    {FIG_LATENT_PAIR_VECTORS, 13000, 13000, 1760, 200, 1500, 40, 1700}};
 /* Of a cache of codes, which has no clusters. No warpgroup kernel serves more than 32 vectors of a
  * group there. */
 static const latent_costs latent_code_rows[] = {
     {FIG_LATENT_NARROW_FEW, 7300, 7300, 2000, 40, 600, 29, 1700},
     {FIG_LATENT_NARROW_VECTORS, 9700, 9700, 2550, 70, 700, 22, 2300},
-    {FIG_LATENT_VECTORS, 30000, 30000, 60000, 95, 1500, 40, 60000}};
+    {FIG_LATENT_PAIR_VECTORS, 30000, 30000, 60000, 95, 1500, 40, 60000}};
 /* A launch on half or a quarter of the machine begins beside those before it, and takes less. */
 enum { HALF_NS = 3200, SHORT_HALF_NS = 2500, SHORT_QUARTER_NS = 1500 };
 
@@ -85,26 +86,24 @@ static int is_wide(const fig_traits *traits) {
 static const latent_costs *latent_costs_of(const fig_split_class *own, const fig_variant *variant) {
     const int32_t vectors = own->q_heads / own->kv_heads * variant->heads * own->row_tokens;
     const latent_costs *costs = own->value_bytes == 1 ? latent_code_rows : latent_rows;
-    while (costs->vectors < vectors && costs->vectors < FIG_LATENT_VECTORS)
+    while (costs->vectors < vectors && costs->vectors < FIG_LATENT_PAIR_VECTORS)
         costs++;
     return costs;
 }
 
 /* Returns the number of smallest groups that a worker serves at once. The candidate for one head
  * serves whole groups, as in files that know no others, and the one for most heads the smallest
- * groups. The others serve as many smallest groups as they read heads of other caches. Kernels that
- * are not of warpgroups gain nothing by smaller groups. */
+ * groups. That for two heads serves two of them, and that for four as many as two blocks can.
+ * Kernels that are not of warpgroups gain nothing by that, nor two blocks over codes. */
 static int32_t latent_heads(const fig_split_class *own, const fig_traits *traits,
                             const fig_variant *candidate) {
-    enum { SMALLEST = 8 };
-    const int32_t whole = fig_latent_group_heads(own->q_heads, own->row_tokens) /
-                          fig_latent_least_heads(own->q_heads, own->row_tokens);
-    int32_t heads = fig_size_min(candidate->heads, whole);
-    if (candidate->heads == 1 || !is_wide(traits)) heads = whole;
-    if (candidate->heads >= SMALLEST && is_wide(traits)) heads = 1;
-    while (whole % heads != 0)
-        heads--;
-    return heads;
+    const int32_t q_heads = own->q_heads, tokens = own->row_tokens;
+    const int32_t least = fig_latent_least_heads(q_heads, tokens);
+    const int32_t whole = fig_latent_group_heads(q_heads, tokens) / least;
+    if (candidate->heads == 1 || !is_wide(traits)) return whole;
+    if (candidate->heads == 4)
+        return own->value_bytes == 1 ? whole : fig_latent_pair_heads(q_heads, tokens) / least;
+    return candidate->heads == 2 && whole % 2 == 0 ? 2 : 1;
 }
 
 /* Turns a candidate into a way to read a latent cache, where a worker reads tiles for one group of
@@ -131,6 +130,7 @@ void fig_fitting_place(const fig_split_class *own, const fig_traits *traits, int
     if (own->latent_bytes == 0 || !is_wide(traits)) return;
     const latent_costs *costs = latent_costs_of(own, variant);
     int32_t less = is_short ? costs->start_ns - costs->short_ns : 0;
+    if (costs->vectors > FIG_LATENT_VECTORS) workers *= 2; /* two blocks each */
     if (workers * 2 <= traits->sm_count) less += is_short ? SHORT_HALF_NS : HALF_NS;
     if (is_short && workers * 4 <= traits->sm_count) less += SHORT_QUARTER_NS;
     variant->start_ns = variant->start_ns > less ? variant->start_ns - less : 0;

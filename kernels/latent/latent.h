@@ -58,6 +58,13 @@ FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
     return heads;
 }
 
+/* Returns the number of q heads of a group for two blocks: twice that of the function above, or as
+ * many where q_heads are no multiple of it. */
+FIG_BOTH int32_t fig_latent_pair_heads(int32_t q_heads, int32_t row_tokens) {
+    const int32_t heads = fig_latent_group_heads(q_heads, row_tokens);
+    return q_heads % (2 * heads) == 0 ? 2 * heads : heads;
+}
+
 /* Returns the number of q heads of the smallest groups into which a group of that function may be
  * divided: its largest divisor that is a multiple of the unit and gives a group at most
  * FIG_LATENT_VECTORS_FEW vectors, or the unit itself. */

@@ -66,8 +66,9 @@ static int is_aligned(const void *array, int64_t a, int64_t b) {
     return ((uint64_t)(uintptr_t)array | (uint64_t)a * 2 | (uint64_t)b * 2) % 16 == 0;
 }
 
-const char *fig_latent_attention_wide_refuses(const void *params, const fig_traits *traits) {
-    const fig_latent_attention_params *p = params;
+/* Returns why no warpgroup kernel over a cache of q's dtype serves, whatever the number of vectors,
+ * or NULL. */
+static const char *refuses_values(const fig_latent_attention_params *p, const fig_traits *traits) {
     if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
         traits->shared_bytes < FIG_LATENT_WIDE_BYTES)
         return "compute capability 9.0";
@@ -78,14 +79,45 @@ const char *fig_latent_attention_wide_refuses(const void *params, const fig_trai
     if (p->split.fixed || p->split.tile_tokens != FIG_LATENT_WIDE_TILE)
         return "a split that is not fixed, with tiles of 64 tokens";
     if (p->split.workers > traits->sm_count) return "at most one worker per SM";
-    if (p->q_heads * p->split.row_tokens > FIG_LATENT_WIDE_VECTORS * p->split.groups)
-        return "at most 64 vectors of a group";
     if (!is_aligned(p->q, p->q_strides.row, p->q_strides.head) ||
         !is_aligned(p->q_rope, p->q_rope_strides.row, p->q_rope_strides.head) ||
         !is_aligned(p->k_cache, p->k_cache_strides.page, p->k_cache_strides.token) ||
         !is_aligned(p->out, p->out_strides.row, p->out_strides.head))
         return "vectors and tokens that begin at multiples of 16 bytes";
     return NULL;
+}
+
+const char *fig_latent_attention_wide_refuses(const void *params, const fig_traits *traits) {
+    const fig_latent_attention_params *p = params;
+    const char *refusal = refuses_values(p, traits);
+    if (refusal != NULL) return refusal;
+    return p->q_heads * p->split.row_tokens > FIG_LATENT_WIDE_VECTORS * p->split.groups
+               ? "at most 64 vectors of a group"
+               : NULL;
+}
+
+const char *fig_latent_attention_pair_refuses(const void *params, const fig_traits *traits) {
+    const fig_latent_attention_params *p = params;
+    const char *refusal = refuses_values(p, traits);
+    if (refusal != NULL) return refusal;
+    if (p->q_heads * p->split.row_tokens > FIG_LATENT_PAIR_VECTORS * p->split.groups)
+        return "at most 128 vectors of a group";
+    if (p->q_heads / p->split.groups * p->split.row_tokens % 2 != 0)
+        return "an even number of vectors of a group";
+    return p->split.workers * 2 > traits->sm_count ? "two SMs per worker" : NULL;
+}
+
+void fig_latent_attention_pair_shape(const void *params, fig_launch_shape *shape) {
+    const fig_latent_attention_params *p = params;
+    *shape = (fig_launch_shape){.grid = {(uint32_t)p->split.workers * 2, 1, 1},
+                                .block = {FIG_LATENT_WIDE_WARPS * 32, 1, 1}};
+}
+
+void fig_latent_attention_pair_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_latent_attention_params *p = params;
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_latent_attention_pair_");
+    fig_entry_put(&entry, p->dtype == FIG_BF16 ? "bf16" : "f16");
 }
 
 void fig_latent_attention_wide_shape(const void *params, fig_launch_shape *shape) {
@@ -170,7 +202,7 @@ void fig_latent_attention_short_entry(const void *params, char name[FIG_ENTRY_BY
     fig_entry_put_number(&entry, blocks_of(p));
 }
 
-/* Long rows have as many workers as the machine has SMs. Short rows have a cluster of workers for
+/* Long rows have as many workers as the machine has SMs, or as many pairs of them. Short rows have a cluster of workers for
  * each group of heads. */
 int fig_latent_attention_cut(void *params, const fig_traits *traits, int32_t n) {
     static const int32_t blocks[] = {2, 4, 8, FIG_LATENT_SHORT_BLOCKS};
@@ -178,8 +210,10 @@ int fig_latent_attention_cut(void *params, const fig_traits *traits, int32_t n) 
     if (n > (int32_t)(sizeof blocks / sizeof blocks[0])) return 0;
     p->split.row_limit = 1;
     p->is_short = n > 0;
-    p->split.workers =
-        n > 0 ? p->split.groups * blocks[n - 1] : (traits->sm_count > 0 ? traits->sm_count : 1);
+    p->split.workers = n > 0 ? p->split.groups * blocks[n - 1] : traits->sm_count;
+    if (p->q_heads * p->split.row_tokens > FIG_LATENT_WIDE_VECTORS * p->split.groups && n == 0)
+        p->split.workers /= 2;
+    if (p->split.workers < 1) p->split.workers = 1;
     return 1;
 }
 

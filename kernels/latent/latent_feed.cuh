@@ -75,7 +75,11 @@ fig_latent_feed_place(const fig_attention_params &of, const fig_feed_piece &piec
 static __device__ __forceinline__ void
 fig_latent_feed_send(const fig_latent_attention_params &p, uint32_t to, int32_t column,
                      const fig_feed_place &place, const uint64_t *barrier, uint64_t policy) {
+#if FIG_LATENT_RING_SENDERS == 1
     fig_latent_machine_send(to, &p.k_map, column, place.token, place.page, barrier, policy);
+#else
+    fig_latent_machine_send_both(to, &p.k_map, column, place.token, place.page, barrier, policy);
+#endif
 }
 
 /* Sends a tile, chunk by chunk as they become free. `place` is that of the lane's box. */
@@ -90,10 +94,13 @@ static __device__ __forceinline__ void fig_latent_feed_tile(const fig_latent_att
     for (int32_t i = 0; i < FIG_LATENT_WIDE_CHUNKS; i++) {
         const int32_t chunk = fig_latent_ring_turn(stage, i);
         const uint64_t *full = &ring.state->full[stage][chunk];
-        fig_latent_ring_wait(&ring.state->empty[stage][chunk], phase);
+        /* Where the other block loads the chunk, it has waited for `empty`, and the chunk before
+         * need only have come. */
+        const int32_t is_sender = fig_latent_ring_sender(stage, chunk) == fig_latent_ring_rank();
+        fig_latent_ring_wait(is_sender ? &ring.state->empty[stage][chunk] : full, phase);
         if (lane == 0) fig_latent_machine_expect(full, FIG_LATENT_WIDE_CHUNK_BYTES);
         __syncwarp();
-        if (lane < way->boxes)
+        if (is_sender && lane < way->boxes)
             fig_latent_feed_send(p,
                                  fig_latent_ring_chunk(ring, stage, chunk) +
                                      (uint32_t)(lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
@@ -174,12 +181,14 @@ fig_latent_feed_newest(const fig_latent_attention_params &p, const fig_latent_ri
     if (lane == 0) fig_latent_machine_expect(&ring.state->early, FIG_LATENT_WIDE_SIDE_BYTES);
     __syncwarp();
 #pragma unroll 1
-    for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS && lane < way->boxes; chunk++)
+    for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS && lane < way->boxes; chunk++) {
+        if (fig_latent_ring_sender(stage, chunk) != fig_latent_ring_rank()) continue;
         fig_latent_feed_send(p,
                              to + (uint32_t)(chunk * FIG_LATENT_WIDE_CHUNK_BYTES +
                                              lane * way->box * FIG_LATENT_WIDE_COLUMN * 2),
                              chunk * FIG_LATENT_WIDE_COLUMN, place, &ring.state->early,
                              way->policy);
+    }
     __syncwarp();
     const fig_latent_feed_fresh fresh = fig_latent_feed_find(p, piece, token);
     fig_feed_wait(&way->has_waited);
@@ -243,8 +252,9 @@ static __device__ __forceinline__ int32_t fig_latent_feed_parts(const fig_attent
                                                                 int32_t begins) {
     const int32_t pieces = piece.last - piece.first; /* without the first piece */
     const int32_t vectors = of.q_heads / of.kv_heads * of.split.row_tokens;
-    const int32_t limit =
-        flags & FIG_ATTENTION_IN_ORDER ? (int32_t)FIG_MERGES_PARTS : (int32_t)FIG_LATENT_WIDE_PARTS;
+    const int32_t limit = (flags & FIG_ATTENTION_IN_ORDER ? (int32_t)FIG_MERGES_PARTS
+                                                          : (int32_t)FIG_LATENT_WIDE_PARTS) /
+                          FIG_FEED_BLOCKS; /* each of which may wait */
     if (flags & FIG_ATTENTION_APART) return 1;
     return fig_size_min(fig_size_min(limit, vectors), begins ? pieces + 1 : pieces);
 }
@@ -301,17 +311,17 @@ fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const rin
 
 /* ---- A worker */
 
-/* Prefetches the lane's box of a tile into L2. If two groups of heads read the same tokens, each
- * prefetches half of them. If tokens lie far apart, it does nothing: most of the range would be
+/* Prefetches the lane's box of a tile into L2. If two groups of heads, or two blocks, read the same
+ * tokens, each prefetches half of them. If tokens lie far apart, it does nothing: most of the range would be
  * other data. */
 static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_attention_params &p,
                                                            const fig_feed_place &place,
                                                            const fig_latent_feed_way &way,
-                                                           int32_t group) {
+                                                           int32_t reader) {
     const int32_t tokens = way.box / 2;
     if (place.page < 0 || p.k_cache_strides.token > 2 * FIG_LATENT_KEY_DIM) return;
     const uint16_t *from = (const uint16_t *)p.k_cache + place.page * p.k_cache_strides.page +
-                           (place.token + group % 2 * tokens) * p.k_cache_strides.token;
+                           (place.token + reader % 2 * tokens) * p.k_cache_strides.token;
     const uint32_t bytes =
         (uint32_t)((tokens - 1) * (int32_t)p.k_cache_strides.token + FIG_LATENT_KEY_DIM) * 2;
     fig_latent_machine_bring(from, bytes);
@@ -343,7 +353,7 @@ fig_latent_feed_piece(const fig_latent_attention_params &p, const fig_attention_
             if (token + tile > fresh) fig_feed_wait(&way->has_waited);
             fig_latent_feed_tile(p, ring, place, way);
         }
-        if (AHEAD) fig_latent_feed_ask(p, after, *way, piece.start.group);
+        if (AHEAD) fig_latent_feed_ask(p, after, *way, piece.start.group + fig_latent_ring_rank());
         place = next;
         next = after;
     }
@@ -385,7 +395,7 @@ fig_latent_feed_idle_rows(const fig_latent_attention_params &p) {
     const int32_t *lengths = (const int32_t *)(p.plan + p.lengths_offset);
     const int32_t rows = ((const fig_plan_head *)p.plan)->rows;
 #pragma unroll 1
-    for (int32_t row = (int32_t)blockIdx.x; row < rows; row += p.split.workers) {
+    for (int32_t row = fig_feed_block(); row < rows; row += p.split.workers) {
         if (lengths[row] > 0) continue;
         const fig_plan_queries queries =
             fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, row);

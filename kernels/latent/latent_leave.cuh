@@ -49,6 +49,16 @@ fig_latent_leave_place(const fig_attention_params &of, int32_t row, int32_t grou
     return place;
 }
 
+/* Returns the vectors of the place that the block has: all of them, or the block's half. */
+static __device__ __forceinline__ fig_partials_place
+fig_latent_leave_part(fig_partials_place place) {
+    const int32_t half = place.vectors / FIG_FEED_BLOCKS;
+    const int32_t first = (int32_t)blockIdx.x % FIG_FEED_BLOCKS * half;
+    place.first = place.index = first;
+    place.count = fig_size_min(max(place.count - first, 0), half);
+    return place;
+}
+
 /* ---- The end of a piece */
 
 /* Transposes the 4 x 4 words of a quad of lanes: lane n gets word n of each lane. All lanes of the
@@ -191,10 +201,10 @@ template <class form> struct fig_latent_leave_loaded {
     uint2 sums[form::ABREAST][form::TRIP];
 };
 
-/* Lays out the packs of a vector as fig_latent_leave() does. narrow_leave.cuh has another form. */
-typedef struct fig_latent_leave_form {
-    static constexpr int32_t ABREAST = 2; /* lots that a crew handles at once */
-    static constexpr int32_t TRIP = 8;    /* pieces that one round trip loads */
+/* Lays out the packs of a vector as fig_latent_leave() does. narrow_leave.cuh has another form.
+ * LOTS: lots that a crew handles at once. PIECES: pieces of each that one round trip loads. */
+template <int32_t LOTS, int32_t PIECES> struct fig_latent_leave_form {
+    static constexpr int32_t ABREAST = LOTS, TRIP = PIECES;
     /* Returns the first of the 8 dimensions that the lane of a pack has after a quad's turn. */
     static __device__ __forceinline__ int32_t dim(int32_t pack) {
         return pack * FIG_LATENT_LEAVE_PACK;
@@ -207,7 +217,7 @@ typedef struct fig_latent_leave_form {
     static __device__ __forceinline__ int32_t clears(int32_t pack) {
         return pack % FIG_BLOCK_WARP < 4;
     }
-} fig_latent_leave_form;
+};
 
 /* Passes results from crew to crew, in the memory of tiles. Two passes take turns, so one barrier a
  * pass is enough. */
@@ -462,14 +472,15 @@ fig_latent_leave_vectors(const fig_attention_params &of, const fig_partials_plac
     }
 }
 
-/* Counts the block's piece as finished. Returns 1 if it was the last one of its segment. */
+/* Counts the block's piece as finished. Returns 1 if it was the last one of its segment, in all
+ * blocks that have vectors of it. */
 template <class state_of>
 static __device__ __forceinline__ int32_t fig_latent_leave_is_last(
     const fig_attention_params &of, const fig_latent_ring_merge &merge, state_of *state) {
     __threadfence();
     fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
     if (threadIdx.x == 0) {
-        const uint32_t last = (uint32_t)(merge.last - merge.first);
+        const uint32_t last = (uint32_t)((merge.last - merge.first + 1) * FIG_FEED_BLOCKS - 1);
         uint32_t *counter = &of.counters[fig_split_segment(&of.split, merge.row, merge.group)];
         state->is_last = atomicInc(counter, last) == last;
     }
@@ -477,6 +488,18 @@ static __device__ __forceinline__ int32_t fig_latent_leave_is_last(
     const int32_t is_last = (int32_t)state->is_last;
     __threadfence();
     return is_last;
+}
+
+/* Returns the vectors that the block merges: its part of those that it has, or all. */
+static __device__ __forceinline__ fig_partials_range fig_latent_leave_range(
+    const fig_partials_place &place, uint32_t flags, const fig_latent_ring_merge &merge) {
+    if (FIG_FEED_BLOCKS == 1 || flags & FIG_ATTENTION_APART)
+        return fig_partials_part(place.count, merge.part, merge.parts);
+    const fig_partials_place part = fig_latent_leave_part(place);
+    fig_partials_range range = fig_partials_part(part.count, merge.part, merge.parts);
+    range.first += part.first;
+    range.end += part.first;
+    return range;
 }
 
 /* Does the block's part of a merge. The block must have written the partials of its own pieces, and
@@ -492,11 +515,25 @@ fig_latent_leave_merge(const fig_attention_params &of, uint32_t flags,
     fig_latent_leave_share share;
     share.segment = {merge.partial, merge.first - 1, 1, merge.last - merge.first + 1,
                      place.vectors};
-    share.range = fig_partials_part(place.count, merge.part, merge.parts);
+    share.range = fig_latent_leave_range(place, flags, merge);
     share.lots =
         fig_latent_leave_lots_of<form>(share.segment.pieces, share.range.end - share.range.first);
     fig_latent_leave_vectors<DTYPE, form>(of, place, share,
                                           (fig_latent_leave_shelf *)fig_latent_ring_tiles(state));
+}
+
+/* Does the block's part of a merge of a group of many vectors. If there are few pieces, a block has
+ * many vectors of them, and loads all pieces of several vectors at once. */
+template <int32_t DTYPE, class state_of>
+static __device__ __forceinline__ void
+fig_latent_leave_merge_many(const fig_attention_params &of, uint32_t flags,
+                            const fig_latent_ring_merge &merge, state_of *state) {
+    const int32_t pieces = merge.last - merge.first + 1;
+    if (pieces <= 2) {
+        fig_latent_leave_merge<DTYPE, fig_latent_leave_form<4, 2>>(of, flags, merge, state);
+    } else {
+        fig_latent_leave_merge<DTYPE, fig_latent_leave_form<2, 8>>(of, flags, merge, state);
+    }
 }
 
 #endif

@@ -116,6 +116,19 @@ fig_latent_machine_send(uint32_t to, const fig_tensor_map *map, int32_t column, 
                  : "memory");
 }
 
+/* Sends a box of the cache to the same place in both blocks of a cluster. Each block's barrier at
+ * the place of `barrier` counts what it gets. */
+static __device__ __forceinline__ void
+fig_latent_machine_send_both(uint32_t to, const fig_tensor_map *map, int32_t column, int32_t token,
+                             int32_t page, const uint64_t *barrier, uint64_t policy) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;" ::"r"(to),
+        "l"(map), "r"(column), "r"(token), "r"(page), "r"(fig_fragment_shared(barrier)),
+        "h"((uint16_t)3), "l"(policy)
+        : "memory");
+}
+
 /* Copies memory of the device to shared memory: whole 16 bytes, from and to multiples of 16. */
 static __device__ __forceinline__ void fig_latent_machine_copy(uint32_t to, const void *from,
                                                                uint32_t bytes,
@@ -160,6 +173,11 @@ static __device__ __forceinline__ uint32_t fig_latent_machine_of(uint32_t own, i
     uint32_t theirs;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(own), "r"(rank));
     return theirs;
+}
+
+/* Arrives at a barrier of any block of the cluster. */
+static __device__ __forceinline__ void fig_latent_machine_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /* Sends words to another block, whose barrier counts their bytes. */

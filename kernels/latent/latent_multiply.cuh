@@ -78,19 +78,16 @@ static __device__ __forceinline__ void fig_latent_multiply_await(fig_latent_mult
     fig_latent_multiply_pin(work);
 }
 
-/* Releases the warpgroup's chunks of a tile. If the other warpgroup owns the tile, also releases
- * its last chunk. */
+/* Releases the warpgroup's chunks of a tile, each by a lane of its own. If the other warpgroup owns
+ * the tile, also releases its last chunk. */
 static __device__ __forceinline__ void fig_latent_multiply_release(const fig_latent_ring &ring,
                                                                    int32_t group, int32_t tile,
                                                                    int32_t is_own) {
-    const int32_t stage = tile % FIG_LATENT_WIDE_STAGES;
-    if (threadIdx.x % FIG_BLOCK_WARP != 0) return;
-#pragma unroll
-    for (int32_t i = 0; i < FIG_LATENT_RING_HALF; i++)
-        fig_ring_arrive(
-            fig_fragment_shared(&ring.state->empty[stage][FIG_LATENT_RING_HALF * group + i]));
-    if (!is_own)
-        fig_ring_arrive(fig_fragment_shared(&ring.state->empty[stage][FIG_LATENT_RING_LAST]));
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const int32_t chunk = lane < FIG_LATENT_RING_HALF ? FIG_LATENT_RING_HALF * group + lane
+                                                      : (int32_t)FIG_LATENT_RING_LAST;
+    if (lane < FIG_LATENT_RING_HALF + !is_own)
+        fig_latent_ring_release(ring, tile % FIG_LATENT_WIDE_STAGES, chunk);
 }
 
 /* Writes zeros over those tokens of the warpgroup's half of V that no vector sees. Their weights
@@ -379,7 +376,7 @@ fig_latent_multiply_begin(const fig_split_shape &split, const fig_latent_multipl
     work->all_end = note.all_end - note.token;
 #pragma unroll
     for (int32_t h = 0; h < 2; h++) {
-        const int32_t number = fig_size_min(at.row + 8 * h, max(place.count, 1) - 1);
+        const int32_t number = place.first + fig_size_min(at.row + 8 * h, max(place.count, 1) - 1);
         const int32_t position = note.length - split.row_tokens + number / place.ratio;
         const int32_t low = split.window == 0 ? 0 : max(position + 1 - split.window, 0);
         work->low[h] = low - note.token;
@@ -490,7 +487,8 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
     for (int32_t number = 0;; number++) {
         const fig_latent_ring_note note = fig_latent_ring_read(ring.state, number);
         if (note.tiles == 0) break;
-        const fig_partials_place place = fig_latent_leave_place(of, note.row, note.group);
+        const fig_partials_place place =
+            fig_latent_leave_part(fig_latent_leave_place(of, note.row, note.group));
         fig_partials_sum sum[2];
         fig_latent_multiply_load_q(p, place, ring);
         fig_latent_multiply_begin(p.split, at, note, place, &work);
@@ -501,8 +499,7 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
     }
 #pragma unroll 1
     for (int32_t i = 0; i < FIG_LATENT_RING_MERGES; i++)
-        fig_latent_leave_merge<DTYPE, fig_latent_leave_form>(of, p.flags, ring.state->merges[i],
-                                                             ring.state);
+        fig_latent_leave_merge_many<DTYPE>(of, p.flags, ring.state->merges[i], ring.state);
 }
 
 #endif

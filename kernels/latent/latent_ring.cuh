@@ -13,6 +13,19 @@
 #ifndef FIG_KERNELS_LATENT_RING_CUH
 #define FIG_KERNELS_LATENT_RING_CUH
 
+/* FIG_LATENT_RING_PAIR: two blocks of a cluster share a worker. They have different vectors of its
+ * groups and read the same tiles, so each chunk is loaded once, into both rings at the same place.
+ * The blocks take turns at loading chunks. Then the barrier `empty` of a chunk counts, in the block
+ * that loads it, the warps of both blocks. A test runs such blocks alone, each as the only sender. */
+#ifdef FIG_LATENT_RING_PAIR
+#define FIG_FEED_BLOCKS 2
+#ifndef FIG_LATENT_RING_SENDERS
+#define FIG_LATENT_RING_SENDERS 2
+#endif
+#else
+#define FIG_LATENT_RING_SENDERS 1
+#endif
+
 #include "kernels/attention/partials.cuh"
 #include "kernels/common/block.cuh"
 #include "kernels/latent/latent_machine.cuh"
@@ -28,7 +41,8 @@ enum {
     FIG_LATENT_RING_LAST = FIG_LATENT_WIDE_CHUNKS - 1,   /* the chunk under RoPE */
     FIG_LATENT_RING_HALF = FIG_LATENT_RING_LAST / 2,     /* chunks of a warpgroup's half of V */
     FIG_LATENT_RING_HALF_DIMS = FIG_LATENT_DIM / 2,
-    FIG_LATENT_RING_WARPS = 4 /* warps of a warpgroup */
+    FIG_LATENT_RING_WARPS = 4, /* warps of a warpgroup */
+    FIG_LATENT_RING_RELEASES = FIG_LATENT_RING_WARPS * FIG_LATENT_RING_SENDERS
 };
 
 /* Named barriers. */
@@ -104,6 +118,27 @@ static __device__ __forceinline__ int32_t fig_latent_ring_turn(int32_t owner, in
                                      : (i + FIG_LATENT_RING_HALF * owner) % FIG_LATENT_RING_LAST;
 }
 
+/* Returns the rank, in the cluster, of the block that loads a chunk. */
+static __device__ __forceinline__ int32_t fig_latent_ring_sender(int32_t stage, int32_t chunk) {
+    return (stage + chunk) % FIG_LATENT_RING_SENDERS;
+}
+
+static __device__ __forceinline__ int32_t fig_latent_ring_rank() {
+    return (int32_t)blockIdx.x % FIG_LATENT_RING_SENDERS;
+}
+
+/* Releases a chunk for the block that loads the next one to its place. */
+static __device__ __forceinline__ void fig_latent_ring_release(const fig_latent_ring &ring,
+                                                               int32_t stage, int32_t chunk) {
+    const uint32_t empty = fig_fragment_shared(&ring.state->empty[stage][chunk]);
+    if (FIG_LATENT_RING_SENDERS == 1) {
+        fig_ring_arrive(empty);
+    } else {
+        fig_latent_machine_arrive(
+            fig_latent_machine_of(empty, fig_latent_ring_sender(stage, chunk)));
+    }
+}
+
 /* Waits for a phase of a barrier. A build that defines FIG_LATENT_LOOKS gives up after that number
  * of tries of up to 10 ms each. Its results are then wrong, but the kernel ends. */
 static __device__ __forceinline__ void fig_latent_ring_wait(const uint64_t *barrier,
@@ -153,7 +188,7 @@ static __device__ __forceinline__ void fig_latent_ring_init(fig_latent_ring_stat
     for (int32_t chunk = 0; chunk < FIG_LATENT_WIDE_CHUNKS; chunk++) {
         for (int32_t stage = 0; stage < FIG_LATENT_WIDE_STAGES; stage++) {
             fig_ring_barrier_init(&state->full[stage][chunk], 1);
-            fig_ring_barrier_init(&state->empty[stage][chunk], FIG_LATENT_RING_WARPS);
+            fig_ring_barrier_init(&state->empty[stage][chunk], FIG_LATENT_RING_RELEASES);
         }
     }
     for (int32_t stage = 0; stage < FIG_LATENT_WIDE_STAGES; stage++)

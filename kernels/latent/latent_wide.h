@@ -22,7 +22,8 @@ enum {
     FIG_LATENT_WIDE_WARPS = 12,
     FIG_LATENT_WIDE_TILE = FIG_LATENT_TILE_TOKENS,
     FIG_LATENT_WIDE_VECTORS = FIG_LATENT_VECTORS,
-    FIG_LATENT_WIDE_COLUMN = 64, /* values of a chunk */
+    FIG_LATENT_PAIR_VECTORS = 2 * FIG_LATENT_VECTORS, /* of two blocks */
+    FIG_LATENT_WIDE_COLUMN = 64,                      /* values of a chunk */
     FIG_LATENT_WIDE_CHUNKS = FIG_LATENT_KEY_DIM / FIG_LATENT_WIDE_COLUMN,
     FIG_LATENT_WIDE_CHUNK_BYTES = FIG_LATENT_WIDE_TILE * FIG_LATENT_WIDE_COLUMN * 2,
     FIG_LATENT_WIDE_SIDE_BYTES = FIG_LATENT_WIDE_CHUNKS * FIG_LATENT_WIDE_CHUNK_BYTES,
@@ -32,7 +33,8 @@ enum {
         (FIG_LATENT_WIDE_STAGES + 1) * FIG_LATENT_WIDE_SIDE_BYTES + FIG_LATENT_WIDE_STATE_BYTES,
     FIG_LATENT_WIDE_BOX_LEAST = 16, /* the fewest tokens of a box */
     /* The largest number of blocks that share a merge. Workers are in order, so at most one block
-     * less than this number waits: as many as merges.h allows for spread workers. */
+     * less than this number waits: as many as merges.h allows for spread workers. Where two blocks
+     * are a worker, half as many workers share a merge. */
     FIG_LATENT_WIDE_PARTS = FIG_MERGES_WAITING_SPREAD + 1
 };
 static_assert(FIG_LATENT_WIDE_TILE == FIG_LATENT_WIDE_VECTORS, "q and weights lie in such chunks");

@@ -85,6 +85,10 @@ static const fig_split_row latent_attention_split = {.q = FIG_LATENT_ATTENTION_Q
     .refuses = fig_latent_attention_wide_refuses, .shape = fig_latent_attention_wide_shape,        \
     .shared = fig_latent_attention_wide_shared, .entry = fig_latent_attention_wide_entry,          \
     .map = fig_latent_attention_wide_map
+#define LATENT_ATTENTION_PAIR                                                                      \
+    .refuses = fig_latent_attention_pair_refuses, .shape = fig_latent_attention_pair_shape,        \
+    .shared = fig_latent_attention_wide_shared, .entry = fig_latent_attention_pair_entry,          \
+    .map = fig_latent_attention_wide_map
 #define LATENT_ATTENTION_CODES                                                                     \
     .refuses = fig_latent_attention_codes_refuses, .shape = fig_latent_attention_codes_shape,      \
     .shared = fig_latent_attention_narrow_shared, .entry = fig_latent_attention_codes_entry

@@ -67,6 +67,7 @@
         FAMILY(LATENT_ATTENTION, SHORT, short, latent_short, HOPPER)                               \
         FAMILY(LATENT_ATTENTION, NARROW, narrow, latent_narrow, HOPPER)                            \
         FAMILY(LATENT_ATTENTION, WIDE, wide, latent_wide, HOPPER)                                  \
+        FAMILY(LATENT_ATTENTION, PAIR, pair, latent_pair, HOPPER)                                  \
         FAMILY(LATENT_ATTENTION, CODES, codes, latent_codes, HOPPER)                               \
         FAMILY(LATENT_ATTENTION, PLAIN, plain, latent_attention, ALL))                             \
     OPERATION(16, LATENT_DECODE, latent_decode, latent_decode, CHECKED(latent_check_decode),       \

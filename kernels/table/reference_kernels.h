@@ -77,6 +77,9 @@ const char *fig_latent_attention_narrow_refuses(const void *params, const fig_tr
 void fig_latent_attention_narrow_shape(const void *params, fig_launch_shape *shape);
 uint32_t fig_latent_attention_narrow_shared(const void *params, const fig_traits *traits);
 void fig_latent_attention_narrow_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_latent_attention_pair_refuses(const void *params, const fig_traits *traits);
+void fig_latent_attention_pair_shape(const void *params, fig_launch_shape *shape);
+void fig_latent_attention_pair_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_latent_attention_codes_refuses(const void *params, const fig_traits *traits);
 void fig_latent_attention_codes_shape(const void *params, fig_launch_shape *shape);
 void fig_latent_attention_codes_entry(const void *params, char name[FIG_ENTRY_BYTES]);

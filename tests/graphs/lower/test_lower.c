@@ -125,17 +125,18 @@ static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
 }
 
 /* Variant 0 serves whole groups in lines, as before others existed; 1 the smallest groups, of 16
- * heads, and 2 twice as many heads, both in clusters where rows are short. No other machine divides
- * groups. */
+ * heads, and 2 twice as many heads, both in clusters where rows are short. With variant 3 a worker is
+ * two blocks, for twice as many heads as a whole group has. No other machine divides groups. */
 static void groups_over_latent_caches_have_several_sizes(void **state) {
     (void)state;
     static const struct {
         int32_t heads, rows, length, variant, groups, workers, is_short;
     } cases[] = {
-        {128, 1, 512, 0, 2, 16, 0}, {128, 1, 512, 1, 8, 64, 1},  {128, 1, 512, 2, 4, 32, 1},
-        {64, 1, 512, 0, 1, 8, 0},   {64, 1, 512, 1, 4, 32, 1},   {64, 1, 2048, 1, 4, 64, 1},
-        {64, 4, 2048, 2, 2, 64, 1}, {16, 1, 512, 0, 1, 8, 0},    {16, 1, 512, 1, 1, 8, 1},
-        {16, 1, 8192, 1, 1, 66, 0}, {64, 64, 8192, 1, 4, 128, 0}};
+        {128, 1, 512, 0, 2, 16, 0},  {128, 1, 512, 1, 8, 64, 1},   {128, 1, 512, 2, 4, 32, 1},
+        {64, 1, 512, 0, 1, 8, 0},    {64, 1, 512, 1, 4, 32, 1},    {64, 1, 2048, 1, 4, 64, 1},
+        {64, 4, 2048, 2, 2, 64, 1},  {16, 1, 512, 0, 1, 8, 0},     {16, 1, 512, 1, 1, 8, 1},
+        {16, 1, 8192, 1, 1, 66, 0},  {64, 64, 8192, 1, 4, 128, 0}, {128, 64, 8192, 3, 1, 64, 0},
+        {128, 75, 8192, 3, 1, 66, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fig_program *program = latent_program(cases[i].heads, cases[i].rows);
         const fig_bucket caps = {cases[i].rows, cases[i].length};
@@ -150,6 +151,8 @@ static void groups_over_latent_caches_have_several_sizes(void **state) {
         assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &old, 1), 0);
         assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 2),
                          cases[i].heads > 16);
+        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 3),
+                         cases[i].heads > 64);
         fig_program_destroy(program);
     }
 }

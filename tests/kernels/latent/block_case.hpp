@@ -18,10 +18,14 @@ extern "C" void fig_latent_attention_reference(const void *params, const uint32_
 enum { ROW_LIMIT = 4, PLAN_BYTES = 1 << 16 };
 
 /* Which kernel a case is for. */
-enum latent_kind { FOR_PLAIN, FOR_NARROW, FOR_SHORT, FOR_CODES, FOR_WIDE };
+enum latent_kind { FOR_PLAIN, FOR_NARROW, FOR_SHORT, FOR_CODES, FOR_WIDE, FOR_PAIR };
 
 static int is_narrow(latent_kind kind) {
     return kind == FOR_NARROW || kind == FOR_SHORT;
+}
+
+static int is_wide(latent_kind kind) {
+    return kind == FOR_WIDE || kind == FOR_PAIR;
 }
 
 /* A case and what one side of it leaves. */
@@ -70,6 +74,8 @@ static void draw_plan(latent_case *c, fig_random *random) {
     split->groups =
         p->q_heads / (draw(random, 0, 1) ? fig_latent_group_heads(p->q_heads, c->shape.row_tokens)
                                          : fig_latent_least_heads(p->q_heads, c->shape.row_tokens));
+    if (c->kind == FOR_PAIR)
+        split->groups = p->q_heads / fig_latent_pair_heads(p->q_heads, c->shape.row_tokens);
     split->tile_tokens = c->kind == FOR_PLAIN && draw(random, 0, 1) ? 16 : 64;
     split->workers = draw(random, 1, 9);
     p->is_short = c->kind == FOR_SHORT;
@@ -125,7 +131,7 @@ static void draw_cache(latent_case *c, fig_random *random) {
     const int is_dense = c->kind == FOR_PLAIN && draw(random, 0, 3) == 0;
     p->page_size = is_dense
                        ? c->length_limit
-                       : pages[draw(random, is_narrow(c->kind) || c->kind == FOR_WIDE ? 2 : 0, 3)];
+                       : pages[draw(random, is_narrow(c->kind) || is_wide(c->kind) ? 2 : 0, 3)];
     const int32_t row_pages = (c->length_limit - 1) / p->page_size + 1;
     p->k_cache_strides.token = width + (c->kind == FOR_CODES ? 16 : 8) * draw(random, 0, 1);
     p->k_cache_strides.page = p->page_size * p->k_cache_strides.token;
@@ -185,7 +191,7 @@ static void draw_case(latent_case *c, fig_random *random, latent_kind kind) {
         p->kv_dtype = FIG_E4M3;
     if (kind != FOR_PLAIN)
         p->flags = FIG_ATTENTION_APART | (draw(random, 0, 1) ? FIG_ATTENTION_EARLY : 0);
-    p->q_heads = heads[draw(random, 0, kind == FOR_PLAIN ? 3 : kind == FOR_WIDE ? 6 : 2)];
+    p->q_heads = heads[draw(random, 0, kind == FOR_PLAIN ? 3 : is_wide(kind) ? 6 : 2)];
     p->sm_scale = 0.05f;
     draw_plan(c, random);
     draw_cache(c, random);
@@ -204,7 +210,7 @@ static void draw_case(latent_case *c, fig_random *random, latent_kind kind) {
     p->sinks = draw(random, 0, 1) ? c->sinks.data() : NULL;
     const int32_t tiles = ROW_LIMIT * (c->length_limit / p->split.tile_tokens + 2);
     const size_t partials =
-        FIG_LATENT_VECTORS *
+        2 * FIG_LATENT_VECTORS *
         (size_t)(p->split.fixed ? tiles * p->split.groups : fig_split_partial_limit(&p->split));
     c->partials.assign(partials * FIG_LATENT_DIM, 0);
     c->sums.assign(partials * 2, 0);

@@ -134,8 +134,7 @@ static void draw_case(decode_case *c, fig_random *random) {
     if (draw(random, 0, 1)) {
         p->q_rope_strides.head = FIG_LATENT_ROPE_DIM + 5;
         p->q_rope_strides.row = p->q_heads * p->q_rope_strides.head;
-        c->q_rope[0] = c->q_rope[1] =
-            draw_numbers(random, p->dtype, count * p->q_rope_strides.row);
+        c->q_rope[0] = c->q_rope[1] = draw_numbers(random, p->dtype, count * p->q_rope_strides.row);
     }
     p->latent_stride = FIG_LATENT_KEY_DIM + 8;
     c->latent = draw_numbers(random, p->dtype, count * p->latent_stride);

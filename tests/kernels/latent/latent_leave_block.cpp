@@ -74,6 +74,7 @@ static void fig_latent_machine_end_if(int32_t is_vain) {
 #define FIG_KERNELS_LATENT_RING_CUH
 #define FIG_KERNELS_NARROW_RING_CUH
 #define FIG_PARTIALS_NONE (-3.402823466e38f)
+#define FIG_FEED_BLOCKS 1
 
 enum {
     FIG_BLOCK_WARP = WARP,
@@ -252,7 +253,7 @@ static void merge_part(const void *params) {
     if (c.is_narrow) {
         fig_narrow_leave_merge<FIG_F16>(c.of, flags, c.merge, &c.state);
     } else {
-        fig_latent_leave_merge<FIG_F16, fig_latent_leave_form>(c.of, flags, c.merge, &c.state);
+        fig_latent_leave_merge_many<FIG_F16>(c.of, flags, c.merge, &c.state);
     }
 }
 

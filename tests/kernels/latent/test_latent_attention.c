@@ -327,6 +327,24 @@ static void the_smallest_groups_divide_the_largest(void **state) {
     assert_int_equal(fig_latent_least_heads(128, 16), 4);
 }
 
+/* Two blocks have at most 128 vectors of a group, half each. */
+static void groups_of_two_blocks_are_twice_as_large(void **state) {
+    (void)state;
+    for (int32_t heads = 8; heads <= FIG_LATENT_HEAD_LIMIT; heads += 8) {
+        for (int32_t tokens = 1; tokens <= 16; tokens++) {
+            const int32_t pair = fig_latent_pair_heads(heads, tokens);
+            assert_int_equal(heads % pair, 0);
+            assert_int_equal(pair % fig_latent_group_heads(heads, tokens), 0);
+            assert_in_range(pair * tokens, 8, 2 * FIG_LATENT_VECTORS);
+        }
+    }
+    assert_int_equal(fig_latent_pair_heads(128, 1), 128);
+    assert_int_equal(fig_latent_pair_heads(64, 1), 64); /* one group has them all */
+    assert_int_equal(fig_latent_pair_heads(64, 2), 64);
+    assert_int_equal(fig_latent_pair_heads(80, 1), 80);
+    assert_int_equal(fig_latent_pair_heads(72, 1), 24); /* three groups of 24 */
+}
+
 /* A machine of 132 SMs runs 4 clusters of 16 blocks, 12 of 8, 28 of 4 and 66 of 2. */
 static void a_short_row_has_the_largest_cluster_that_fits(void **state) {
     (void)state;
@@ -580,6 +598,37 @@ static void clusters_serve_short_rows(void **state) {
                         "2, 4, 8 or 16 workers per group of heads");
 }
 
+/* More than 64 vectors of a group are for two blocks, which together have two SMs. */
+static void two_blocks_serve_more_than_64_vectors(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads, tokens, workers, family;
+    } cases[] = {{128, 1, 66, FIG_FAMILY_LATENT_ATTENTION_PAIR},
+                 {64, 2, 1, FIG_FAMILY_LATENT_ATTENTION_PAIR},
+                 {72, 1, 66, FIG_FAMILY_LATENT_ATTENTION_PAIR},
+                 {128, 1, 67, FIG_FAMILY_LATENT_ATTENTION_PLAIN},
+                 {136, 1, 66, FIG_FAMILY_LATENT_ATTENTION_PLAIN},
+                 {64, 1, 132, FIG_FAMILY_LATENT_ATTENTION_WIDE}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_latent_attention_params params = wide_params();
+        params.q_heads = cases[i].heads;
+        params.split.row_tokens = cases[i].tokens;
+        params.split.workers = cases[i].workers;
+        const fig_family_choice choice = choose(&params, 90);
+        if ((int32_t)choice.family != cases[i].family) fail_msg("case %zu: %u", i, choice.family);
+        if (choice.family != FIG_FAMILY_LATENT_ATTENTION_PAIR) continue;
+        assert_string_equal(choice.entry, "fig_kernel_latent_attention_pair_bf16");
+        assert_int_equal(choice.shape.grid[0], 2 * cases[i].workers);
+        assert_int_equal(choice.shape.block[0], 384);
+        assert_int_equal(choice.shape.shared_bytes, FIG_LATENT_WIDE_BYTES);
+    }
+    const fig_traits traits = {.size = sizeof traits, .sm_count = 132};
+    fig_latent_attention_params params = wide_params();
+    params.q_heads = 128;
+    assert_true(fig_latent_attention_cut(&params, &traits, 0));
+    assert_int_equal(choose(&params, 90).family, FIG_FAMILY_LATENT_ATTENTION_PAIR);
+}
+
 /* A runner loads the kernels of every way in which a run may be cut. */
 static void every_cut_of_a_run_has_its_kernel(void **state) {
     (void)state;
@@ -653,6 +702,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(q_in_two_tensors_gives_the_bits_of_one),
         cmocka_unit_test(groups_hold_at_most_64_vectors),
         cmocka_unit_test(the_smallest_groups_divide_the_largest),
+        cmocka_unit_test(groups_of_two_blocks_are_twice_as_large),
         cmocka_unit_test(a_short_row_has_the_largest_cluster_that_fits),
         cmocka_unit_test(warpgroups_serve_caches_of_q_s_dtype_on_hopper),
         cmocka_unit_test(warpgroups_serve_codes_of_few_vectors_with_pages_of_any_size),
@@ -660,6 +710,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(warpgroups_need_whole_tiles_and_aligned_vectors),
         cmocka_unit_test(groups_of_at_most_32_vectors_have_a_kernel_of_their_own),
         cmocka_unit_test(clusters_serve_short_rows),
+        cmocka_unit_test(two_blocks_serve_more_than_64_vectors),
         cmocka_unit_test(every_cut_of_a_run_has_its_kernel),
         cmocka_unit_test(few_vectors_need_all_of_a_block_s_shared_memory),
         cmocka_unit_test(boxes_of_the_cache_fit_pages_and_tiles),

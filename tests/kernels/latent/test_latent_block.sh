@@ -13,6 +13,7 @@ make_block narrow $folder/warpgroup_block.cpp -DNARROW
 make_block short $folder/warpgroup_block.cpp -DSHORT
 make_block codes $folder/warpgroup_block.cpp -DCODES
 make_block wide $folder/warpgroup_block.cpp -DWIDE
+make_block pair $folder/warpgroup_block.cpp -DPAIR
 "$scratch/latent" 6
 "$scratch/leave" 40
 "$scratch/decode" 40
@@ -20,3 +21,4 @@ make_block wide $folder/warpgroup_block.cpp -DWIDE
 "$scratch/short" 1 6
 "$scratch/codes" 1 20
 "$scratch/wide" 1 8
+"$scratch/pair" 1 4

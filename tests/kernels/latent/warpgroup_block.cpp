@@ -1,7 +1,8 @@
 /* warpgroup_block.cpp: runs the blocks of a warpgroup kernel over latents on a CPU, thread by thread,
  * and compares what they leave with the reference kernel's. hopper.hpp stands for the machine.
  *
- * NARROW, SHORT, CODES or WIDE is defined, and tells which kernel. All round weights to q's type, and that
+ * NARROW, SHORT, CODES, WIDE or PAIR is defined, and tells which kernel. The blocks of PAIR run
+ * alone, each as the only one that loads tiles. All round weights to q's type, and that
  * for codes also the values of codes, so results may differ by some roundings. */
 #include <algorithm>
 
@@ -53,6 +54,13 @@ static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_codes_b
                                        NAMED(fig_kernel_latent_attention_codes_bf16_32)};
 #define ENTRY fig_latent_attention_codes_entry
 #define KIND FOR_CODES
+#elif defined PAIR
+#define FIG_LATENT_RING_SENDERS 1
+#include "kernels/latent/latent_pair.cu"
+static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_pair_bf16),
+                                       NAMED(fig_kernel_latent_attention_pair_f16)};
+#define ENTRY fig_latent_attention_pair_entry
+#define KIND FOR_PAIR
 #else
 #include "kernels/latent/latent_wide.cu"
 static const named_kernel kernels[] = {NAMED(fig_kernel_latent_attention_wide_bf16),
@@ -77,16 +85,17 @@ static void run_kernel(const void *params) {
 /* Runs a side of the case. Returns NULL, or what it did wrong. */
 static const char *run_side(latent_case *c, fig_random *random, int is_kernel) {
     fig_latent_attention_params *p = &c->params;
-    gridDim.x = (uint32_t)p->split.workers;
+    const int32_t blocks = p->split.workers * (KIND == FOR_PAIR && is_kernel ? 2 : 1);
+    gridDim.x = (uint32_t)blocks;
     gifts.assign(gridDim.x, {});
     cluster_blocks = p->split.workers / (p->split.row_limit * p->split.groups);
     is_giving = KIND == FOR_SHORT && is_kernel;
     const char *wrong = NULL;
-    if (is_giving) wrong = steps_launch(run_kernel, NULL, p, p->split.workers, random);
+    if (is_giving) wrong = steps_launch(run_kernel, NULL, p, blocks, random);
     is_giving = 0;
     if (wrong == NULL)
         wrong = steps_launch(is_kernel ? run_kernel : NULL, fig_latent_attention_reference, p,
-                             p->split.workers, random);
+                             blocks, random);
     if (wrong != NULL) return wrong;
     return is_clean(c) ? NULL : "the workspace is not zeros";
 }

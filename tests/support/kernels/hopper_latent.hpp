@@ -216,6 +216,10 @@ static void fig_latent_machine_meet() {
     }
 }
 
+static void fig_latent_machine_arrive(uint32_t barrier) {
+    fig_ring_arrive(barrier);
+}
+
 static uint32_t fig_latent_machine_of(uint32_t own, int32_t rank) {
     return own | (uint32_t)rank << GIFT_RANK_BITS;
 }

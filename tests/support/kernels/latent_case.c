@@ -80,7 +80,7 @@ fig_latent_form fig_latent_form_draw_wide(fig_random *random, uint64_t seed) {
     form.rows = draw(random, 1, form.row_limit);
     draw_lengths(&form, random);
     form.apart = draw(random, 0, 2);
-    form.is_least = draw(random, 0, 1);
+    form.groups = draw(random, 0, 2);
     form.blocks = draw(random, 0, 1) ? 2 << draw(random, 0, 3) : 0;
     return form;
 }
@@ -293,11 +293,18 @@ static int32_t tiles_of(const fig_latent_form *f, const fig_split_shape *split) 
     return tiles;
 }
 
+static int32_t heads_of_group(const fig_latent_form *f) {
+    switch (f->groups) {
+    case 1: return fig_latent_least_heads(f->q_heads, f->row_tokens);
+    case 2: return fig_latent_pair_heads(f->q_heads, f->row_tokens);
+    default: return fig_latent_group_heads(f->q_heads, f->row_tokens);
+    }
+}
+
 static void open_split(fig_latent_case *c) {
     fig_latent_attention_params *p = &c->params;
     const fig_latent_form *f = &c->form;
-    const int32_t heads = f->is_least ? fig_latent_least_heads(f->q_heads, f->row_tokens)
-                                      : fig_latent_group_heads(f->q_heads, f->row_tokens);
+    const int32_t heads = heads_of_group(f);
     const int32_t clustered = f->row_limit * f->q_heads / heads * f->blocks;
     p->is_short = clustered > 0 && clustered <= WORKERS_MOST;
     p->split = (fig_split_shape){.row_limit = f->row_limit,

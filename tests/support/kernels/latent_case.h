@@ -24,7 +24,7 @@ typedef struct fig_latent_form {
     int32_t apart;        /* 1: q is in two tensors; 2: the first one has its heads outermost */
     int32_t lengths[FIG_LATENT_CASE_ROWS];
     int32_t contents[FIG_LATENT_CASE_ROWS]; /* rows of equal content have equal q and tokens */
-    int32_t is_least;                       /* 1: groups are the smallest ones */
+    int32_t groups;  /* 0: whole groups; 1: the smallest ones; 2: those of two blocks */
     int32_t blocks;  /* of a cluster for each group of a row, if that are not too many; 0: lines */
     int32_t counted; /* 1: the program is packed, and `counts` has each row's queries */
     int32_t counts[FIG_LATENT_CASE_ROWS]; /* 0 to row_tokens; if 0, the row's length is 0 too */
