@@ -9,8 +9,7 @@
  * it gives the family that serves, the microseconds of a launch in a chain of launches with
  * programmatic edges, the limit, and the limit divided by the microseconds. The limit is the least
  * possible time: 2 us + the bytes of the cache / 4.57 TB/s or, if that is longer, the flops / 790
- * TFLOP/s. If the lengths differ, the column `length` has the longest, and the device reads
- * them.
+ * TFLOP/s. If lengths differ, the column `length` has the longest, and the device reads them.
  *
  * A program has one node for each launch of the chain, with a page table of its own, and a graph
  * has up to eight runs of it. The tables name several copies of the pages in random order; if a
@@ -19,10 +18,9 @@
  * compared with float64, and the bits after the last replay with those after the first: columns
  * `error`, the rms error relative to the rms of the values, and `same`. Prints on stderr, for each
  * number of heads, the geometric means of the limit's share; and the times of rows of two query
- * tokens as a multiple of those of one query token with twice as many heads. The times are not
- * judged. Exits with 1 if bits differ or the error is above 0.004. SIGALRM ends the program if a
- * launch hangs.
- * FIG_DEVICE=host runs a few small cells. */
+ * tokens as a multiple of those of one query token with twice as many heads. Exits with 1 if bits
+ * differ or the error is above 0.004. SIGALRM ends the program if a launch hangs. FIG_DEVICE=host
+ * runs a few small cells. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,8 +32,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "engine/runs/runner.h"
 #include "engine/seam/clock.h"
-#include "include/figraph_inspect.h"
 #include "include/figraph_runner.h"
 #include "tests/support/driver/device_bench.h"
 #include "tests/support/place.h"
@@ -113,7 +111,7 @@ typedef struct bench {
     int32_t *tables; /* [copies][rows][columns] */
     void *d_q, *d_out, *d_tables, *d_lengths, *d_scratch;
     fig_device_bench_graph graph;
-    char family[32];
+    const char *family;
     double us, error;
     int same;
 } bench;
@@ -309,14 +307,17 @@ static void record(bench *b) {
     }
 }
 
-/* Keeps the name of the family that serves the last launch. */
-static void find_family(bench *b) {
-    const fig_inspection *inspection = NULL;
-    OK(fig_inspection_open(&inspection, b->graphs, 1));
-    for (uint32_t i = 0; i < inspection->launch_count; i++)
-        if (inspection->launches[i].family != NULL)
-            snprintf(b->family, sizeof b->family, "%s", inspection->launches[i].family);
-    fig_inspection_close(inspection);
+/* Returns the family that serves the launches of a run, which the run's size decides. Addresses and
+ * strides are 0 here; those of a cell are multiples of 16 bytes too. */
+static const char *family_of(const bench *b) {
+    const fig_run_size size = {b->c.rows, b->c.length, b->run.scratch_bytes, 0};
+    _Alignas(64) uint8_t params[FIG_PARAMS_LIMIT];
+    fig_run_shape shape;
+    fig_family_choice choice;
+    OK(fig_run_shape_make(b->graphs, &b->runner->traits, &size, &shape));
+    fig_run_fill(b->runner, &shape, b->graphs->common.launch_count - 1, params);
+    fig_families_choose(FIG_OP_LATENT_ATTENTION, params, &b->runner->kernel_traits, &choice);
+    return fig_families_of(FIG_OP_LATENT_ATTENTION, choice.family)->name;
 }
 
 static void make_runner(bench *b) {
@@ -340,7 +341,6 @@ static void make_runner(bench *b) {
     record(b);
     OK(fig_program_finish(b->program));
     OK(fig_graphs_lower(&b->graphs, b->program, &lower));
-    find_family(b);
     OK(fig_runner_open(&b->runner, b->graphs,
                        FIG_OPTIONS(fig_runner_options, .device = place.device, .concurrent_runs = 1,
                                    .test = place.test)));
@@ -354,6 +354,7 @@ static void make_runner(bench *b) {
                        .scratch = b->d_scratch,
                        .scratch_bytes = needed.best_bytes,
                        .stream = fig_gpu_caller.stream};
+    b->family = family_of(b);
 }
 
 /* Returns the number of the copy that a launch reads. */
