@@ -898,7 +898,9 @@ typedef struct fig_bucket_info {
     int32_t variant;
     /* The number of the bucket's launches. */
     int32_t launch_count;
-    /* KV heads that one worker of the first attention reads at a time. 0: there is no attention. */
+    /* KV heads that one worker of the first attention reads at a time. Over a latent cache: the
+     * smallest groups of query heads (fig_inspect_class.kv_heads) that a worker serves at a time.
+     * 0: there is no attention. */
     int32_t heads;
     /* Tokens that one worker of the first attention reads at a time. 0: there is no attention. */
     int32_t tile_tokens;
@@ -1008,7 +1010,7 @@ typedef struct fig_plan_report {
     int32_t workers;
     /* Tokens of a tile. */
     int32_t tile_tokens;
-    /* KV heads that a worker reads at a time. */
+    /* KV heads that a worker reads at a time, or smallest groups as in fig_bucket_info.heads. */
     int32_t heads;
     /* Tiles of the whole step, over all rows and head groups (see `groups`). */
     int64_t tiles;

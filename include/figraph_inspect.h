@@ -116,8 +116,9 @@ typedef struct fig_edge {
 
 /* A class of attention: nodes that share one split. */
 typedef struct fig_inspect_class {
-    /* The number of KV heads. For a latent cache: the number of groups of query heads. The split
-     * then has one segment for each row and group. */
+    /* The number of KV heads. For a latent cache: the number of groups of query heads if all groups
+     * have the smallest size. A worker may serve several of these at a time, as one group
+     * (fig_bucket_info.heads). The split has one segment for each row and group. */
     int32_t kv_heads;
     /* The number of tokens that a query sees. 0: all. */
     int32_t window;

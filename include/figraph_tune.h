@@ -32,7 +32,7 @@ typedef struct fig_tune_class {
     uint32_t size; /* sizeof(fig_tune_class) */
     /* The number of query heads. */
     int32_t q_heads;
-    /* The number of KV heads. */
+    /* The number of KV heads; for a latent cache, as in fig_inspect_class. */
     int32_t kv_heads;
     /* The number of elements of each head. */
     int32_t head_dim;
@@ -75,7 +75,8 @@ typedef struct fig_tune_variant {
     uint32_t size; /* sizeof(fig_tune_variant) */
     /* The name, such as "head". */
     char name[12];
-    /* The number of KV heads that a worker reads at a time. */
+    /* The number of KV heads that a worker reads at a time; for a latent cache, as in
+     * fig_bucket_info. */
     int32_t heads;
     /* The number of tokens that a worker reads at a time. */
     int32_t tile_tokens;

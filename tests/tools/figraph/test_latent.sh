@@ -14,7 +14,7 @@ run inspect "$fig" --json
 ends 0
 json 'j["spec"]["latent_dim"] == 512' 'j["spec"]["dense_layers"] == 3' \
     '[n["op"] for n in j["nodes"]] == 4 * ["gated", "latent_decode"]' \
-    'j["classes"][0]["kv_heads"] == 2' \
+    'j["classes"][0]["kv_heads"] == 8' \
     '{t["name"]: t["dims"] for t in j["tensors"]}["k_cache.1"] == ["pages", 64, 576]' \
     '{t["name"]: t["dims"] for t in j["tensors"]}["act.2"] == ["batch", 18432]' \
     '{t["name"]: t["dims"] for t in j["tensors"]}["act.3"] == ["batch", 2048]'
@@ -22,7 +22,10 @@ run inspect "$fig"
 ends 0
 prints '128 q heads over a latent of 512 + 64'
 prints '3 dense layers of width 18 432'
-prints '2 groups for 128 q heads of 512'
+prints '128 q heads of 512 in groups of 16 or more'
+prints 'q heads/tile'
+run inspect "$fig" --bucket 1
+prints '64 q heads at once'
 run memory "$fig" --json
 ends 0
 json 'j["token_bytes"] == 4 * 576 * 2'
@@ -126,7 +129,8 @@ run bench attention --preset kimi-k2 --kv 2x70 --kv 1x130,3x9 --kv 2x40:2-12 --d
 ends 0
 quiet
 json 'len(j) == 4' 'j[0]["heads"] == "64/1" and j[0]["head_dim"] == 576 and j[0]["page"] == 64' \
-    'j[0]["bytes"] == 140 * 576 * 2' 'all(0 < cell["worst_ulp"] <= 2 for cell in j)' \
+    'j[0]["family"] == "64x64"' 'j[0]["bytes"] == 140 * 576 * 2' \
+    'all(0 < cell["worst_ulp"] <= 2 for cell in j)' \
     'j[2]["queries"] == 2 and 4 <= j[3]["queries"] <= 24'
 run bench attention --preset kimi-k2 --dtype f32 --page 16 --window 20 --kv 1x70 --device host \
     --json

@@ -93,6 +93,25 @@ static void variants_of_a_batch_are_told_by_their_heads(void **state) {
     }
 }
 
+/* A worker reads no KV heads of a latent cache, but serves some q heads. */
+static void over_a_latent_cache_heads_are_q_heads(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_preset("deepseek-v3", 4, "h200");
+    fig_bucket_info info = {.size = sizeof info};
+    char told[64];
+    fig_sink s;
+    assert_int_equal(fig_graphs_bucket(graphs, 1, &info), FIG_OK);
+    assert_in_range(info.heads, 1, 4);
+    const char *text = show(&s, graphs, &(fig_print_options){.all_buckets = 1});
+    assert_shows(text, "128 q heads of 512 in groups of 16 or more");
+    snprintf(told, sizeof told, "  %" PRId32 "x64 ", 16 * info.heads);
+    assert_shows(strstr(text, "q heads/tile"), told);
+    assert_shows(show(&s, graphs, NULL), "  16, 32, 64 ");
+    snprintf(told, sizeof told, "variant     %" PRId32 " q heads at once", 16 * info.heads);
+    assert_shows(show(&s, graphs, &(fig_print_options){.bucket = 1}), told);
+    fig_graphs_destroy(graphs);
+}
+
 /* Batches grow along the table, so the last bucket belongs to the last batch. */
 static void a_batch_tells_of_the_bucket_that_was_lowered_again(void **state) {
     (void)state;
@@ -199,6 +218,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_batch_has_one_line_unless_all_are_asked_for),
         cmocka_unit_test(variants_of_a_batch_are_told_by_their_heads),
+        cmocka_unit_test(over_a_latent_cache_heads_are_q_heads),
         cmocka_unit_test(a_batch_tells_of_the_bucket_that_was_lowered_again),
         cmocka_unit_test(layers_are_named_as_a_person_would),
         cmocka_unit_test(machines_and_activations_have_names),

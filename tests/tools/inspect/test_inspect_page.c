@@ -109,6 +109,30 @@ static void a_step_has_a_bar_for_each_worker_of_each_class(void **state) {
     fig_graphs_destroy(graphs);
 }
 
+/* Over a latent cache, a worker serves q heads. A row of 100 tokens has two tiles for each group of
+ * q heads. */
+static void a_page_of_a_latent_cache_tells_of_q_heads(void **state) {
+    (void)state;
+    fig_graphs *graphs = fig_capture_preset("deepseek-v3", 4, "h200");
+    const int32_t lengths[] = {100};
+    const fig_step step = {.size = sizeof step, .rows = 1, .kv_lengths = lengths};
+    fig_plan_report report = {.size = sizeof report};
+    char words[96];
+    assert_int_equal(fig_graphs_plan(graphs, &step, &report), FIG_OK);
+    assert_int_equal(report.groups * report.heads, 128 / 16);
+    const char *text = show(graphs, &(fig_print_options){.format = FIG_PRINT_HTML, .step = &step});
+    snprintf(words, sizeof words, "<dt>q heads at once</dt><dd>%d</dd>", 16 * report.heads);
+    assert_non_null(strstr(text, words));
+    snprintf(words, sizeof words, "<p>Class 1, groups of 16 q heads or more: %d tiles",
+             2 * report.groups);
+    assert_non_null(strstr(text, words));
+    assert_non_null(strstr(text, "<th>q heads x tile</th>"));
+    snprintf(words, sizeof words, "<td>%d x 64</td>", 16 * report.heads);
+    assert_non_null(strstr(text, words));
+    assert_null(strstr(text, "kv heads at once"));
+    fig_graphs_destroy(graphs);
+}
+
 /* A row whose mask hides all but the first and the last tile has two tiles in the drawing. */
 static void tiles_that_a_mask_hides_are_not_drawn(void **state) {
     const int32_t lengths[] = {500, 500};
@@ -265,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_holds_every_param_of_every_launch_shown),
         cmocka_unit_test(a_step_has_a_bar_for_each_worker_of_each_class),
+        cmocka_unit_test(a_page_of_a_latent_cache_tells_of_q_heads),
         cmocka_unit_test(tiles_that_a_mask_hides_are_not_drawn),
         cmocka_unit_test(without_a_bucket_the_last_is_drawn),
         cmocka_unit_test(no_name_may_be_markup),

@@ -277,7 +277,8 @@ static void describe(bench *b, const fig_bench_chain *chain) {
 static void describe_bucket(bench *b, const fig_bench_chain *chain, int32_t bucket) {
     fig_bucket_info info = {.size = sizeof info};
     if (fig_graphs_bucket(chain->rig.graphs, bucket, &info) != FIG_OK) return;
-    fig_bench_table_word(&b->table, "family", "%dx%d", info.heads, info.tile_tokens);
+    fig_bench_table_word(&b->table, "family", "%dx%d", fig_report_heads(chain->rig.graphs, &info),
+                         info.tile_tokens);
     fig_bench_table_number(&b->table, "workers", info.workers);
 }
 
@@ -457,7 +458,8 @@ const fig_command fig_bench_attention = {
         "token in each row (ones_us), and with the most that a row may have (most_us).\n"
         "\n"
         "of_twin: the bytes per second of a random batch, as a share of those of the uniform batch "
-        "beside it. family: the kv heads and tokens that a worker reads at a time.",
+        "beside it. family: the kv heads (over a latent cache, the query heads) and tokens that a "
+        "worker reads at a time.",
     .example = "figraph bench attention --heads 32/8,64/8 --kv 8x2048 --kv 32768,39x512",
     .run = run,
     .options =

@@ -225,9 +225,9 @@ static void print_buckets(const replay_run *replay) {
         char worst[24] = "";
         if (replay->checked) snprintf(worst, sizeof worst, "%.2f ulp", summary->worst_ulp);
         printf("  %12d %10s   %13d  %4d   %5d   %11s   %7s\n", caps->batch,
-               fig_report_number(tokens, (int64_t)caps->batch * caps->kv), summary->info.heads,
-               summary->info.tile_tokens, summary->steps, worst,
-               fig_report_number(us, (summary->median_ns + 500) / 1000));
+               fig_report_number(tokens, (int64_t)caps->batch * caps->kv),
+               fig_report_heads(replay->graphs, &summary->info), summary->info.tile_tokens,
+               summary->steps, worst, fig_report_number(us, (summary->median_ns + 500) / 1000));
     }
 }
 

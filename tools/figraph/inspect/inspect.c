@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/figraph/terminal/report.h"
+
 enum { PERIOD_LIMIT = 8 }; /* layers of a repeating pattern: gemma-3's pattern has six */
 
 fig_rope_table fig_inspect_table(const fig_inspect_field *field) {
@@ -44,6 +46,16 @@ const char *fig_inspect_value_name(const fig_inspect_field *field) {
     if (field->kind == FIG_INSPECT_DTYPE) return fig_inspect_names_dtype(value);
     if (field->kind == FIG_INSPECT_ACTIVATION) return fig_inspect_names_activation(value);
     return NULL;
+}
+
+void fig_inspect_heads(const fig_inspect_bucket *bucket, char text[FIG_INSPECT_HEADS_BYTES]) {
+    const int32_t heads = fig_report_heads(bucket->graphs, &bucket->info);
+    if (fig_report_group_heads(bucket->graphs) > 0) {
+        snprintf(text, FIG_INSPECT_HEADS_BYTES, "%" PRId32 " q heads", heads);
+    } else {
+        snprintf(text, FIG_INSPECT_HEADS_BYTES, "%" PRId32 " of %" PRId32 " kv heads", heads,
+                 bucket->view->spec->kv_heads);
+    }
 }
 
 const char *fig_inspect_symbol(const fig_inspect_tensor *tensor) {

@@ -64,6 +64,11 @@ void fig_inspect_operation(const fig_inspect_bucket *bucket, const fig_inspect_l
 void fig_inspect_node_operation(const fig_inspect_node *node,
                                 char text[FIG_INSPECT_OPERATION_BYTES]);
 
+/* Writes the heads that a worker of the first attention serves at once: "2 of 8 kv heads" or, over
+ * a latent cache, "64 q heads". */
+enum { FIG_INSPECT_HEADS_BYTES = 48 };
+void fig_inspect_heads(const fig_inspect_bucket *bucket, char text[FIG_INSPECT_HEADS_BYTES]);
+
 /* Returns "batch" or "pages"; NULL if dims[0] is a number. */
 const char *fig_inspect_symbol(const fig_inspect_tensor *tensor);
 /* Returns the segment that contains a node; NULL: none does. */

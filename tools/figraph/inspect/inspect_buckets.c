@@ -8,6 +8,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "tools/figraph/terminal/report.h"
+
 enum {
     HEAD_LIMIT = 256,
     WORDS = 40,
@@ -59,21 +61,24 @@ static int reads_alike(const fig_bucket_info *a, const fig_bucket_info *b) {
     return a->heads == b->heads && a->tile_tokens == b->tile_tokens;
 }
 
-/* Writes "2x64": the kv heads that a worker reads at once, and the tokens of a tile. For several
- * variants writes only their heads: "1, 2, 4". */
+/* Writes "2x64": the heads that a worker serves at once (fig_report_heads()), and the tokens of a
+ * tile. For several variants writes only their heads: "1, 2, 4". */
 static const char *variants(char text[WORDS], const fig_inspect_summary *summary,
                             const stretch *s) {
     const fig_bucket_info *only = &summary->infos[s->first];
+    const int32_t group_heads = fig_report_group_heads(summary->graphs);
+    const int32_t unit = group_heads > 0 ? group_heads : 1;
     size_t used = 0;
     int several = 0;
     for (uint32_t i = s->first; i < s->end; i++)
         several |= !reads_alike(&summary->infos[i], only);
     if (only->workers == 0) return "none";
-    if (!several) snprintf(text, WORDS, "%" PRId32 "x%" PRId32, only->heads, only->tile_tokens);
-    for (int32_t heads = 1; several && heads <= HEAD_LIMIT; heads++) {
+    if (!several)
+        snprintf(text, WORDS, "%" PRId32 "x%" PRId32, only->heads * unit, only->tile_tokens);
+    for (int32_t heads = unit; several && heads <= HEAD_LIMIT; heads += unit) {
         int seen = 0;
         for (uint32_t i = s->first; i < s->end; i++)
-            seen |= summary->infos[i].heads == heads;
+            seen |= summary->infos[i].heads * unit == heads;
         if (!seen || used + 8 > WORDS) continue;
         used +=
             (size_t)snprintf(text + used, WORDS - used, "%s%" PRId32, used > 0 ? ", " : "", heads);
@@ -100,7 +105,8 @@ void fig_inspect_buckets_print(fig_print *print, const fig_inspect_summary *summ
     const uint32_t count = summary->view->bucket_count;
     fig_print_text(print, "\nbuckets: %" PRIu32 "%s\n", count,
                    summary->all_buckets ? "" : ", a line for each batch");
-    fig_print_text(print, "  %10s %5s %16s  %-12s %10s %8s %10s", "", "batch", "kv", "heads x tile",
+    fig_print_text(print, "  %10s %5s %16s  %-12s %10s %8s %10s", "", "batch", "kv",
+                   fig_report_group_heads(summary->graphs) > 0 ? "q heads/tile" : "heads x tile",
                    "workers", "plan", "workspace");
     if (print->columns >= WIDE) fig_print_text(print, " %10s", "launches");
     fig_print_end_line(print);

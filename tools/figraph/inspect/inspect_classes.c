@@ -73,9 +73,14 @@ void fig_inspect_classes_print(fig_print *print, const fig_inspect_summary *summ
     for (int32_t i = 0; i < summary->view->class_count; i++) {
         const fig_inspect_class *own = &summary->view->classes[i];
         char text[FIG_PRINT_NUMBER];
-        const char *shared = summary->view->spec->latent_dim > 0 ? "groups" : "kv heads";
-        fig_print_text(print, "  %" PRId32 " %s for %" PRId32 " q heads of %" PRId32, own->kv_heads,
-                       shared, own->q_heads, own->head_dim);
+        if (summary->view->spec->latent_dim > 0) {
+            fig_print_text(print, "  %" PRId32 " q heads of %" PRId32 " in groups of %" PRId32,
+                           own->q_heads, own->head_dim, own->q_heads / own->kv_heads);
+            fig_print_raw(print, " or more");
+        } else {
+            fig_print_text(print, "  %" PRId32 " kv heads for %" PRId32 " q heads of %" PRId32,
+                           own->kv_heads, own->q_heads, own->head_dim);
+        }
         if (own->window > 0)
             fig_print_text(print, ", window %s", fig_print_count(text, (uint64_t)own->window));
         if (own->window == 0) fig_print_text(print, ", all tokens");

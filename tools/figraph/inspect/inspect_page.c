@@ -15,6 +15,7 @@
 #include "tools/figraph/inspect/facts.h"
 #include "tools/figraph/inspect/failure.h"
 #include "tools/figraph/inspect/inspect_svg.h"
+#include "tools/figraph/terminal/report.h"
 
 enum { LONG_VALUE = 64 }; /* the characters of a content_id */
 
@@ -240,13 +241,15 @@ static void print_legend(fig_print *print) {
 static void print_bucket(fig_print *print, const fig_inspect_page *page) {
     const fig_inspect_bucket *bucket = page->bucket;
     const fig_bucket_info *info = &bucket->info;
+    const int is_latent = bucket->view->spec->latent_dim > 0;
     char number[FIG_PRINT_NUMBER];
     fig_print_text(print,
                    "<section id=\"bucket\"><h2>Bucket %" PRIu32 " of %" PRIu32 "</h2>\n<dl>\n",
                    bucket->index + 1, bucket->view->bucket_count);
     print_pair(print, "rows", fig_print_count(number, (uint64_t)info->bucket.batch));
     print_pair(print, "kv of a row", fig_print_count(number, (uint64_t)info->bucket.kv));
-    print_pair(print, "kv heads at once", fig_print_count(number, (uint64_t)info->heads));
+    print_pair(print, is_latent ? "q heads at once" : "kv heads at once",
+               fig_print_count(number, (uint64_t)fig_report_heads(bucket->graphs, info)));
     print_pair(print, "tokens of a tile", fig_print_count(number, (uint64_t)info->tile_tokens));
     print_pair(print, "workers", fig_print_count(number, (uint64_t)info->workers));
     print_pair(print, "plan at most", fig_print_bytes(number, info->plan_bytes));
@@ -419,8 +422,14 @@ static void print_class(fig_print *print, const fig_inspect_page *page, int32_t 
     const fig_inspect_class *own = &page->summary.view->classes[index];
     const uint32_t tiles[2] = {(uint32_t)report->tiles_least, (uint32_t)report->tiles_most};
     char number[FIG_PRINT_NUMBER], range[FIG_PRINT_RANGE];
-    fig_print_text(print, "<p>Class %" PRId32 ", %" PRId32 " kv head%s", index + 1, own->kv_heads,
-                   own->kv_heads == 1 ? "" : "s");
+    fig_print_text(print, "<p>Class %" PRId32 ", ", index + 1);
+    if (page->summary.view->spec->latent_dim > 0) {
+        fig_print_text(print, "groups of %" PRId32 " q heads or more",
+                       own->q_heads / own->kv_heads);
+    } else {
+        fig_print_text(print, "%" PRId32 " kv head%s", own->kv_heads,
+                       own->kv_heads == 1 ? "" : "s");
+    }
     if (own->window > 0)
         fig_print_text(print, " and a window of %s",
                        fig_print_count(number, (uint64_t)own->window));
@@ -481,7 +490,9 @@ static void print_tensors(fig_print *print, const fig_inspect_summary *summary) 
     fig_print_raw(print, "</tbody></table></div></section>\n");
 }
 
-static void print_row(fig_print *print, const fig_inspect_page *page, uint32_t index) {
+/* unit: the heads of which info->heads counts one. */
+static void print_row(fig_print *print, const fig_inspect_page *page, uint32_t index,
+                      int32_t unit) {
     const fig_bucket_info *info = &page->summary.infos[index];
     const fig_inspection *view = page->summary.view;
     char bytes[FIG_PRINT_NUMBER];
@@ -490,7 +501,7 @@ static void print_row(fig_print *print, const fig_inspect_page *page, uint32_t i
     fig_print_text(print,
                    "<td>%" PRId32 "</td><td>%" PRId32 "</td><td>%" PRId32 " x %" PRId32
                    "</td><td>%" PRId32 "</td>",
-                   info->bucket.batch, info->bucket.kv, info->heads, info->tile_tokens,
+                   info->bucket.batch, info->bucket.kv, info->heads * unit, info->tile_tokens,
                    info->workers);
     fig_print_text(print, "<td>%s</td>", fig_print_bytes(bytes, info->plan_bytes));
     fig_print_text(print, "<td>%s</td><td>%s</td></tr>\n",
@@ -499,12 +510,15 @@ static void print_row(fig_print *print, const fig_inspect_page *page, uint32_t i
 }
 
 static void print_buckets(fig_print *print, const fig_inspect_page *page) {
-    fig_print_raw(print, "<section id=\"buckets\"><h2>Buckets</h2>\n"
-                         "<div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>number</th>"
-                         "<th>rows</th><th>kv</th><th>heads x tile</th><th>workers</th>"
-                         "<th>plan</th><th>workspace</th><th></th></tr></thead><tbody>\n");
+    const int32_t group_heads = fig_report_group_heads(page->summary.graphs);
+    fig_print_text(print,
+                   "<section id=\"buckets\"><h2>Buckets</h2>\n"
+                   "<div class=\"wide\" tabindex=\"0\"><table><thead><tr><th>number</th>"
+                   "<th>rows</th><th>kv</th><th>%sheads x tile</th><th>workers</th>"
+                   "<th>plan</th><th>workspace</th><th></th></tr></thead><tbody>\n",
+                   group_heads > 0 ? "q " : "");
     for (uint32_t i = 0; i < page->summary.view->bucket_count; i++)
-        print_row(print, page, i);
+        print_row(print, page, i, group_heads > 0 ? group_heads : 1);
     fig_print_raw(print, "</tbody></table></div></section>\n");
 }
 

@@ -559,18 +559,18 @@ static void print_repeats(fig_print *print, const fig_inspect_bucket *bucket,
 void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket) {
     const fig_inspection *view = bucket->view;
     const fig_bucket_info *info = &bucket->info;
-    char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER];
+    char plan[FIG_PRINT_NUMBER], workspace[FIG_PRINT_NUMBER], heads[FIG_INSPECT_HEADS_BYTES];
     fig_print_text(print, "bucket %" PRIu32 " of %" PRIu32 ", lowered for %s\n", bucket->index + 1,
                    bucket->view->bucket_count, bucket->view->traits->name);
     fig_print_text(print, "  serves      batch %" PRId32 ", kv %s: ", info->bucket.batch,
                    fig_print_count(plan, (uint64_t)info->bucket.kv));
     fig_print_text(print, "%s tokens in all\n",
                    fig_print_count(plan, (uint64_t)info->bucket.batch * (uint64_t)info->bucket.kv));
+    fig_inspect_heads(bucket, heads);
     if (info->workers > 0)
-        fig_print_text(print,
-                       "  variant     %" PRId32 " of %" PRId32
-                       " kv heads at once, tiles of %" PRId32 " tokens, %" PRId32 " workers\n",
-                       info->heads, view->spec->kv_heads, info->tile_tokens, info->workers);
+        fig_print_text(
+            print, "  variant     %s at once, tiles of %" PRId32 " tokens, %" PRId32 " workers\n",
+            heads, info->tile_tokens, info->workers);
     fig_print_text(print, "  memory      plan %s at most, workspace %s\n",
                    fig_print_bytes(plan, info->plan_bytes),
                    fig_print_bytes(workspace, info->workspace_bytes));

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <figraph_tune.h>
+
 #include "tools/figraph/terminal/text.h"
 
 enum { SENTENCE_LIMIT = 1024 };
@@ -98,6 +100,20 @@ const char *fig_report_activation(fig_activation activation) {
     case FIG_SWIGLU_LIMITED: return "swiglu_limited";
     }
     return "?";
+}
+
+int32_t fig_report_group_heads(const fig_graphs *graphs) {
+    fig_graphs_info info = {.size = sizeof info};
+    fig_tune_class first = {.size = sizeof first};
+    if (fig_graphs_read_info(graphs, &info) != FIG_OK || info.spec->latent_dim == 0 ||
+        fig_graphs_tune_class(graphs, 0, &first) != FIG_OK)
+        return 0;
+    return first.q_heads / first.kv_heads;
+}
+
+int32_t fig_report_heads(const fig_graphs *graphs, const fig_bucket_info *info) {
+    const int32_t group_heads = fig_report_group_heads(graphs);
+    return group_heads > 0 ? group_heads * info->heads : info->heads;
 }
 
 /* Containers often set no locale although their terminals show UTF-8. So the output is plain ASCII

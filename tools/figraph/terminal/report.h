@@ -36,6 +36,13 @@ const char *fig_report_count(char text[FIG_REPORT_COUNT], int64_t count, const c
 const char *fig_report_dtype(fig_dtype dtype);
 const char *fig_report_activation(fig_activation activation); /* "silu", ... */
 
+/* Returns the number of q heads of the smallest groups, if the cache is latent; 0: it is not. Over
+ * a latent cache, fig_bucket_info.heads counts such groups, and otherwise KV heads. */
+int32_t fig_report_group_heads(const fig_graphs *graphs);
+/* Returns the number of heads that a worker of the first attention serves at a time: q heads if the
+ * cache is latent, and otherwise KV heads. */
+int32_t fig_report_heads(const fig_graphs *graphs, const fig_bucket_info *info);
+
 /* 1: the locale supports more than ASCII. */
 int fig_report_wide(void);
 
