@@ -416,8 +416,8 @@ static int tune(const fig_arguments *arguments, tuning *t) {
     if (!subject_of(t, 0, &subject))
         return fig_report_refuse("tune: %s has no attention", arguments->operand);
     if (t->info.spec->latent_dim > 0)
-        return fig_report_refuse("tune: %s: a latent cache is read in one way, so there are no "
-                                 "variants to measure",
+        return fig_report_refuse("tune: %s: the costs over a latent cache are fixed, and tune "
+                                 "does not measure them",
                                  arguments->operand);
     int code = take_times(arguments, t);
     if (code == FIG_EXIT_FINE) code = fit_classes(t);
