@@ -74,7 +74,9 @@ static fig_tensor tensor(fig_program *program, const char *name, fig_dtype dtype
                              .rank = third > 0 ? 3 : 2, .dims = {first, second, third}));
 }
 
-static fig_program *latent_program(int32_t heads, int32_t rows) {
+/* dtype: of q and out; kv_dtype: of the cache, with codes if FIG_E4M3. */
+static fig_program *latent_program_of(int32_t heads, int32_t rows, fig_dtype dtype,
+                                      fig_dtype kv_dtype) {
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_BF16,
                            .q_heads = 8,
@@ -85,13 +87,18 @@ static fig_program *latent_program(int32_t heads, int32_t rows) {
                            .kv_limit = 8448};
     fig_program *program = fig_sample_program(&spec);
     fig_latent_attention_op op = {.size = sizeof op, .sm_scale = 0.04f};
-    op.q = tensor(program, "q", FIG_BF16, FIG_DIM_BATCH, heads, 576);
-    op.out = tensor(program, "out", FIG_BF16, FIG_DIM_BATCH, heads, 512);
-    op.cache = tensor(program, "cache", FIG_BF16, FIG_DIM_PAGES, 64, 576);
+    op.q = tensor(program, "q", dtype, FIG_DIM_BATCH, heads, 576);
+    op.out = tensor(program, "out", dtype, FIG_DIM_BATCH, heads, 512);
+    op.cache =
+        tensor(program, "cache", kv_dtype, FIG_DIM_PAGES, 64, kv_dtype == FIG_E4M3 ? 656 : 576);
     op.page_table = tensor(program, "table", FIG_I32, rows, 132, 0);
     fig_latent_attention(program, &op);
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
     return program;
+}
+
+static fig_program *latent_program(int32_t heads, int32_t rows) {
+    return latent_program_of(heads, rows, FIG_BF16, FIG_BF16);
 }
 
 /* A group has at most 64 heads, and the machine has 132 SMs. With 64 or 8 segments, 128 workers are
@@ -155,6 +162,52 @@ static void groups_over_latent_caches_have_several_sizes(void **state) {
                          cases[i].heads > 64);
         fig_program_destroy(program);
     }
+}
+
+/* Only the kernel for at most 32 vectors over 16-bit values has clusters. Variant 3 serves four
+ * smallest groups, which are a whole group of 64 heads. Of the five smallest groups of 40 heads, no
+ * worker serves two. */
+static void short_rows_have_clusters_only_where_a_kernel_does(void **state) {
+    (void)state;
+    static const struct {
+        int32_t heads;
+        fig_dtype dtype, kv_dtype;
+        int32_t variant, groups, is_short;
+    } cases[] = {{64, FIG_F16, FIG_F16, 1, 4, 1},   {64, FIG_BF16, FIG_BF16, 2, 2, 1},
+                 {64, FIG_BF16, FIG_BF16, 3, 1, 0}, {64, FIG_BF16, FIG_E4M3, 1, 4, 0},
+                 {64, FIG_BF16, FIG_E4M3, 2, 2, 0}, {64, FIG_F32, FIG_F32, 1, 4, 0},
+                 {40, FIG_BF16, FIG_BF16, 2, 5, 1}, {40, FIG_BF16, FIG_BF16, 0, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fig_program *program =
+            latent_program_of(cases[i].heads, 1, cases[i].dtype, cases[i].kv_dtype);
+        const fig_lower_target target = fig_sample_target("h200");
+        fig_bucket_shape shape;
+        assert_int_equal(
+            shape_for(program, &target, &(fig_bucket){1, 512}, cases[i].variant, &shape), FIG_OK);
+        if (shape.plan.splits[0].groups != cases[i].groups ||
+            shape.is_short[0] != cases[i].is_short)
+            fail_msg("case %zu: %d groups, is_short %d", i, shape.plan.splits[0].groups,
+                     shape.is_short[0]);
+        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 3), 0);
+        fig_program_destroy(program);
+    }
+}
+
+/* Kernels over latent caches read from their params whether workers are clusters. */
+static void buckets_in_lines_and_in_clusters_share_no_launches(void **state) {
+    (void)state;
+    fig_program *program = latent_program(16, 1);
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_bucket_shape clusters, lines;
+    assert_int_equal(shape_for(program, &target, &(fig_bucket){1, 512}, 1, &clusters), FIG_OK);
+    assert_int_equal(clusters.is_short[0], 1);
+    lines = clusters;
+    assert_int_equal(fig_lower_alike(&lines, &clusters), 1);
+    assert_int_equal(fig_lower_shape_digest(&lines), fig_lower_shape_digest(&clusters));
+    lines.is_short[0] = 0;
+    assert_int_equal(fig_lower_alike(&lines, &clusters), 0);
+    assert_int_not_equal(fig_lower_shape_digest(&lines), fig_lower_shape_digest(&clusters));
+    fig_program_destroy(program);
 }
 
 /* 8 kv heads of 128, one at a time; 64 KB are 128 tokens of bf16 or 256 of e4m3. Rows have two
@@ -510,6 +563,8 @@ int main(void) {
         cmocka_unit_test(workers_are_the_machines_or_the_tiles),
         cmocka_unit_test(cuts_of_latent_caches_fall_on_ends_of_segments),
         cmocka_unit_test(groups_over_latent_caches_have_several_sizes),
+        cmocka_unit_test(short_rows_have_clusters_only_where_a_kernel_does),
+        cmocka_unit_test(buckets_in_lines_and_in_clusters_share_no_launches),
         cmocka_unit_test(a_segment_is_whole_where_cutting_it_gains_nothing),
         cmocka_unit_test(short_rows_have_a_cluster_for_each_kv_head),
         cmocka_unit_test(no_worker_has_more_heads_than_warps),
