@@ -20,6 +20,7 @@
 #include "kernels/common/lanes.h"
 #include "kernels/latent/latent.h"
 #include "kernels/latent/latent_narrow.h"
+#include "kernels/latent/latent_short.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/table/entry.h"
 #include "planner/spec/latent_spec.h"
@@ -202,8 +203,8 @@ void fig_latent_attention_short_entry(const void *params, char name[FIG_ENTRY_BY
     fig_entry_put_number(&entry, blocks_of(p));
 }
 
-/* Long rows have as many workers as the machine has SMs, or as many pairs of them. Short rows have a cluster of workers for
- * each group of heads. */
+/* Long rows have as many workers as the machine has SMs, or as many pairs of them. Short rows have
+ * a cluster of workers for each group of heads. */
 int fig_latent_attention_cut(void *params, const fig_traits *traits, int32_t n) {
     static const int32_t blocks[] = {2, 4, 8, FIG_LATENT_SHORT_BLOCKS};
     fig_latent_attention_params *p = params;

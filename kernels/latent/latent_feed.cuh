@@ -312,8 +312,8 @@ fig_latent_feed_merges(const fig_attention_params &of, uint32_t flags, const rin
 /* ---- A worker */
 
 /* Prefetches the lane's box of a tile into L2. If two groups of heads, or two blocks, read the same
- * tokens, each prefetches half of them. If tokens lie far apart, it does nothing: most of the range would be
- * other data. */
+ * tokens, each prefetches half of them. If tokens lie far apart, it does nothing: most of the range
+ * would be other data. */
 static __device__ __forceinline__ void fig_latent_feed_ask(const fig_latent_attention_params &p,
                                                            const fig_feed_place &place,
                                                            const fig_latent_feed_way &way,

@@ -16,7 +16,6 @@
 #ifndef FIG_KERNELS_LATENT_NARROW_H
 #define FIG_KERNELS_LATENT_NARROW_H
 
-#include "kernels/attention/geometry.h"
 #include "kernels/latent/latent_wide.h"
 
 enum {
@@ -46,39 +45,5 @@ enum {
 #define FIG_LATENT_NARROW_CHUNKS(vectors, other)                                                   \
     ((FIG_LATENT_NARROW_BYTES - FIG_LATENT_NARROW_REST_BYTES(vectors) - (other)) /                 \
      FIG_LATENT_WIDE_CHUNK_BYTES)
-
-/* Short rows: each group of a row has a cluster of blocks. */
-enum {
-    FIG_LATENT_SHORT_BLOCKS = 16, /* of the largest cluster */
-    FIG_LATENT_SHORT_TILES = 4,   /* most tiles of a block */
-    /* clusters of the largest size that surely run at once; see fig_geometry_short_holds() */
-    FIG_LATENT_SHORT_LARGEST = 4
-};
-
-/* Returns 1 if there are kernels for clusters of that many blocks. */
-FIG_BOTH int32_t fig_latent_short_has(int32_t blocks) {
-    return blocks == 2 || blocks == 4 || blocks == 8 || blocks == FIG_LATENT_SHORT_BLOCKS;
-}
-
-/* Returns 1 if that many clusters run at once on a machine of `sm_count` SMs. A block fills an SM,
- * and a cluster lies in one GPC, so larger clusters leave more gaps: on 132 SMs in GPCs of 14 to 18,
- * at least 13 clusters of 8 run, 29 of 4 and 66 of 2. */
-FIG_BOTH int32_t fig_latent_short_fits(int64_t segments, int32_t blocks, int32_t sm_count) {
-    if (blocks == FIG_LATENT_SHORT_BLOCKS)
-        return segments <= FIG_LATENT_SHORT_LARGEST && fig_geometry_short_holds(blocks, sm_count);
-    if (blocks == 8) return segments * blocks <= sm_count * 3 / 4;
-    return segments * blocks <= (blocks == 4 ? sm_count * 7 / 8 : sm_count);
-}
-
-/* Returns the number of blocks of the cluster of each segment, or 0 if segments of that many tiles
- * are not short: the largest cluster that fits and of which more than half of the blocks have
- * tiles. */
-FIG_BOTH int32_t fig_latent_short_blocks(int64_t segments, int32_t tiles, int32_t sm_count) {
-    int32_t blocks = FIG_LATENT_SHORT_BLOCKS;
-    while (blocks > 1 &&
-           (blocks / 2 >= tiles || !fig_latent_short_fits(segments, blocks, sm_count)))
-        blocks /= 2;
-    return blocks > 1 && tiles <= blocks * FIG_LATENT_SHORT_TILES ? blocks : 0;
-}
 
 #endif

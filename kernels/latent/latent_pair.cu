@@ -1,5 +1,5 @@
-/* latent_pair.cu: computes split-K attention over a latent cache for groups of up to 128 vectors, on
- * warpgroups.
+/* latent_pair.cu: computes split-K attention over a latent cache for groups of up to 128 vectors,
+ * on warpgroups.
  *
  * The same as latent_wide.cu, except that a cluster of two blocks is a worker: each block has half
  * of a group's vectors, and each loads half of the chunks of a tile into the memory of both

@@ -16,7 +16,8 @@
 /* FIG_LATENT_RING_PAIR: two blocks of a cluster share a worker. They have different vectors of its
  * groups and read the same tiles, so each chunk is loaded once, into both rings at the same place.
  * The blocks take turns at loading chunks. Then the barrier `empty` of a chunk counts, in the block
- * that loads it, the warps of both blocks. A test runs such blocks alone, each as the only sender. */
+ * that loads it, the warps of both blocks. A test runs such blocks alone, each as the only
+ * sender. */
 #ifdef FIG_LATENT_RING_PAIR
 #define FIG_FEED_BLOCKS 2
 #ifndef FIG_LATENT_RING_SENDERS

@@ -1,5 +1,5 @@
-/* latent_short.cu: computes attention over short rows of a latent cache for groups of few vectors, by
- * clusters of blocks on warpgroups.
+/* latent_short.cu: computes attention over short rows of a latent cache for groups of few vectors,
+ * by clusters of blocks on warpgroups.
  *
  * The same as latent_narrow.cu, except that a cluster serves a group of a row, and merges the
  * results of its blocks without memory between them (narrow_cluster.cuh). Premises:

@@ -71,22 +71,25 @@ fig_narrow_cluster_inbox(fig_narrow_ring_state<VECTORS> *state) {
 template <int32_t BLOCKS> struct fig_narrow_cluster_sender {
     uint32_t inbox, barrier; /* shared addresses, the same in every block */
     int32_t rank;
-    __device__ __forceinline__ uint32_t place_of(int32_t vector) const {
-        return fig_latent_machine_of(inbox + (uint32_t)((vector / BLOCKS * BLOCKS + rank) *
-                                                        (int32_t)FIG_LATENT_NARROW_RESULT_BYTES),
+    static __device__ __forceinline__ uint32_t place_of(const fig_narrow_cluster_sender &to,
+                                                        int32_t vector) {
+        return fig_latent_machine_of(to.inbox + (uint32_t)((vector / BLOCKS * BLOCKS + to.rank) *
+                                                           (int32_t)FIG_LATENT_NARROW_RESULT_BYTES),
                                      vector % BLOCKS);
     }
-    __device__ __forceinline__ void take_sum(int32_t vector, int32_t warp,
-                                             fig_partials_sum sum) const {
+    static __device__ __forceinline__ void take_sum(const fig_narrow_cluster_sender &to,
+                                                    int32_t vector, int32_t warp,
+                                                    fig_partials_sum sum) {
         fig_latent_machine_give(
-            place_of(vector) + (uint32_t)(FIG_LATENT_NARROW_SUMS_AT + warp * 8),
-            fig_latent_machine_of(barrier, vector % BLOCKS),
+            place_of(to, vector) + (uint32_t)(FIG_LATENT_NARROW_SUMS_AT + warp * 8),
+            fig_latent_machine_of(to.barrier, vector % BLOCKS),
             make_uint2(__float_as_uint(sum.greatest), __float_as_uint(sum.weights)));
     }
-    __device__ __forceinline__ void take_pack(int32_t vector, int32_t pack,
-                                              const uint32_t (&words)[4]) const {
-        fig_latent_machine_give(place_of(vector) + (uint32_t)(pack * 16),
-                                fig_latent_machine_of(barrier, vector % BLOCKS),
+    static __device__ __forceinline__ void take_pack(const fig_narrow_cluster_sender &to,
+                                                     int32_t vector, int32_t pack,
+                                                     const uint32_t (&words)[4]) {
+        fig_latent_machine_give(place_of(to, vector) + (uint32_t)(pack * 16),
+                                fig_latent_machine_of(to.barrier, vector % BLOCKS),
                                 make_uint4(words[0], words[1], words[2], words[3]));
     }
 };

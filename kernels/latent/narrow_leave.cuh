@@ -117,33 +117,35 @@ fig_narrow_leave_hand(const receiver &to, int32_t count, const fig_narrow_leave_
         scale[n] = __uint_as_float((uint32_t)(127 + lift) << 23);
         const fig_partials_sum sum = fig_narrow_leave_sum(state, vector);
         if (at.lane < 4 && vector < count)
-            to.take_sum(vector, at.half * 4 + at.warp,
-                        {sum.greatest - (float)lift, sum.weights * scale[n]});
+            receiver::take_sum(to, vector, at.half * 4 + at.warp,
+                               {sum.greatest - (float)lift, sum.weights * scale[n]});
     }
     fig_narrow_leave_words<FIG_F16>(sums, unit, scale, words);
     const int32_t vector = first + at.lane / 4;
     if (vector >= count) return;
 #pragma unroll
     for (int32_t side = 0; side < 2; side++)
-        to.take_pack(vector, fig_narrow_leave_pack(at, side), words[side]);
+        receiver::take_pack(to, vector, fig_narrow_leave_pack(at, side), words[side]);
 }
 
 /* Writes to a partial of the launch. */
 typedef struct fig_narrow_leave_partial {
     const fig_attention_params &of;
     int64_t first; /* the partial's first vector */
-    __device__ __forceinline__ void take_sum(int32_t vector, int32_t warp,
-                                             fig_partials_sum sum) const {
+    static __device__ __forceinline__ void take_sum(const fig_narrow_leave_partial &to,
+                                                    int32_t vector, int32_t warp,
+                                                    fig_partials_sum sum) {
         fig_machine_store(
-            fig_latent_leave_vector(of, first + vector) + FIG_LATENT_LEAVE_SUMS_AT + warp * 2,
+            fig_latent_leave_vector(to.of, to.first + vector) + FIG_LATENT_LEAVE_SUMS_AT + warp * 2,
             make_uint2(fig_partials_word(sum.greatest), fig_partials_word(sum.weights)));
     }
-    __device__ __forceinline__ void take_pack(int32_t vector, int32_t pack,
-                                              uint32_t (&words)[4]) const {
+    static __device__ __forceinline__ void take_pack(const fig_narrow_leave_partial &to,
+                                                     int32_t vector, int32_t pack,
+                                                     uint32_t (&words)[4]) {
 #pragma unroll
         for (int32_t i = 0; i < 4; i++)
             words[i] = words[i] == 0 ? 0x80000000u : words[i];
-        fig_machine_store(fig_latent_leave_vector(of, first + vector) + pack * 4,
+        fig_machine_store(fig_latent_leave_vector(to.of, to.first + vector) + pack * 4,
                           make_uint4(words[0], words[1], words[2], words[3]));
     }
 } fig_narrow_leave_partial;
@@ -221,8 +223,8 @@ fig_narrow_leave_merge(const fig_attention_params &of, uint32_t flags,
     }
 }
 
-/* How the pieces of a launch end if other blocks merge them through memory. A launch whose pieces end
- * otherwise has another such type (narrow_cluster.cuh). */
+/* How the pieces of a launch end if other blocks merge them through memory. A launch whose pieces
+ * end otherwise has another such type (narrow_cluster.cuh). */
 typedef struct fig_narrow_leave_through_memory {
     /* Writes the result of a piece: to out if the piece is whole, and otherwise to its partial. */
     template <int32_t DTYPE, int32_t VECTORS>

@@ -8,8 +8,8 @@
  * warpgroup 1 chunks 4 to 7. Every place has barriers of its own, so the ring holds 2.4 to 2.8
  * tiles, where a ring of whole tiles would hold two; beside the stages of codes, 1.9 or 1.6.
  *
- * In the kernel for clusters (FIG_NARROW_RING_CLUSTERS), an inbox follows the state: results that the
- * blocks of the cluster have sent to this one.
+ * In the kernel for clusters (FIG_NARROW_RING_CLUSTERS), an inbox follows the state: results that
+ * the blocks of the cluster have sent to this one.
  *
  * Owns the layout and the barriers. Invariant: the warpgroup that reads a chunk releases it. */
 #ifndef FIG_KERNELS_NARROW_RING_CUH
@@ -21,10 +21,10 @@
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Bytes of the stages for codes, bytes of the inbox for each vector, the arrivals that fill a place
- * of the ring, and the number of a tile's place that holds chunk 0. A ring beside stages or an inbox
- * may be a place short of two tiles. So the chunk that is free first, the one under RoPE, is the
- * first there: the last chunk of a tile, which takes its place, does not wait for the end of the
- * previous tile. */
+ * of the ring, and the number of a tile's place that holds chunk 0. A ring beside stages or an
+ * inbox may be a place short of two tiles. So the chunk that is free first, the one under RoPE, is
+ * the first there: the last chunk of a tile, which takes its place, does not wait for the end of
+ * the previous tile. */
 #if defined FIG_NARROW_RING_CODES
 enum {
     FIG_NARROW_RING_STAGES_BYTES = FIG_LATENT_NARROW_CODES_BYTES,

@@ -132,8 +132,8 @@ static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
 }
 
 /* Variant 0 serves whole groups in lines, as before others existed; 1 the smallest groups, of 16
- * heads, and 2 twice as many heads, both in clusters where rows are short. With variant 3 a worker is
- * two blocks, for twice as many heads as a whole group has. No other machine divides groups. */
+ * heads, and 2 twice as many heads, both in clusters where rows are short. With variant 3 a worker
+ * is two blocks, for twice as many heads as a whole group has. No other machine divides groups. */
 static void groups_over_latent_caches_have_several_sizes(void **state) {
     (void)state;
     static const struct {

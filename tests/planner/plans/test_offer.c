@@ -173,8 +173,8 @@ static void short_rows_of_codes_are_read_by_clusters(void **state) {
  * to prepare them. The figures of tests/gpu/prepare_bench.csv are for llama-3.1-70b with caches of
  * its own type. Other models may have a few more execs, since new measurements of costs move the
  * borders between variants. With 8-bit caches there are more such borders: for short rows, one head
- * at a time and two at a time alternate several times. So there are over latent caches, where groups
- * of three sizes alternate, in lines and in clusters. */
+ * at a time and two at a time alternate several times. So there are over latent caches, where
+ * groups of several sizes alternate, in lines and in clusters. */
 static void no_preset_needs_many_execs(void **state) {
     (void)state;
     static const fig_dtype caches[] = {0, FIG_E4M3, FIG_E5M2};
