@@ -395,7 +395,7 @@ fig_latent_feed_idle_rows(const fig_latent_attention_params &p) {
     const int32_t *lengths = (const int32_t *)(p.plan + p.lengths_offset);
     const int32_t rows = ((const fig_plan_head *)p.plan)->rows;
 #pragma unroll 1
-    for (int32_t row = fig_feed_block(); row < rows; row += p.split.workers) {
+    for (int32_t row = fig_feed_team(); row < rows; row += p.split.workers) {
         if (lengths[row] > 0) continue;
         const fig_plan_queries queries =
             fig_plan_queries_of(p.plan, p.queries_offset, p.split.row_tokens, row);

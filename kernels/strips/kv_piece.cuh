@@ -74,7 +74,7 @@ static __device__ __forceinline__ fig_feed_row fig_feed_row_at(const fig_feed_se
 #endif
 
 /* Returns the number of the block, or of the blocks that share a worker. */
-static __device__ __forceinline__ int32_t fig_feed_block(void) {
+static __device__ __forceinline__ int32_t fig_feed_team(void) {
     return (int32_t)blockIdx.x / FIG_FEED_BLOCKS;
 }
 
@@ -82,7 +82,7 @@ static __device__ __forceinline__ int32_t fig_feed_block(void) {
  * the first half of the workers, the other one from the second half. The parity of the set bits in
  * the block's number decides which, so that no regular pattern of SMs gets only one half. */
 static __device__ __forceinline__ int32_t fig_feed_spread(void) {
-    const int32_t block = fig_feed_block(), workers = (int32_t)gridDim.x / FIG_FEED_BLOCKS;
+    const int32_t block = fig_feed_team(), workers = (int32_t)gridDim.x / FIG_FEED_BLOCKS;
     const int32_t is_second = block % 2 != 0 || block + 1 < workers ? __popc(block) % 2 : 0;
     return block / 2 + is_second * ((workers + 1) / 2);
 }
@@ -95,7 +95,7 @@ static __device__ __forceinline__ int32_t fig_feed_spread(void) {
 static __device__ __forceinline__ int32_t fig_feed_number(const fig_attention_params &p) {
     const uint32_t sections = ((const fig_plan_head *)p.plan)->sections;
     const int32_t in_order = p.split.fixed || (p.flags & FIG_ATTENTION_IN_ORDER) != 0;
-    return in_order || (sections & FIG_PLAN_BY_UNITS) == 0 ? fig_feed_block() : fig_feed_spread();
+    return in_order || (sections & FIG_PLAN_BY_UNITS) == 0 ? fig_feed_team() : fig_feed_spread();
 }
 
 /* Returns the start of the block's worker. It loads both starts that the worker may have, because
@@ -103,8 +103,8 @@ static __device__ __forceinline__ int32_t fig_feed_number(const fig_attention_pa
  * rows, because the bytes after the plan's head then belong to an older plan. */
 static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_attention_params &p) {
     const int4 *starts = (const int4 *)(p.plan + p.starts_offset);
-    const int4 plain = starts[fig_feed_block()], spread = starts[fig_feed_spread()];
-    const int4 words = fig_feed_number(p) == fig_feed_block() ? plain : spread;
+    const int4 plain = starts[fig_feed_team()], spread = starts[fig_feed_spread()];
+    const int4 words = fig_feed_number(p) == fig_feed_team() ? plain : spread;
     fig_split_start start = {words.x, words.y, words.z, words.w};
     if (((const fig_plan_head *)p.plan)->rows == 0) start.count = 0;
     return start;
