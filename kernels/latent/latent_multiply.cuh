@@ -58,6 +58,13 @@ typedef struct fig_latent_multiply_work {
 
 /* ---- The ring */
 
+/* Returns the stage of the warpgroup's own tiles, or of the other one's: own tiles have the
+ * warpgroup's parity. */
+static __device__ __forceinline__ int32_t fig_latent_multiply_stage(int32_t group, int32_t is_own) {
+    static_assert((int)FIG_LATENT_WIDE_STAGES == (int)FIG_LATENT_WIDE_GROUPS, "a stage each");
+    return is_own ? group : 1 - group;
+}
+
 /* Keeps the compiler from moving uses of the logits before this call, which follows the wait for
  * their product. */
 static __device__ __forceinline__ void fig_latent_multiply_pin(fig_latent_multiply_work *work) {
@@ -81,23 +88,23 @@ static __device__ __forceinline__ void fig_latent_multiply_await(fig_latent_mult
 /* Releases the warpgroup's chunks of a tile, each by a lane of its own. If the other warpgroup owns
  * the tile, also releases its last chunk. */
 static __device__ __forceinline__ void fig_latent_multiply_release(const fig_latent_ring &ring,
-                                                                   int32_t group, int32_t tile,
-                                                                   int32_t is_own) {
+                                                                   int32_t group, int32_t is_own) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t chunk = lane < FIG_LATENT_RING_HALF ? FIG_LATENT_RING_HALF * group + lane
                                                       : (int32_t)FIG_LATENT_RING_LAST;
     if (lane < FIG_LATENT_RING_HALF + !is_own)
-        fig_latent_ring_release(ring, tile % FIG_LATENT_WIDE_STAGES, chunk);
+        fig_latent_ring_release(ring, fig_latent_multiply_stage(group, is_own), chunk);
 }
 
 /* Writes zeros over those tokens of the warpgroup's half of V that no vector sees. Their weights
  * are 0, but their bytes may be NaN. All threads of the warpgroup call this function. */
 static __device__ __forceinline__ void
 fig_latent_multiply_clear(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
-                          const fig_latent_multiply_work &work, int32_t tile) {
+                          const fig_latent_multiply_work &work, int32_t tile, int32_t is_own) {
     const int32_t first = (tile - work.begin) * FIG_LATENT_WIDE_TILE;
     const int32_t low = work.seen_first - first, high = work.seen_end - first;
-    const int32_t stage = tile % FIG_LATENT_WIDE_STAGES, pieces = 8; /* of a token in a chunk */
+    const int32_t stage = fig_latent_multiply_stage(at.group, is_own);
+    const int32_t pieces = 8; /* of a token in a chunk */
     const uint32_t v = fig_latent_ring_chunk(ring, stage, FIG_LATENT_RING_HALF * at.group);
     if (low <= 0 && high >= FIG_LATENT_WIDE_TILE) return;
         /* This thread has not yet seen all chunks arrive, if the other warpgroup owns the tile. */
@@ -125,7 +132,7 @@ static __device__ __forceinline__ void
 fig_latent_multiply_logits(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                            fig_latent_multiply_work *work, int32_t tile) {
     const typename fig_latent_multiply_tag<DTYPE>::type tag = {};
-    const int32_t stage = tile % FIG_LATENT_WIDE_STAGES;
+    const int32_t stage = fig_latent_multiply_stage(at.group, 1);
     const uint32_t phase = (uint32_t)(tile / FIG_LATENT_WIDE_STAGES & 1);
 #pragma unroll
     for (int32_t i = 0; i < FIG_LATENT_WIDE_CHUNKS; i++) {
@@ -146,7 +153,7 @@ fig_latent_multiply_logits(const fig_latent_ring &ring, const fig_latent_multipl
         fig_wgmma_commit();
         if (RELEASES && i == FIG_LATENT_RING_HALF - 1) {
             fig_wgmma_wait<FIG_LATENT_RING_HALF>(work->sums);
-            fig_latent_multiply_release(ring, at.group, tile - 1, 0);
+            fig_latent_multiply_release(ring, at.group, 0);
         }
     }
 }
@@ -177,7 +184,7 @@ static __device__ __forceinline__ void
 fig_latent_multiply_other(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                           fig_latent_multiply_work *work, int32_t tile) {
     const typename fig_latent_multiply_tag<DTYPE>::type tag = {};
-    const int32_t stage = tile % FIG_LATENT_WIDE_STAGES;
+    const int32_t stage = fig_latent_multiply_stage(at.group, 0);
     const fig_latent_ring_state *state = ring.state;
     fig_latent_ring_wait(&state->weighed[stage], (uint32_t)(tile / FIG_LATENT_WIDE_STAGES & 1));
     if (IS_FIRST) {
@@ -188,7 +195,7 @@ fig_latent_multiply_other(const fig_latent_ring &ring, const fig_latent_multiply
         if (LOGITS) fig_latent_multiply_settle(work);
         fig_latent_multiply_scale(work, next);
     }
-    fig_latent_multiply_clear(ring, at, *work, tile);
+    fig_latent_multiply_clear(ring, at, *work, tile, 0);
     const uint64_t p =
         fig_wgmma_matrix(fig_latent_ring_chunk(ring, stage, FIG_LATENT_RING_LAST), 128, 1024, 16);
     const uint64_t v =
@@ -229,7 +236,7 @@ template <int32_t AHEAD>
 static __device__ __forceinline__ void
 fig_latent_multiply_raise(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                           fig_latent_multiply_work *work, int32_t tile) {
-    const int32_t stage = tile % FIG_LATENT_WIDE_STAGES;
+    const int32_t stage = fig_latent_multiply_stage(at.group, 1);
     float most[2] = {work->logits[0], work->logits[2]};
 #pragma unroll
     for (int32_t j = 0; j < 8; j++) {
@@ -244,7 +251,7 @@ fig_latent_multiply_raise(const fig_latent_ring &ring, const fig_latent_multiply
                                     most[1] > work->greatest[1] + FIG_LATENT_MULTIPLY_GROWTH);
     if (AHEAD) {
         fig_wgmma_wait<0>(work->sums);
-        if (tile > work->begin) fig_latent_multiply_release(ring, at.group, tile - 1, 0);
+        if (tile > work->begin) fig_latent_multiply_release(ring, at.group, 0);
     }
     if (grows) {
 #pragma unroll
@@ -303,12 +310,12 @@ static __device__ __forceinline__ void
 fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
                         fig_latent_multiply_work *work, int32_t tile) {
     const typename fig_latent_multiply_tag<DTYPE>::type tag = {};
-    const int32_t stage = tile % FIG_LATENT_WIDE_STAGES;
+    const int32_t stage = fig_latent_multiply_stage(at.group, 1);
     uint32_t weights[16];
     fig_latent_multiply_mask(at, work, tile);
     fig_latent_multiply_raise<AHEAD>(ring, at, work, tile);
     fig_latent_multiply_weigh<DTYPE>(at, work, weights);
-    fig_latent_multiply_clear(ring, at, *work, tile);
+    fig_latent_multiply_clear(ring, at, *work, tile, 1);
     const uint64_t v =
         fig_wgmma_matrix(fig_latent_ring_chunk(ring, stage, FIG_LATENT_RING_HALF * at.group), 128,
                          1024, FIG_LATENT_WIDE_CHUNK_BYTES);
@@ -321,7 +328,7 @@ fig_latent_multiply_own(const fig_latent_ring &ring, const fig_latent_multiply_p
     fig_ring_meet(FIG_LATENT_RING_OWN + at.group, FIG_LATENT_RING_GROUP);
     fig_latent_multiply_share(ring, at, stage, weights);
     fig_wgmma_wait<0>(work->sums);
-    fig_latent_multiply_release(ring, at.group, tile, 1);
+    fig_latent_multiply_release(ring, at.group, 1);
 }
 
 /* ---- A piece */
@@ -399,7 +406,7 @@ fig_latent_multiply_in_turns(const fig_latent_ring &ring, const fig_latent_multi
 #pragma unroll 1
     for (int32_t tile = first; tile < end; tile += 2) {
         fig_latent_multiply_settle(work);
-        if (tile == first && tile > begin) fig_latent_multiply_release(ring, at.group, tile - 1, 0);
+        if (tile == first && tile > begin) fig_latent_multiply_release(ring, at.group, 0);
         fig_latent_multiply_own<DTYPE, 0>(ring, at, work, tile);
         if (tile + 1 < end) fig_latent_multiply_other<DTYPE, 0, 0>(ring, at, work, tile + 1);
         if (tile + 2 < end) fig_latent_multiply_logits<DTYPE, 1>(ring, at, work, tile + 2);
@@ -428,12 +435,14 @@ fig_latent_multiply_ahead(const fig_latent_ring &ring, const fig_latent_multiply
     }
 }
 
-/* Multiplies the tiles of a piece. */
-template <int32_t DTYPE, int32_t AHEAD>
-static __device__ __forceinline__ void
-fig_latent_multiply_tiles(const fig_latent_ring &ring, const fig_latent_multiply_place &at,
-                          fig_latent_multiply_work *work) {
-    const int32_t begin = work->begin, end = work->end, group = at.group;
+/* Multiplies the tiles of a piece. GROUP: the warpgroup. The compiler then knows where chunks lie,
+ * and issues products with fewer instructions between them. */
+template <int32_t DTYPE, int32_t AHEAD, int32_t GROUP>
+static __device__ __forceinline__ void fig_latent_multiply_tiles(const fig_latent_ring &ring,
+                                                                 fig_latent_multiply_place at,
+                                                                 fig_latent_multiply_work *work) {
+    const int32_t begin = work->begin, end = work->end, group = GROUP;
+    at.group = GROUP;
     const int32_t first = begin + ((begin ^ group) & 1);
     if (first < end) fig_latent_multiply_logits<DTYPE, 0>(ring, at, work, first);
     if (first != begin) fig_latent_multiply_other<DTYPE, 1, 0>(ring, at, work, begin);
@@ -443,7 +452,7 @@ fig_latent_multiply_tiles(const fig_latent_ring &ring, const fig_latent_multiply
         fig_latent_multiply_in_turns<DTYPE>(ring, at, work, first);
     }
     fig_wgmma_wait<0>(work->sums);
-    if (((end - 1) & 1) != group) fig_latent_multiply_release(ring, group, end - 1, 0);
+    if (((end - 1) & 1) != group) fig_latent_multiply_release(ring, group, 0);
 }
 
 /* Adds up the weights of both warpgroups' tiles. number: the number of the piece. */
@@ -492,7 +501,11 @@ static __device__ __forceinline__ void fig_latent_multiply(const fig_latent_atte
         fig_partials_sum sum[2];
         fig_latent_multiply_load_q(p, place, ring);
         fig_latent_multiply_begin(p.split, at, note, place, &work);
-        fig_latent_multiply_tiles<DTYPE, AHEAD>(ring, at, &work);
+        if (at.group == 0) {
+            fig_latent_multiply_tiles<DTYPE, AHEAD, 0>(ring, at, &work);
+        } else {
+            fig_latent_multiply_tiles<DTYPE, AHEAD, 1>(ring, at, &work);
+        }
         fig_latent_multiply_join(ring, at, &work, number, sum);
         fig_latent_leave<DTYPE>(of, place, note.partial, at.row, at.group, work.sums, sum);
         work.begin = work.end;
