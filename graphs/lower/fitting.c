@@ -94,13 +94,14 @@ static const latent_costs *latent_costs_of(const fig_split_class *own, const fig
 /* Returns the number of smallest groups that a worker serves at once. The candidate for one head
  * serves whole groups, as in files that know no others, and the one for most heads the smallest
  * groups. That for two heads serves two of them, and that for four as many as two blocks can.
- * Kernels that are not of warpgroups gain nothing by that, nor two blocks over codes. */
+ * Kernels that are not of warpgroups, as over f32, gain nothing by that, nor two blocks over
+ * codes. */
 static int32_t latent_heads(const fig_split_class *own, const fig_traits *traits,
                             const fig_variant *candidate) {
     const int32_t q_heads = own->q_heads, tokens = own->row_tokens;
     const int32_t least = fig_latent_least_heads(q_heads, tokens);
     const int32_t whole = fig_latent_group_heads(q_heads, tokens) / least;
-    if (candidate->heads == 1 || !is_wide(traits)) return whole;
+    if (candidate->heads == 1 || !is_wide(traits) || own->value_bytes > 2) return whole;
     if (candidate->heads == 4)
         return own->value_bytes == 1 ? whole : fig_latent_pair_heads(q_heads, tokens) / least;
     return candidate->heads == 2 && whole % 2 == 0 ? 2 : 1;
