@@ -84,14 +84,14 @@ static fig_program *latent_program_of(int32_t heads, int32_t rows, fig_dtype dty
                            .head_dim = 64,
                            .page_size = 64,
                            .batch_limit = rows,
-                           .kv_limit = 8448};
+                           .kv_limit = 33856};
     fig_program *program = fig_sample_program(&spec);
     fig_latent_attention_op op = {.size = sizeof op, .sm_scale = 0.04f};
     op.q = tensor(program, "q", dtype, FIG_DIM_BATCH, heads, 576);
     op.out = tensor(program, "out", dtype, FIG_DIM_BATCH, heads, 512);
     op.cache =
         tensor(program, "cache", kv_dtype, FIG_DIM_PAGES, 64, kv_dtype == FIG_E4M3 ? 656 : 576);
-    op.page_table = tensor(program, "table", FIG_I32, rows, 132, 0);
+    op.page_table = tensor(program, "table", FIG_I32, rows, 529, 0);
     fig_latent_attention(program, &op);
     if (fig_program_finish(program) != FIG_OK) fail_msg("%s", fig_message());
     return program;
@@ -104,8 +104,8 @@ static fig_program *latent_program(int32_t heads, int32_t rows) {
 /* A group has at most 64 heads, and the machine has 132 SMs. With 64 or 8 segments, 128 workers are
  * launched: each then has whole segments or an equal part of one. With 44 segments, 132 workers
  * give each segment 3. 45 segments would need 90 workers, and 150 segments 75, which would leave
- * too many SMs idle. 257 segments cannot be divided by 2. In a step of 67 to 132 tiles, half of the
- * machine has work. */
+ * too many SMs idle. 257 segments cannot be divided by 2. In a step of 67 to 132 tiles, or up to 528
+ * of a lone segment, half of the machine has work. */
 static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
     (void)state;
     static const struct {
@@ -114,7 +114,8 @@ static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
                  {16, 44, 8192, 132},  {16, 43, 8192, 129},  {16, 45, 8192, 132},
                  {128, 75, 8192, 132}, {16, 256, 8192, 128}, {16, 257, 8192, 132},
                  {16, 4, 2048, 64},    {64, 16, 512, 64},    {16, 1, 8192, 66},
-                 {16, 1, 8448, 66},    {16, 133, 64, 132}};
+                 {16, 1, 8448, 66},    {16, 133, 64, 132},
+                 {16, 1, 33792, 66},   {16, 1, 33856, 132},  {16, 2, 8448, 132}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fig_program *program = latent_program(cases[i].heads, cases[i].rows);
         const fig_bucket caps = {cases[i].rows, cases[i].length};
