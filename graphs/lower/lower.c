@@ -203,12 +203,12 @@ static int64_t latent_short_workers(const fig_lower_target *target, const fig_bu
  * leaves at most one worker in IDLE_SHARE idle: a merge, and one more piece of a worker, each take
  * as long as two or three tiles, and long steps are limited by memory or power and not by the
  * number of SMs. If each worker would have only one tile, half of the machine is used: the next
- * launch then begins on the other half, and loads its tiles while this launch still runs. So it is
- * if a lone segment gives each worker up to LONE_TILES: with twice the pieces, their merge takes
- * longer than their tiles. */
-enum { IDLE_SHARE = 32, LONE_TILES = 4 };
+ * launch then begins on the other half, and loads its tiles while this launch still runs. The
+ * same holds for more tiles if there are less than FEW segments: with twice the pieces, their merge
+ * takes longer than their tiles. */
+enum { IDLE_SHARE = 32, FEW = 4 };
 static int64_t latent_workers(int64_t places, int64_t segments, int64_t tiles) {
-    const int64_t most = segments == 1 ? LONE_TILES * places : places;
+    const int64_t most = segments == 0 || segments > FEW ? places : FEW * places / segments;
     const int64_t workers = tiles > places / 2 && tiles <= most ? places / 2 : places;
     int64_t even = workers;
     if (segments <= 0 || workers == 0) return places;

@@ -104,8 +104,8 @@ static fig_program *latent_program(int32_t heads, int32_t rows) {
 /* A group has at most 64 heads, and the machine has 132 SMs. With 64 or 8 segments, 128 workers are
  * launched: each then has whole segments or an equal part of one. With 44 segments, 132 workers
  * give each segment 3. 45 segments would need 90 workers, and 150 segments 75, which would leave
- * too many SMs idle. 257 segments cannot be divided by 2. In a step of 67 to 132 tiles, or up to 528
- * of a lone segment, half of the machine has work. */
+ * too many SMs idle. 257 segments cannot be divided by 2. In a step of 67 to 132 tiles, or of up to
+ * 528 of one segment or 264 of two, half of the machine has work. */
 static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
     (void)state;
     static const struct {
@@ -115,7 +115,8 @@ static void cuts_of_latent_caches_fall_on_ends_of_segments(void **state) {
                  {128, 75, 8192, 132}, {16, 256, 8192, 128}, {16, 257, 8192, 132},
                  {16, 4, 2048, 64},    {64, 16, 512, 64},    {16, 1, 8192, 66},
                  {16, 1, 8448, 66},    {16, 133, 64, 132},
-                 {16, 1, 33792, 66},   {16, 1, 33856, 132},  {16, 2, 8448, 132}};
+                 {16, 1, 33792, 66},   {16, 1, 33856, 132},  {16, 2, 8448, 66},
+                 {16, 2, 8512, 132},   {16, 4, 2112, 64},    {16, 4, 2176, 132}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fig_program *program = latent_program(cases[i].heads, cases[i].rows);
         const fig_bucket caps = {cases[i].rows, cases[i].length};
