@@ -18,7 +18,7 @@ make_block pair $folder/warpgroup_block.cpp -DPAIR
 "$scratch/leave" 40
 "$scratch/decode" 40
 "$scratch/narrow" 1 20
-"$scratch/short" 1 6
+"$scratch/short" 1 4
 "$scratch/codes" 1 20
 "$scratch/wide" 1 8
-"$scratch/pair" 1 4
+"$scratch/pair" 1 3

@@ -155,7 +155,7 @@ ends 0
 reads html
 prints 'Layer 2: the same in launches 7 to 9.'
 prints 'Layers 4 to 60: the same in'
-prints ', 256 for each of 128 workers'
+prints ', 256 for each of 64 workers'
 run inspect "$scratch/latent.fig" --bucket 1
 prints 'layer 2: the same in launches 7..9'
 run inspect "$scratch/latent.fig" --format svg
