@@ -67,11 +67,12 @@ PTX.hopper := -ptx -arch=compute_90a
 PTX.plain := -ptx -arch=compute_80
 # One PTX serves all chips except 9.0, so running it on a 9.0 tests the code that an 8.0 runs.
 CHIPS.plain := -gencode arch=compute_80,code=[sm_80,sm_90,compute_80]
-# These are large. On a 9.0 only tests use them, and the driver compiles the PTX there.
-CHIPS.prompt_attention.plain := -gencode arch=compute_80,code=[sm_80,compute_80]
-CHIPS.scored_prompt.plain := $(CHIPS.prompt_attention.plain)
-# The largest image, which only an 8.0 loads, is compressed, so that all fit into a file together.
-CHIPS.attention_copy.plain := $(CHIPS.plain) --compress-mode=speed -Xfatbin -compress-all
+# Large images that only an 8.0 loads are compressed, so that all fit into a file together.
+PACKED := --compress-mode=speed -Xfatbin -compress-all
+CHIPS.attention_copy.plain := $(CHIPS.plain) $(PACKED)
+# These have no code for 9.0. There only tests use them, and the driver compiles the PTX.
+CHIPS.scored_prompt.plain := -gencode arch=compute_80,code=[sm_80,compute_80]
+CHIPS.prompt_attention.plain := $(CHIPS.scored_prompt.plain) $(PACKED)
 LIBS := -lzstd -ljansson -lhwloc -lm -lpthread
 LINK = echo "link $@" && $(CC) $(FLAGS_$(VARIANT)) -pthread $(LDFLAGS) $(filter %.o,$^) \
     $(filter %.a,$^) -o $@

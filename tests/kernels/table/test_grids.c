@@ -104,7 +104,9 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
             fig_kernel_table[op].families[i].shape(params[op], &shape);
             const int is_still =
                 op == FIG_OP_DECODE_ATTENTION && i == FIG_FAMILY_DECODE_ATTENTION_STILL;
-            assert_int_equal(shape.grid[0], is_still ? 21 : grids[op]);
+            const int is_pair =
+                op == FIG_OP_LATENT_ATTENTION && i == FIG_FAMILY_LATENT_ATTENTION_PAIR;
+            assert_int_equal(shape.grid[0], is_still ? 21 : grids[op] * (is_pair ? 2 : 1));
             assert_int_equal(shape.grid[1], 1);
             assert_int_equal(shape.grid[2], 1);
             assert_true(shape.block[0] >= 32 && shape.block[0] <= 1024 && shape.block[0] % 32 == 0);
