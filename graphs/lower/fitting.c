@@ -131,7 +131,8 @@ void fig_fitting_place(const fig_split_class *own, const fig_traits *traits, int
     if (own->latent_bytes == 0 || !is_wide(traits)) return;
     const latent_costs *costs = latent_costs_of(own, variant);
     int32_t less = is_short ? costs->start_ns - costs->short_ns : 0;
-    if (costs->vectors > FIG_LATENT_VECTORS) workers *= 2; /* two blocks each */
+    if (fig_latent_is_pair(own->q_heads, own->row_tokens, own->kv_heads / variant->heads))
+        workers *= 2;
     if (workers * 2 <= traits->sm_count) less += is_short ? SHORT_HALF_NS : HALF_NS;
     if (is_short && workers * 4 <= traits->sm_count) less += SHORT_QUARTER_NS;
     variant->start_ns = variant->start_ns > less ? variant->start_ns - less : 0;

@@ -10,8 +10,9 @@
 void fig_fitting_fit(const fig_split_class *own, const fig_lower_target *target,
                      const fig_variant *candidate, fig_variant *variant);
 
-/* Adapts the costs of a variant over a latent cache to a bucket that has so many workers. is_short:
- * 1 if they are clusters, which merge their results themselves. */
+/* Corrects the launch and merge costs of a variant over a latent cache, once the number of workers
+ * of a bucket is known. is_short: 1 if the workers are blocks of clusters, which merge their own
+ * results. */
 void fig_fitting_place(const fig_split_class *own, const fig_traits *traits, int32_t workers,
                        int32_t is_short, fig_variant *variant);
 

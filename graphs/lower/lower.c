@@ -247,9 +247,8 @@ static fig_status shape_workers(const fig_lower_target *target, int32_t kv_limit
     if (workers > FIG_WORKER_LIMIT) workers = FIG_WORKER_LIMIT;
     if (own->value_bytes == 2 && own->latent_bytes == 0 && target->traits.compute_capability > 0)
         shape->places[index] = (int32_t)workers;
-    if (own->latent_bytes > 0 &&
-        own->q_heads * own->row_tokens > FIG_LATENT_VECTORS * split->groups)
-        workers /= 2; /* a worker is two blocks */
+    if (own->latent_bytes > 0 && fig_latent_is_pair(own->q_heads, own->row_tokens, split->groups))
+        workers /= 2;
     if (own->latent_bytes > 0 && target->traits.compute_capability > 0 && !split->fixed)
         workers = latent_workers(workers, (int64_t)caps->batch * split->groups,
                                  tokens / split->tile_tokens * split->groups);

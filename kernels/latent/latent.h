@@ -46,12 +46,16 @@ FIG_BOTH int32_t fig_latent_width(int32_t kv_dtype) {
     return kv_dtype == FIG_E4M3 ? (int32_t)FIG_LATENT_CODES_BYTES : (int32_t)FIG_LATENT_KEY_DIM;
 }
 
+/* Returns the number of q heads of which the heads of a group are a multiple. */
+FIG_BOTH int32_t fig_latent_head_unit(int32_t row_tokens) {
+    return FIG_LATENT_HEAD_UNIT * row_tokens > FIG_LATENT_VECTORS ? FIG_LATENT_HEAD_PART
+                                                                  : FIG_LATENT_HEAD_UNIT;
+}
+
 /* Returns the number of q heads of a group: the largest divisor of q_heads that is a multiple of
- * FIG_LATENT_HEAD_UNIT and gives the group at most FIG_LATENT_VECTORS vectors. If a unit alone has
- * more, FIG_LATENT_HEAD_PART takes its place. */
+ * the unit and gives the group at most FIG_LATENT_VECTORS vectors. */
 FIG_BOTH int32_t fig_latent_group_heads(int32_t q_heads, int32_t row_tokens) {
-    const int32_t is_part = FIG_LATENT_HEAD_UNIT * row_tokens > FIG_LATENT_VECTORS;
-    const int32_t unit = is_part ? FIG_LATENT_HEAD_PART : FIG_LATENT_HEAD_UNIT;
+    const int32_t unit = fig_latent_head_unit(row_tokens);
     int32_t heads = FIG_LATENT_VECTORS / row_tokens / unit * unit;
     while (heads > unit && q_heads % heads != 0)
         heads -= unit;
@@ -65,13 +69,17 @@ FIG_BOTH int32_t fig_latent_pair_heads(int32_t q_heads, int32_t row_tokens) {
     return q_heads % (2 * heads) == 0 ? 2 * heads : heads;
 }
 
+/* Returns 1 if a worker is two blocks, since its group of q heads has too many vectors for one. */
+FIG_BOTH int32_t fig_latent_is_pair(int32_t q_heads, int32_t row_tokens, int32_t groups) {
+    return q_heads * row_tokens > FIG_LATENT_VECTORS * groups;
+}
+
 /* Returns the number of q heads of the smallest groups into which a group of that function may be
  * divided: its largest divisor that is a multiple of the unit and gives a group at most
  * FIG_LATENT_VECTORS_FEW vectors, or the unit itself. */
 FIG_BOTH int32_t fig_latent_least_heads(int32_t q_heads, int32_t row_tokens) {
     const int32_t whole = fig_latent_group_heads(q_heads, row_tokens);
-    const int32_t is_part = FIG_LATENT_HEAD_UNIT * row_tokens > FIG_LATENT_VECTORS;
-    const int32_t unit = is_part ? FIG_LATENT_HEAD_PART : FIG_LATENT_HEAD_UNIT;
+    const int32_t unit = fig_latent_head_unit(row_tokens);
     int32_t heads = whole;
     while (heads > unit && (heads * row_tokens > FIG_LATENT_VECTORS_FEW || whole % heads != 0))
         heads -= unit;

@@ -212,7 +212,7 @@ int fig_latent_attention_cut(void *params, const fig_traits *traits, int32_t n) 
     p->split.row_limit = 1;
     p->is_short = n > 0;
     p->split.workers = n > 0 ? p->split.groups * blocks[n - 1] : traits->sm_count;
-    if (p->q_heads * p->split.row_tokens > FIG_LATENT_WIDE_VECTORS * p->split.groups && n == 0)
+    if (n == 0 && fig_latent_is_pair(p->q_heads, p->split.row_tokens, p->split.groups))
         p->split.workers /= 2;
     if (p->split.workers < 1) p->split.workers = 1;
     return 1;

@@ -14,14 +14,14 @@ enum {
     FIG_LATENT_SHORT_LARGEST = 4
 };
 
-/* Returns 1 if there are kernels for clusters of that many blocks. */
+/* Returns 1 if a kernel exists for clusters with this number of blocks. */
 FIG_BOTH int32_t fig_latent_short_has(int32_t blocks) {
     return blocks == 2 || blocks == 4 || blocks == 8 || blocks == FIG_LATENT_SHORT_BLOCKS;
 }
 
-/* Returns 1 if that many clusters run at once on a machine of `sm_count` SMs. A block fills an SM,
- * and a cluster lies in one GPC, so larger clusters leave more gaps: on 132 SMs in GPCs of 14 to
- * 18, at least 13 clusters of 8 run, 29 of 4 and 66 of 2. */
+/* Returns 1 if a machine of `sm_count` SMs runs the clusters of all segments at once. A block fills
+ * an SM, and the GPU places a cluster within one GPC, so larger clusters leave more SMs idle: on
+ * 132 SMs in GPCs of 14 to 18, at least 13 clusters of 8 run, 29 of 4 and 66 of 2. */
 FIG_BOTH int32_t fig_latent_short_fits(int64_t segments, int32_t blocks, int32_t sm_count) {
     if (blocks == FIG_LATENT_SHORT_BLOCKS)
         return segments <= FIG_LATENT_SHORT_LARGEST && fig_geometry_short_holds(blocks, sm_count);
@@ -29,9 +29,8 @@ FIG_BOTH int32_t fig_latent_short_fits(int64_t segments, int32_t blocks, int32_t
     return segments * blocks <= (blocks == 4 ? sm_count * 7 / 8 : sm_count);
 }
 
-/* Returns the number of blocks of the cluster of each segment, or 0 if segments of that many tiles
- * are not short: the largest cluster that fits and of which more than half of the blocks have
- * tiles. */
+/* Chooses how many blocks the cluster of each segment has: as many as fit while more than half of
+ * them have tiles. Returns 0 if a segment with this number of tiles is not short. */
 FIG_BOTH int32_t fig_latent_short_blocks(int64_t segments, int32_t tiles, int32_t sm_count) {
     int32_t blocks = FIG_LATENT_SHORT_BLOCKS;
     while (blocks > 1 &&
