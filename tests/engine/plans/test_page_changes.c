@@ -161,8 +161,10 @@ static void write(void) {
         know(t, i / 4 / PAGES, i / 4 % PAGES + 1);
     }
     if (!failed(fig_engine_write(b.engine, &span, bytes + offset))) return;
-    span.offset = span.offset / 4 * 4;
-    span.bytes = (uint64_t)(offset + count + 3) / 4 * 4 - span.offset;
+    if (count > 0) { /* a span of no bytes stays so, or an entry would become known */
+        span.offset = span.offset / 4 * 4;
+        span.bytes = (uint64_t)(offset + count + 3) / 4 * 4 - span.offset;
+    }
     must(fig_engine_write(b.engine, &span, bytes + span.offset));
 }
 
