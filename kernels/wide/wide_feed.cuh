@@ -155,7 +155,29 @@ static __device__ __forceinline__ void fig_wide_begin(const uint64_t *empty,
     if (is_lone && threadIdx.x % FIG_BLOCK_WARP == 0) fig_wide_arrive(empty, FIG_WIDE_GROUP_WARPS);
 }
 
-/* Fills the ring with the tiles of the worker's items. */
+/* A tile whose V is to be sent. */
+struct fig_wide_load {
+    fig_wide_source source;
+    int32_t token, page; /* the tile's first token; the page of the lane's first box */
+    int32_t is_lone;     /* 1: only one warpgroup processes the tile */
+    fig_wide_turn turn;
+};
+
+template <class form>
+static __device__ __forceinline__ void
+fig_wide_load_v(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
+                const fig_wide_boxes &boxes, const fig_wide_load &load) {
+    const int32_t stage = load.turn.stage;
+    fig_wide_begin(&memory.state->v_empty[stage], load.turn, load.is_lone);
+    if (threadIdx.x % FIG_BLOCK_WARP == 0)
+        *(volatile uint32_t *)&memory.state->begun[stage] = load.turn.round + 1;
+    fig_wide_send_side<form>(p, boxes, load.source, load.token, load.page, 1,
+                             fig_wide_v<form>(memory, stage), &memory.state->v_full[stage]);
+}
+
+/* Fills the ring with the tiles of the worker's items. If K is sent ahead, K of a tile is sent
+ * before V of the tile before it, because its place is empty much earlier: a warpgroup releases K
+ * after one product, and V after the next tile's. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_attention_params &p,
                                                            const fig_wide_memory<form> &memory,
@@ -166,6 +188,8 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
     int32_t item = stretch.item, number = 0, has_waited = !fig_wide_is_early(p),
             word = fig_wide_item_word(items, item, end);
     fig_wide_turn turn = {};
+    fig_wide_load late = {}; /* a tile whose V is to be sent */
+    int32_t is_late = 0;     /* 1: there is one */
 #pragma unroll 1
     while (item < end) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
@@ -195,11 +219,20 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
             fig_wide_send_side<form>(p, boxes, source, token, page, 0,
                                      fig_wide_k<form>(memory, turn.stage),
                                      &memory.state->k_full[turn.stage]);
-            fig_wide_begin(&memory.state->v_empty[turn.stage], turn, flags & FIG_STRIPS_LONE);
-            if (lane == 0) *(volatile uint32_t *)&memory.state->begun[turn.stage] = turn.round + 1;
-            fig_wide_send_side<form>(p, boxes, source, token, page, 1,
-                                     fig_wide_v<form>(memory, turn.stage),
-                                     &memory.state->v_full[turn.stage]);
+            if constexpr (form::SENDS_K_AHEAD) {
+                if (is_late) fig_wide_load_v<form>(p, memory, boxes, late);
+                late = {source, token, page, flags & FIG_STRIPS_LONE, turn};
+                is_late = 1;
+            } else {
+                /* As above. Through the function, ptxas orders the loop otherwise, which makes
+                 * head_dim 64 a percent slower. */
+                fig_wide_begin(&memory.state->v_empty[turn.stage], turn, flags & FIG_STRIPS_LONE);
+                if (lane == 0)
+                    *(volatile uint32_t *)&memory.state->begun[turn.stage] = turn.round + 1;
+                fig_wide_send_side<form>(p, boxes, source, token, page, 1,
+                                         fig_wide_v<form>(memory, turn.stage),
+                                         &memory.state->v_full[turn.stage]);
+            }
             page = ahead;
             ahead = later;
             fig_wide_advance<form>(&turn);
@@ -209,6 +242,8 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
         item++;
         word = next;
     }
+    if constexpr (form::SENDS_K_AHEAD)
+        if (is_late) fig_wide_load_v<form>(p, memory, boxes, late);
 }
 
 /* Sends the queries of one warpgroup. If the strip is not full, also sends queries of tokens after

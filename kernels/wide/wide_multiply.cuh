@@ -181,8 +181,27 @@ fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form>
     work->is_open = 0;
 }
 
+/* Issues the product of the weights of the previous tile with its V. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_issue_v(const fig_wide_memory<form> &memory,
+                                                        fig_wide_work<form> *work) {
+    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
+    fig_wgmma_begin();
+    fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
+                             work->is_sum);
+}
+
+/* Passes the turn at the tensor cores on, and waits until at most LEFT products are under way. */
+template <class form, int LEFT>
+static __device__ __forceinline__ void fig_wide_await(const fig_wide_place &at, int32_t is_pair,
+                                                      fig_wide_work<form> *work) {
+    if (is_pair) fig_ring_pass(FIG_WIDE_TURNS + 1 - at.group, 256);
+    fig_wgmma_wait<LEFT>(work->logits);
+}
+
 /* Issues the product of a tile with K and that of the previous tile with V, and waits for the
- * former. */
+ * former. If WAITS_FOR_V, it waits for both: ptxas makes a group of its own of the second commit,
+ * because a branch lies before it. */
 template <class form>
 static __device__ __forceinline__ void fig_wide_issue(const fig_wide_memory<form> &memory,
                                                       const fig_wide_place &at, int32_t is_pair,
@@ -193,15 +212,17 @@ static __device__ __forceinline__ void fig_wide_issue(const fig_wide_memory<form
     fig_wide_product_k<form>(work->logits, work->q, at.q_at,
                              fig_wide_k<form>(memory, work->next.stage));
     fig_wgmma_commit();
-    if (work->is_open) {
-        fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
-        fig_wgmma_begin();
-        fig_wide_product_v<form>(work->sums, work->narrow,
-                                 fig_wide_v<form>(memory, work->last.stage), work->is_sum);
+    if constexpr (form::WAITS_FOR_V) {
+        if (work->is_open) fig_wide_issue_v<form>(memory, work);
+        fig_wgmma_commit();
+        fig_wide_await<form, 1>(at, is_pair, work);
+    } else if (work->is_open) {
+        fig_wide_issue_v<form>(memory, work);
+        fig_wgmma_commit();
+        fig_wide_await<form, 1>(at, is_pair, work);
+    } else {
+        fig_wide_await<form, 0>(at, is_pair, work);
     }
-    fig_wgmma_commit();
-    if (is_pair) fig_ring_pass(FIG_WIDE_TURNS + 1 - at.group, 256);
-    fig_wgmma_wait<1>(work->logits);
     fig_wide_release(&memory.state->k_empty[work->next.stage]);
 }
 

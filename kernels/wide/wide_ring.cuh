@@ -44,6 +44,12 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     /* If registers hold the queries, the products read a third less from shared memory, and the
      * next queries can be loaded early. The sums of 256 dims leave no registers for queries. */
     static constexpr int32_t HOLDS_QUERIES = DIMS <= 128;
+    /* With two stages, the copy engine has too little to do unless K of a tile is sent before V of
+     * the tile before it. With three it makes no difference. */
+    static constexpr int32_t SENDS_K_AHEAD = STAGES < 3;
+    /* Exponentials wait for the product of the tile before with V if dims are few: then the other
+     * warpgroup's turn at the tensor cores comes sooner. */
+    static constexpr int32_t WAITS_FOR_V = DIMS <= 128;
 };
 
 /* Tells a warpgroup its next item. */
