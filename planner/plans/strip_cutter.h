@@ -51,6 +51,7 @@ typedef struct fig_strip_cutter {
     int32_t half;                /* query tokens of half a strip */
     int32_t tile_bits;           /* a tile has 1 << tile_bits tokens: a shift is no division */
     fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
+    int32_t takes_turns; /* 1: every second worker has its pieces of prefixes behind the line's */
     fig_strips_head *head;
     int32_t *ranges; /* [workers + 1] */
     fig_strips_item *items;
@@ -248,8 +249,13 @@ void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int3
 void fig_strips_turn(fig_strip_cutter *cut);
 /* Finds and adds the pieces of prefixes that belong to the current worker. Returns their units. */
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut);
+/* Returns their units, and adds nothing. */
+int64_t fig_strip_prefixes_units(const fig_strip_cutter *cut);
 /* Returns the number of workers without a piece of a prefix, or -1 if it does not matter. */
 int64_t fig_strip_prefixes_bare(const fig_strip_cutter *cut);
+/* Returns 1 if every second worker is to have its pieces of prefixes behind its stretch of the
+ * line. Few pieces of a strip are merged fast, even if one of them comes last. */
+int fig_strip_prefixes_take_turns(const fig_strip_cutter *cut);
 /* Shares out the line among workers of which some have pieces of prefixes. bare: what
  * fig_strip_prefixes_bare() returns. */
 void fig_strip_prefixes_share_line(fig_strip_cutter *cut, int64_t bare);
@@ -258,12 +264,22 @@ int fig_strip_tuples_cut(fig_strip_cutter *cut);
 
 /* ---- From worker to worker ------------------------------------------------------------------- */
 
-/* Adds the known pieces of a worker from `to` on. Returns the end of the items. */
+/* Returns 1 if the worker has its pieces of prefixes behind its stretch of the line. */
+static inline int fig_strip_cutter_is_late(const fig_strip_cutter *cut, int32_t worker) {
+    return cut->takes_turns && worker % 2 != 0;
+}
+
+/* Adds the known pieces of a worker from `to` on, behind `lone_count` lone heads. Returns the end
+ * of the items. */
 static inline fig_strips_item *fig_strip_cutter_put_known(const fig_strip_cutter_pieces *pieces,
-                                                          int32_t worker, fig_strips_item *to) {
+                                                          int32_t worker, int32_t lone_count,
+                                                          fig_strips_item *to) {
     const fig_strips_item *end = pieces->items + pieces->first[worker + 1];
-    for (const fig_strips_item *of = pieces->items + pieces->first[worker]; of < end; of++)
-        *to++ = *of;
+    const int32_t is_odd = lone_count % 2 != 0;
+    for (const fig_strips_item *of = pieces->items + pieces->first[worker]; of < end; of++, to++) {
+        *to = *of;
+        if (is_odd && of->flags & FIG_STRIPS_LONE) to->flags ^= FIG_STRIPS_SECOND;
+    }
     return to;
 }
 

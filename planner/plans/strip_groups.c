@@ -30,6 +30,44 @@ int64_t fig_strip_groups_members(const fig_strip_groups *step) {
     return 2 * members;
 }
 
+/* Finds where each row's groups end, and what its own tokens cost. */
+static void find_rows(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    const fig_strips_shape *shape = step->shape;
+    memset(work->rows, 0, (size_t)step->rows * sizeof *work->rows);
+    work->fixed_units = 0;
+    for (int32_t g = 0; g < step->count; g++)
+        for (int32_t n = 0; n < step->groups[g].rows; n++)
+            work->rows[row_of(step, &step->groups[g], n)].from = step->groups[g].to;
+    for (int32_t r = 0; r < step->rows; r++) {
+        fig_strip_groups_row *row = &work->rows[r];
+        if (row->from == 0 || queries_of(step, r) == 0) continue;
+        const int64_t units = fig_strips_row_units(shape, queries_of(step, r), 0);
+        const int64_t more = fig_strips_row_units(shape, queries_of(step, r), 1) - units;
+        row->tile_units = (int32_t)more;
+        work->fixed_units += units + more * (1 - row->from / shape->tile_tokens);
+    }
+}
+
+/* Returns x, with all but its three highest bits cleared. */
+static int64_t rounded(int64_t x) {
+    int32_t bits = 0;
+    while (x >> bits >= 8)
+        bits++;
+    return x >> bits << bits;
+}
+
+/* Returns the units of the own tokens of rows in groups, rounded: so prefixes rarely need to be cut
+ * again while rows grow. */
+static int64_t line_units_of(const fig_strip_groups *step, const fig_strip_groups_work *work) {
+    int64_t units = work->fixed_units;
+    int32_t tile_bits = 0;
+    while (1 << tile_bits < step->shape->tile_tokens)
+        tile_bits++;
+    for (int32_t r = 0; r < step->rows; r++)
+        units += (int64_t)work->rows[r].tile_units * ((step->lengths[r] - 1) >> tile_bits);
+    return rounded(units);
+}
+
 /* Begins the segments of groups. */
 static void cut_prefixes(const fig_strip_groups *step, fig_strip_groups_work *work) {
     for (int32_t g = 0; g < step->count; g++) {
@@ -38,17 +76,16 @@ static void cut_prefixes(const fig_strip_groups *step, fig_strip_groups_work *wo
         for (int32_t n = 0; n < group->rows; n++)
             work->segments[g].queries += queries_of(step, row_of(step, group, n));
     }
-    fig_strip_prefixes_cut(step->shape, work->segments, step->count);
+    work->line_units = line_units_of(step, work);
+    fig_strip_prefixes_cut(step->shape, work->segments, step->count, work->line_units);
 }
 
 static void count_slots(const fig_strip_groups *step, fig_strip_groups_work *work) {
     int32_t tokens = 0, slots = 0;
-    memset(work->rows, 0, (size_t)step->rows * sizeof *work->rows);
     for (int32_t g = 0; g < step->count; g++) {
         for (int32_t n = 0; n < step->groups[g].rows; n++) {
             fig_strip_groups_row *row = &work->rows[row_of(step, &step->groups[g], n)];
             row->slots += work->segments[g].pieces + (row->slots == 0 ? 1 : 0);
-            row->from = step->groups[g].to;
         }
     }
     for (int32_t r = 0; r < step->rows; r++) {
@@ -114,6 +151,7 @@ static void list_row(const fig_strip_groups *step, fig_strip_groups_work *work, 
 }
 
 void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work) {
+    find_rows(step, work);
     cut_prefixes(step, work);
     count_slots(step, work);
     for (int32_t g = 0; g < step->count; g++)
@@ -125,6 +163,7 @@ void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *
 
 int fig_strip_groups_lengthen(const fig_strip_groups *step, fig_strip_groups_work *work) {
     const fig_strip_groups_row *row = work->rows;
+    if (line_units_of(step, work) != work->line_units) return 0;
     for (int32_t r = 0; r < step->rows; r++, row++) {
         /* A row in a group always has a segment. */
         if (row->slots == 0 && has_segment(step, row, r) != (row->segment >= 0)) return 0;

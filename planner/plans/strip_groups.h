@@ -41,8 +41,9 @@ typedef struct fig_strip_groups_row {
     int32_t token, first_slot; /* these fields of the row's first member (fig_strips_member) */
     int32_t slots;             /* 0: the row is in no group */
     int32_t from;              /* the first kv token after its groups */
-    int32_t next;              /* the first slot of the next group */
-    int32_t segment;           /* index of the row's own segment; -1: it has none */
+    int32_t tile_units; /* units of each tile of the row's own tokens; 0: it is in no group */
+    int32_t next;       /* the first slot of the next group */
+    int32_t segment;    /* index of the row's own segment; -1: it has none */
 } fig_strip_groups_row;
 
 /* Memory that the caller provides, and the results. */
@@ -52,6 +53,8 @@ typedef struct fig_strip_groups_work {
     int32_t segment_count;
     fig_strips_member *members; /* as many as fig_strip_groups_members() returns */
     fig_strips_shared shared;
+    int64_t fixed_units; /* of the rows' own tokens, but for their tiles */
+    int64_t line_units;  /* by which the prefixes were cut, see fig_strip_prefixes_cut() */
 } fig_strip_groups_work;
 
 /* Returns an upper bound on the members of the step. O(rows of all groups) */
@@ -59,7 +62,8 @@ int64_t fig_strip_groups_members(const fig_strip_groups *step);
 /* Lists the segments and members of the step. O(members + rows) */
 void fig_strip_groups_list(const fig_strip_groups *step, fig_strip_groups_work *work);
 /* Does the same if `work` holds the list of a step that differs only in its lengths, and returns 1.
- * Returns 0 if other rows have segments now; the list is then invalid. O(rows), and fast */
+ * Returns 0 if other rows have segments now, or if prefixes are cut otherwise; the list is then
+ * invalid. O(rows), and fast */
 int fig_strip_groups_lengthen(const fig_strip_groups *step, fig_strip_groups_work *work);
 
 #endif

@@ -1,14 +1,20 @@
 /* strip_prefixes.c: cuts the strips of shared prefixes into pieces, and deals them to the workers.
  *
  * Each strip of a prefix has equally many pieces of about equal length, as many as give each worker
- * one piece. Invariant: where strips have several pieces, there are at most as many pieces as
- * workers, which bounds the slots of a step. */
+ * one piece, or fewer if other workers are better busy with the line. Invariant: where strips have
+ * several pieces, there are at most as many pieces as workers, which bounds the slots of a step. */
 #include "planner/plans/strip_cutter.h"
 
 /* Fewest tiles of a piece, of a full strip and of one that fills a half: what a piece costs beside
  * its tiles. */
 enum { PAIR_TILES = 4, LONE_TILES = 2 };
-enum { MANY_PIECES = 5 }; /* merges of so many are slow */
+enum { MANY_PIECES = 5 };   /* merges of so many are slow */
+enum { WORKER_PARTS = 16 }; /* numbers of workers for prefixes that are tried */
+
+/* Units of the tiles of all prefixes, and of the line. */
+typedef struct prefix_costs {
+    int64_t units, line_units;
+} prefix_costs;
 
 static int32_t tiles_of(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
     return (prefix->end - 1) / shape->tile_tokens + 1 - prefix->first_token / shape->tile_tokens;
@@ -22,24 +28,82 @@ static int64_t units_of(const fig_strips_shape *shape, const fig_strips_segment 
     return tile * tiles_of(shape, prefix);
 }
 
-void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
+static int64_t strips_of(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
+    return fig_strip_cutter_ceil_div(prefix->queries, 2 * fig_strips_half(shape->ratio));
+}
+
+/* Returns the units of the tiles of all prefixes and kv heads. */
+static int64_t all_units_of(const fig_strips_shape *shape, const fig_strips_segment *segments,
                             int32_t count) {
     int64_t units = 0;
     for (int32_t i = 0; i < count; i++)
         units += units_of(shape, &segments[i]) * shape->kv_heads;
+    return units;
+}
+
+/* Returns the number of pieces of a prefix's strips that gives each of `workers` workers about one
+ * piece. units: what all_units_of() returns. */
+static int32_t pieces_of(const fig_strips_shape *shape, const fig_strips_segment *prefix,
+                         int64_t units, int64_t workers) {
+    const int32_t least = prefix->queries > fig_strips_half(shape->ratio) ? PAIR_TILES : LONE_TILES;
+    const int64_t strips = strips_of(shape, prefix);
+    const int64_t most =
+        fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / least);
+    if (strips == 0 || shape->whole) return 1;
+    const int64_t all = units_of(shape, prefix) * workers / (units * strips);
+    const int64_t pieces = fig_strip_cutter_small(all, most);
+    return pieces > 1 ? (int32_t)pieces : 1;
+}
+
+/* Returns about how long the slowest worker takes if `workers` of them share the prefixes: the
+ * longest piece, or an even share of everything. */
+static int64_t slowest(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                       int32_t count, const prefix_costs *costs, int64_t workers) {
+    int64_t all = costs->units + costs->line_units, longest = 0;
     for (int32_t i = 0; i < count; i++) {
-        fig_strips_segment *prefix = &segments[i];
-        const int32_t half = fig_strips_half(shape->ratio);
-        const int64_t strips = fig_strip_cutter_ceil_div(prefix->queries, 2 * half);
-        const int32_t least = prefix->queries > half ? PAIR_TILES : LONE_TILES;
-        const int64_t most =
-            fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / least);
-        prefix->pieces = 1;
-        if (strips == 0 || shape->whole) continue;
-        const int64_t all = units_of(shape, prefix) * shape->workers / (units * strips);
-        const int64_t pieces = fig_strip_cutter_small(all, most);
-        if (pieces > 1) prefix->pieces = (int32_t)pieces;
+        const fig_strips_segment *prefix = &segments[i];
+        const int64_t pieces = pieces_of(shape, prefix, costs->units, workers);
+        const fig_strips_cost cost = fig_strips_shared_cost_of(
+            shape, fig_size_min(prefix->queries, 2 * fig_strips_half(shape->ratio)));
+        const int64_t tiles = fig_strip_cutter_ceil_div(tiles_of(shape, prefix), pieces);
+        all += strips_of(shape, prefix) * shape->kv_heads * pieces * cost.once;
+        if (cost.once + cost.tile * tiles > longest) longest = cost.once + cost.tile * tiles;
     }
+    const int64_t even = fig_strip_cutter_ceil_div(all, shape->workers);
+    return even > longest ? even : longest;
+}
+
+/* Returns 1 if a strip of the prefix fills both halves. */
+static int has_pairs(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
+    return prefix->queries > fig_strips_half(shape->ratio);
+}
+
+/* Returns how many workers are to share the prefixes. Strips of one half are bound by memory, as
+ * rows are, so all workers share them: then most rows end behind their prefixes. */
+static int64_t best_workers(const fig_strips_shape *shape, const fig_strips_segment *segments,
+                            int32_t count, const prefix_costs *costs) {
+    int64_t best = shape->workers, least = INT64_MAX;
+    int are_pairs = 0;
+    for (int32_t i = 0; i < count; i++)
+        are_pairs |= has_pairs(shape, &segments[i]);
+    if (!are_pairs) return best;
+    for (int32_t part = 1; part <= WORKER_PARTS; part++) {
+        const int64_t workers =
+            fig_strip_cutter_ceil_div((int64_t)shape->workers * part, WORKER_PARTS);
+        const int64_t units = slowest(shape, segments, count, costs, workers);
+        if (units >= least) continue;
+        least = units;
+        best = workers;
+    }
+    return best;
+}
+
+void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
+                            int32_t count, int64_t line_units) {
+    const prefix_costs costs = {all_units_of(shape, segments, count), line_units};
+    const int64_t workers = best_workers(shape, segments, count, &costs);
+    for (int32_t i = 0; i < count; i++)
+        segments[i].pieces = pieces_of(shape, &segments[i], costs.units, workers);
 }
 
 /* Moves to the tiles of the next piece of the same head. */
@@ -120,6 +184,17 @@ int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
     return walk->place - before;
 }
 
+int64_t fig_strip_prefixes_units(const fig_strip_cutter *cut) {
+    fig_strip_cutter_walk walk = cut->walk;
+    while (has_piece(cut, &walk)) {
+        const int64_t units = piece_units(cut, &walk);
+        if (is_behind(cut, &walk, units, cut->worker)) break;
+        walk.place += units;
+        walk_on(cut, &walk);
+    }
+    return walk.place - cut->walk.place;
+}
+
 /* Returns the number of workers without a piece of a prefix. */
 static int64_t count_bare(const fig_strip_cutter *cut) {
     fig_strip_cutter_walk walk = {0};
@@ -134,12 +209,28 @@ static int64_t count_bare(const fig_strip_cutter *cut) {
     return bare;
 }
 
-int64_t fig_strip_prefixes_bare(const fig_strip_cutter *cut) {
+/* Returns the pieces of a prefix's strip, of those strips that have most. */
+static int32_t most_pieces(const fig_strip_cutter *cut) {
     int32_t most = 0;
     for (int32_t i = 0; i < cut->count; i++)
         if (cut->segments[i].queries > 0 && cut->segments[i].pieces > most)
             most = cut->segments[i].pieces;
-    return most < MANY_PIECES ? -1 : count_bare(cut);
+    return most;
+}
+
+/* Returns 1 if some prefix has strips that fill both halves. */
+static int have_pairs(const fig_strip_cutter *cut) {
+    for (int32_t i = 0; i < cut->count; i++)
+        if (cut->segments[i].pieces > 0 && has_pairs(cut->shape, &cut->segments[i])) return 1;
+    return 0;
+}
+
+int64_t fig_strip_prefixes_bare(const fig_strip_cutter *cut) {
+    return have_pairs(cut) || most_pieces(cut) < MANY_PIECES ? -1 : count_bare(cut);
+}
+
+int fig_strip_prefixes_take_turns(const fig_strip_cutter *cut) {
+    return have_pairs(cut) && most_pieces(cut) < MANY_PIECES;
 }
 
 /* If the own tokens of a row are done long before its prefixes, the worker of the last piece merges

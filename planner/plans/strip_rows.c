@@ -70,6 +70,7 @@ static void take_pieces(fig_strip_rows *rows, fig_strip_cutter *cut) {
     rows->first[cut->worker] = cut->item_count;
     rows->all_units = cut->prefix_units;
     rows->bare = fig_strip_prefixes_bare(cut);
+    rows->takes_turns = fig_strip_prefixes_take_turns(cut);
 }
 
 static int is_small(const fig_strips_shape *shape, const fig_strips_segment *segment) {
@@ -180,13 +181,18 @@ static inline stretch stretch_of(const fig_strip_cutter *cut) {
 /* Does what fig_strips_turn() does, if the pieces are known. There is a further worker: shares are
  * rounded up, so the last worker's stretch ends at the end of the line or behind it. */
 static inline void turn(const fig_strip_cutter *cut, stretch *of) {
+    const fig_strip_cutter_pieces *pieces = cut->pieces;
+    if (fig_strip_cutter_is_late(cut, of->worker))
+        of->to = fig_strip_cutter_put_known(pieces, of->worker, of->lone_count, of->to);
     fig_strip_cutter_mark_last(cut->items, of->to);
     const int32_t worker = ++of->worker;
     assert(worker < cut->shape->workers);
     cut->ranges[worker] = (int32_t)(of->to - cut->items);
-    of->to = fig_strip_cutter_put_known(cut->pieces, worker, of->to);
-    of->lone_count = cut->pieces->lone_counts[worker];
-    of->next += fig_strip_cutter_rest(cut, cut->pieces->units[worker]);
+    of->lone_count = 0;
+    of->next += fig_strip_cutter_rest(cut, pieces->units[worker]);
+    if (fig_strip_cutter_is_late(cut, worker)) return;
+    of->to = fig_strip_cutter_put_known(pieces, worker, 0, of->to);
+    of->lone_count = pieces->lone_counts[worker];
 }
 
 /* Cuts the strips of rows from number n on, as long as they are small and not long. Returns the
@@ -203,8 +209,11 @@ static int32_t cut_small(fig_strip_cutter *cut, const fig_strip_rows *rows, int3
         place += units * heads;
         while (of.next < place) {
             const int32_t head = nearest(of.next - begin, units);
-            if (head > first) write_heads(&items[n], first, head, of.lone_count, of.to++);
-            if (head > first) first = head;
+            if (head > first) {
+                write_heads(&items[n], first, head, of.lone_count, of.to++);
+                of.lone_count += head - first;
+                first = head;
+            }
             turn(cut, &of);
         }
         if (first == heads) continue;
@@ -228,6 +237,7 @@ fig_strips_sizes fig_strip_rows_make(fig_strip_rows *rows, const fig_strips_segm
                             .segments = segments,
                             .count = count,
                             .prefix_units = rows->all_units,
+                            .takes_turns = rows->takes_turns,
                             .pieces = &pieces};
     fig_strips_open(&cut, rows->queries, plan);
     lengthen(rows, &cut);

@@ -30,6 +30,7 @@ typedef struct fig_strip_rows {
     int32_t *lone_counts;    /* [workers] */
     int64_t *piece_units;    /* [workers] */
     int64_t all_units, bare;
+    int32_t takes_turns; /* fig_strip_cutter's */
     /* The other segments. */
     fig_strip_rows_row *rows; /* [row_count] in the order of the line */
     fig_strips_item *items;   /* [row_count] all heads of a small row */

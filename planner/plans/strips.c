@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Units of strips of shared segments. A full strip leaves 128 results, each in a slot. A lone strip
- * is mostly a row's own tokens. */
-enum { SHARED_PAIR_ONCE = 80, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 8 };
+ * is mostly a row's own tokens. Of 18 combinations these are the best (kernels/NOTES.md). */
+enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 12 };
 /* A small strip of a shared segment stays whole if it costs at most this % of an even share. */
 enum { WHOLE_WORTH = 150 };
 
@@ -20,6 +20,13 @@ fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t
     if (queries <= fig_strips_half(shape->ratio))
         return fig_strips_cost_scaled(shape, SHARED_LONE_ONCE, SHARED_LONE_TILE);
     return fig_strips_cost_scaled(shape, SHARED_PAIR_ONCE, FIG_STRIPS_PAIR_TILE);
+}
+
+int64_t fig_strips_row_units(const fig_strips_shape *shape, int32_t queries, int64_t tiles) {
+    const int32_t step = 2 * fig_strips_half(shape->ratio);
+    const fig_strips_cost cost = fig_strips_shared_cost_of(shape, fig_size_min(queries, step));
+    return (cost.once + cost.tile * tiles) * fig_strip_cutter_ceil_div(queries, step) *
+           shape->kv_heads;
 }
 
 /* The strips of all kv heads cost the same. */
@@ -82,9 +89,17 @@ static int64_t put_pieces(fig_strip_cutter *cut) {
     const int32_t worker = cut->worker;
     if (pieces == NULL) return fig_strip_prefixes_put(cut);
     fig_strips_item *to = cut->items + cut->item_count;
-    cut->item_count = (int32_t)(fig_strip_cutter_put_known(pieces, worker, to) - cut->items);
-    cut->lone_count = pieces->lone_counts[worker];
+    to = fig_strip_cutter_put_known(pieces, worker, cut->lone_count, to);
+    cut->item_count = (int32_t)(to - cut->items);
+    cut->lone_count += pieces->lone_counts[worker];
     return pieces->units[worker];
+}
+
+/* Returns the units of the pieces of prefixes of the current worker. Adds them unless they come
+ * last. */
+static int64_t begin_pieces(fig_strip_cutter *cut) {
+    if (!fig_strip_cutter_is_late(cut, cut->worker)) return put_pieces(cut);
+    return cut->pieces != NULL ? cut->pieces->units[cut->worker] : fig_strip_prefixes_units(cut);
 }
 
 /* Begins the stretch of the current worker. */
@@ -95,10 +110,11 @@ static void begin(fig_strip_cutter *cut) {
         cut->next = fig_strip_cutter_wanted(cut, cut->worker + 1);
         return;
     }
-    cut->next += fig_strip_cutter_rest(cut, put_pieces(cut));
+    cut->next += fig_strip_cutter_rest(cut, begin_pieces(cut));
 }
 
 void fig_strips_turn(fig_strip_cutter *cut) {
+    if (fig_strip_cutter_is_late(cut, cut->worker)) put_pieces(cut);
     fig_strip_cutter_mark_last(cut->items, cut->items + cut->item_count);
     cut->ranges[++cut->worker] = cut->item_count;
     begin(cut);
@@ -242,7 +258,10 @@ fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips
     fig_strip_cutter cut = {.shape = shape, .segments = segments, .count = count};
     fig_strips_open(&cut, last_query(segments, count), plan);
     fig_strips_add_costs(&cut, segments, count);
-    if (cut.prefix_units > 0) fig_strip_prefixes_share_line(&cut, fig_strip_prefixes_bare(&cut));
+    if (cut.prefix_units > 0) {
+        fig_strip_prefixes_share_line(&cut, fig_strip_prefixes_bare(&cut));
+        cut.takes_turns = fig_strip_prefixes_take_turns(&cut);
+    }
     fig_strips_begin(&cut, fig_strip_cutter_active(&cut));
     if (!fig_strip_tuples_cut(&cut)) cut_line(&cut, segments, count);
     return fig_strips_close(&cut);

@@ -20,9 +20,11 @@
  * last merges all slots of the query token, in their order.
  *
  * The strips of a prefix are not on the line. Each is cut into an equal number of pieces, and each
- * piece leaves its results in slots of its own. A worker does its pieces of prefixes first. It gets
- * a shorter stretch of the line, which has the rest of each row. So a row's last result is mostly
- * that of its own tokens, and merges are spread over all workers.
+ * piece leaves its results in slots of its own. A worker with pieces gets a shorter stretch of the
+ * line, which has the rest of each row. Most workers do their pieces first. So a row's last result
+ * is mostly that of its own tokens, and merges are spread over all workers. But if strips have few
+ * pieces, every second worker does them last: pieces of prefixes keep the tensor cores busy, and
+ * rows the memory.
  *
  * Invariant: each tile of each strip belongs to exactly one item, and no two pieces share a
  * partial. */
@@ -255,10 +257,14 @@ FIG_BOTH fig_strips_cost fig_strips_cost_of(const fig_strips_shape *shape, int32
 
 /* Returns the cost of a strip of a shared segment. */
 fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t queries);
-/* Sets the pieces of segments that are shared prefixes, so that a worker gets about one piece.
- * Needs their queries and kv tokens. O(count) */
+/* Returns the units of the strips of a row's own tokens, for all kv heads, if its query tokens are
+ * members. */
+int64_t fig_strips_row_units(const fig_strips_shape *shape, int32_t queries, int64_t tiles);
+/* Sets the pieces of segments that are shared prefixes: about as many as let the slowest worker end
+ * first. Needs their queries and kv tokens. line_units: those of the line, at least about. O(count)
+ */
 void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
-                            int32_t count);
+                            int32_t count, int64_t line_units);
 
 /* Returns upper bounds for any step within the limits. Each bound on partials and counters is
  * reached by some step. */

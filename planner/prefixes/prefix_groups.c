@@ -13,11 +13,14 @@ enum { FINE = 16, PARTIAL = 6 };
  * 30, 42, 174 and 196 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256
  * of 2048 and 16 of 32768; the costs say -3, 3, 5, 34, 35, 150 and 156. */
 enum { SPLIT_TILE = 7, STEP_PERCENT = 62 };
+/* Units of strips, by which the figures above were fitted. Those of strips.c divide the work among
+ * workers, and count what a strip costs while all others are under way. */
+enum { FULL_ONCE = 80, LONE_ONCE = 9, LONE_TILE = 8 };
 
 fig_prefixes_costs fig_prefix_groups_costs(const fig_strips_shape *shape, int32_t page_tokens) {
     const int32_t half = fig_strips_half(shape->ratio);
-    const fig_strips_cost lone = fig_strips_shared_cost_of(shape, 1);
-    const fig_strips_cost full = fig_strips_shared_cost_of(shape, 2 * half);
+    const fig_strips_cost lone = fig_strips_cost_scaled(shape, LONE_ONCE, LONE_TILE);
+    const fig_strips_cost full = fig_strips_cost_scaled(shape, FULL_ONCE, FIG_STRIPS_PAIR_TILE);
     return (fig_prefixes_costs){.page_tokens = page_tokens,
                                 .query_limit = half,
                                 .tile_tokens = shape->tile_tokens,

@@ -69,7 +69,7 @@ static void draw_segments(void) {
                                              .first_member = member};
         member += g.segments[i].queries;
     }
-    fig_strip_prefixes_cut(&g.shape, g.segments, g.prefixes);
+    fig_strip_prefixes_cut(&g.shape, g.segments, g.prefixes, draw(0, 1) ? 0 : draw(1, 200000));
     for (int32_t i = g.prefixes; i < g.count; i++) {
         const int32_t queries = draw(0, 9) == 0 ? 0 : draw(1, g.most_queries);
         const int32_t from = draw(0, 2) == 0 ? 0 : draw(0, 3000);
@@ -149,7 +149,7 @@ static void rows_may_be_as_long_as_any(void **state) {
     g.count = SEGMENTS - PREFIXES;
     g.segments[0] = (fig_strips_segment){
         .queries = g.count - 1, .end = 1000, .visible = FIG_STRIPS_OLD, .is_shared = 1};
-    fig_strip_prefixes_cut(&g.shape, g.segments, 1);
+    fig_strip_prefixes_cut(&g.shape, g.segments, 1, 0);
     for (int32_t i = 1; i < g.count; i++)
         g.segments[i] = (fig_strips_segment){.first_query = i - 1,
                                              .queries = 1,

@@ -396,7 +396,7 @@ static int32_t pieces_of_own(int32_t rows, int32_t longest) {
     ground.count = 0;
     add(rows, 0, 2048);
     ground.segments[0].visible = FIG_STRIPS_OLD;
-    fig_strip_prefixes_cut(&ground.shape, ground.segments, 1);
+    fig_strip_prefixes_cut(&ground.shape, ground.segments, 1, 0);
     for (int32_t row = 0; row < rows; row++)
         add(1, 2048, 2048 + (row == 0 ? longest : 256));
     for (int32_t i = 0; i < ground.count; i++) {

@@ -43,7 +43,7 @@ static void a_group_beyond_the_limit_goes_with_those_inside_it(void **state) {
     assert_int_equal(take(1), 0);
 }
 
-static void costs_are_those_of_strips(void **state) {
+static void costs_have_the_units_of_strips(void **state) {
     (void)state;
     const fig_strips_shape shape = {.ratio = 8, .head_dim = 128, .tile_tokens = 128};
     const fig_prefixes_costs costs = fig_prefix_groups_costs(&shape, 24);
@@ -51,8 +51,8 @@ static void costs_are_those_of_strips(void **state) {
     assert_int_equal(costs.query_limit, 8);
     assert_int_equal(costs.strip_queries, 16);
     assert_int_equal(costs.tile, 16 * fig_strips_cost_of(&shape, 8).tile);
-    assert_int_equal(costs.lone_once, 16 * fig_strips_shared_cost_of(&shape, 8).once);
-    assert_int_equal(costs.strip_once, 16 * fig_strips_shared_cost_of(&shape, 9).once);
+    assert_int_equal(costs.lone_once, 16 * fig_strips_cost_scaled(&shape, 9, 8).once);
+    assert_int_equal(costs.strip_once, 16 * fig_strips_cost_scaled(&shape, 80, 16).once);
     assert_int_equal(costs.strip_tile, 16 * fig_strips_shared_cost_of(&shape, 9).tile);
     assert_true(costs.partial > 0);
 }
@@ -117,7 +117,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_count_in_tokens),
         cmocka_unit_test(a_group_beyond_the_limit_goes_with_those_inside_it),
-        cmocka_unit_test(costs_are_those_of_strips),
+        cmocka_unit_test(costs_have_the_units_of_strips),
         cmocka_unit_test(rows_share_where_an_h200_gained_from_it),
         cmocka_unit_test(a_few_rows_of_short_prefixes_do_not_share),
     };
