@@ -14,8 +14,9 @@
 #include "tests/support/place.h"
 
 enum { STEPS = 3, VECTORS = 24 };
-/* tsan looks for races, not for wrong numbers, and slows a kernel down thirty times. */
-#ifdef __SANITIZE_THREAD__
+/* Sanitizers look for races and wrong accesses, not for wrong numbers, and slow kernels down up to
+ * thirty times. */
+#ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
 enum { SMALLER = 5 };
 #else
 enum { SMALLER = 1 };

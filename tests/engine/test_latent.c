@@ -29,8 +29,9 @@ enum {
     STEPS = 6,
     WAIT_US = 60000000
 };
-/* tsan looks for races, not for wrong numbers, and slows a kernel down thirty times. */
-#ifdef __SANITIZE_THREAD__
+/* Sanitizers look for races and wrong accesses, not for wrong numbers, and slow kernels down up to
+ * thirty times. */
+#ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
 enum { RIGS = 3, MOST_TOKENS = 2, MOST_IN_PARTS = 1 };
 #else
 enum { RIGS = 8, MOST_TOKENS = 16, MOST_IN_PARTS = 2 };

@@ -19,8 +19,9 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 enum { STEPS = 3, VECTORS = 16 };
-/* tsan looks for races, not for wrong numbers, and slows a kernel down thirty times. */
-#ifdef __SANITIZE_THREAD__
+/* Sanitizers look for races and wrong accesses, not for wrong numbers, and slow kernels down up to
+ * thirty times. */
+#ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
 enum { SMALLER = 5 };
 #else
 enum { SMALLER = 1 };

@@ -17,6 +17,12 @@
 #include "tests/support/place.h"
 
 enum { CASES = 250, CHECKED = 40 };
+/* A sanitizer sees the same code for the numbers between. */
+#ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
+enum { QUERY_STRIDE = 5 };
+#else
+enum { QUERY_STRIDE = 1 };
+#endif
 
 static uint64_t seed;
 
@@ -72,7 +78,8 @@ static fig_attention_form form_of_group(fig_random *random, int32_t ratio, int32
 static void rows_of_each_group_of_heads_equal_float64(void **state) {
     (void)state;
     for (int32_t ratio = 1; ratio <= 16; ratio++) {
-        for (int32_t row_tokens = 1; row_tokens <= FIG_ROW_TOKENS_LIMIT; row_tokens++) {
+        for (int32_t row_tokens = 1; row_tokens <= FIG_ROW_TOKENS_LIMIT;
+             row_tokens += QUERY_STRIDE) {
             fig_random random = fig_random_seed(seed + (uint64_t)(ratio * 16 + row_tokens));
             const fig_attention_form form = form_of_group(&random, ratio, row_tokens);
             run_form(&form, random, CHECKED);

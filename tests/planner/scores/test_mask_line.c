@@ -16,7 +16,12 @@
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-enum { ROWS = 64, TILES = 4096, CASES = 400, HEADS = 8, RATIO = 4 };
+enum { ROWS = 64, TILES = 4096, HEADS = 8, RATIO = 4 };
+#ifdef FIG_CHECK_THREADS /* builds with sanitizers define it; they are slow */
+enum { CASES = 100, STEPS = 12 };
+#else
+enum { CASES = 400, STEPS = 60 };
+#endif
 
 /* Masks whose tiles are never more than two stretches. */
 static const char *const exact[] = {
@@ -352,7 +357,7 @@ static void workers_share_the_visible_tiles_evenly(void **state) {
     for (size_t i = 0; i < COUNT(exact); i++) {
         ground g;
         open_ground(&g, exact[i]);
-        for (int32_t n = 0; n < 60; n++) {
+        for (int32_t n = 0; n < STEPS; n++) {
             const int32_t once = n % 2 * 41;
             draw_step(&g, &random);
             g.step.hidden = fig_mask_lines_find(&g.lines, &g.shape, &g.step);
