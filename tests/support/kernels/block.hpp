@@ -9,7 +9,6 @@
 #ifndef FIG_TESTS_SUPPORT_BLOCK_HPP
 #define FIG_TESTS_SUPPORT_BLOCK_HPP
 
-#include <csetjmp>
 #include <cstdint>
 #include <cstring>
 #include <ucontext.h>
@@ -28,31 +27,51 @@ struct meeting {
     uint64_t words[2][THREAD_LIMIT];
 };
 
+/* Where a thread or the loop over threads goes on. The compiler's own jumps keep three registers;
+ * those of the C library, which look for functions to call on the way, take five times as long. */
+typedef void *jump_place[5];
+
 /* A context starts a thread. Later, jumps go from stack to stack: unlike a change of context, they
- * need no call of the system. Some systems check jumps by default, and end the program at a jump to
- * another stack, so compile with -U_FORTIFY_SOURCE. */
+ * need no call of the system. */
 struct thread {
     ucontext_t context;
-    jmp_buf place;
+    jump_place place;
     int is_begun, is_done;
     char stack[STACK_BYTES];
 };
 
 thread threads[THREAD_LIMIT];
 meeting warps[THREAD_LIMIT / WARP], whole;
-jmp_buf back;
+jump_place back;
 index3 threadIdx, blockIdx;
 const index3 blockDim = {THREAD_LIMIT, 1, 1};
 
-void give_way() {
-    if (_setjmp(threads[threadIdx.x].place) == 0) _longjmp(back, 1);
+/* A function during which other threads run, so its callers may assume nothing about what it
+ * leaves as it was: neither memory nor registers. */
+#ifdef __clang__
+#define OTHERS_RUN __attribute__((noinline))
+#else
+#define OTHERS_RUN __attribute__((noipa))
+#endif
+
+OTHERS_RUN void jump(void **place) {
+    __asm__ volatile("" ::: "memory");
+    __builtin_longjmp(place, 1);
+}
+
+OTHERS_RUN void give_way() {
+    if (__builtin_setjmp(threads[threadIdx.x].place) == 0) jump(back);
+    __asm__ volatile("" ::: "memory");
 }
 
 /* Runs thread threadIdx.x until it gives way. */
-void go_on() {
+OTHERS_RUN void go_on() {
     thread *of = &threads[threadIdx.x];
-    if (_setjmp(back) != 0) return;
-    if (of->is_begun) _longjmp(of->place, 1);
+    if (__builtin_setjmp(back) != 0) {
+        __asm__ volatile("" ::: "memory");
+        return;
+    }
+    if (of->is_begun) jump(of->place);
     of->is_begun = 1;
     setcontext(&of->context);
 }

@@ -404,8 +404,11 @@ inline uint16_t a_in_memory(const product &of, uint32_t row, uint32_t i) {
                         : chunk_of(of.a_at, row, i / 8, 0)[i % 8];
 }
 
-/* Loads the thread's two rows of a: 16 values each. */
-void load_a(const product &of, int32_t index, float (&a)[2][16]) {
+/* Four values, with which compilers make one instruction of four. */
+typedef float four __attribute__((vector_size(16)));
+
+/* Loads the thread's two rows of a: 16 values each, {of row 0, row 0, row 1, row 1}. */
+void load_a(const product &of, int32_t index, four (&a)[16]) {
     const uint32_t lane = threadIdx.x % WARP, quad = threadIdx.x / 4 * 4;
     const uint32_t row = threadIdx.x / WARP % 4 * 16 + lane / 4;
     for (uint32_t h = 0; h < 2; h++)
@@ -413,37 +416,40 @@ void load_a(const product &of, int32_t index, float (&a)[2][16]) {
             const uint32_t word = queues[quad + i % 8 / 2].of[index].a[h + i / 8 * 2];
             const uint16_t bits =
                 of.a_at != 0 ? a_in_memory(of, row + 8 * h, i) : (uint16_t)(word >> i % 2 * 16);
-            a[h][i] = half_of(bits, of.is_bf16);
+            a[i][2 * h] = a[i][2 * h + 1] = half_of(bits, of.is_bf16);
         }
 }
 
-/* Loads 16 values of each of the thread's two columns of b, from column n on. */
-inline void load_b(const product &of, uint32_t n, float (&b)[2][16]) {
+/* Loads 16 values of each of the thread's two columns of b, from column n on:
+ * {of column 0, column 1, column 0, column 1}. */
+inline void load_b(const product &of, uint32_t n, four (&b)[16]) {
     const uint32_t of_lead = of.b_at >> 62 == 1 ? 64 : 32, first = n / 8 * 8;
     for (uint32_t k = 0; of.is_across && k < 16; k++) {
         const uint16_t *from = chunk_of(of.b_at, k, first % of_lead / 8, first / of_lead) + n % 8;
-        b[0][k] = half_of(from[0], of.is_bf16);
-        b[1][k] = half_of(from[1], of.is_bf16);
+        const float one = half_of(from[0], of.is_bf16), next = half_of(from[1], of.is_bf16);
+        b[k] = four{one, next, one, next};
     }
-    for (uint32_t i = 0; !of.is_across && i < 4; i++) {
-        const uint16_t *from = chunk_of(of.b_at, n + i / 2, i % 2, 0);
-        for (uint32_t k = 0; k < 8; k++)
-            b[i / 2][i % 2 * 8 + k] = half_of(from[k], of.is_bf16);
+    for (uint32_t half = 0; !of.is_across && half < 2; half++) {
+        const uint16_t *from = chunk_of(of.b_at, n, half, 0);
+        const uint16_t *beside = chunk_of(of.b_at, n + 1, half, 0);
+        for (uint32_t k = 0; k < 8; k++) {
+            const float one = half_of(from[k], of.is_bf16), next = half_of(beside[k], of.is_bf16);
+            b[half * 8 + k] = four{one, next, one, next};
+        }
     }
 }
 
-/* Adds one product to the thread's sums. */
+/* Adds one product to the thread's sums, four of them at a time. Each is added in the order of k. */
 void compute(const product &of, int32_t index) {
-    float a[2][16], b[2][16];
+    four a[16], b[16];
     load_a(of, index, a);
     for (uint32_t j = 0; j < (uint32_t)of.count / 4; j++) {
+        four sum = {0, 0, 0, 0};
         load_b(of, 8 * j + threadIdx.x % 4 * 2, b);
-        for (uint32_t i = 0; i < 4; i++) {
-            float sum = of.is_sum ? of.sums[4 * j + i] : 0;
-            for (uint32_t k = 0; k < 16; k++)
-                sum += a[i / 2][k] * b[i % 2][k];
-            of.sums[4 * j + i] = sum;
-        }
+        if (of.is_sum) memcpy(&sum, of.sums + 4 * j, sizeof sum);
+        for (uint32_t k = 0; k < 16; k++)
+            sum += a[k] * b[k];
+        memcpy(of.sums + 4 * j, &sum, sizeof sum);
     }
 }
 
