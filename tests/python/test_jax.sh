@@ -58,7 +58,11 @@ check TARGETS.md documented
 check 'the package' python3 python/backend.py stage "${BUILD:-build}" "$scratch/package"
 # The tests run XLA's code only for a moment, so compiling takes most of the time; therefore XLA
 # does not optimize.
-export JAX_PLATFORMS=cpu PYTHONDONTWRITEBYTECODE=1 XLA_FLAGS=--xla_backend_optimization_level=0
+export JAX_PLATFORMS=cpu XLA_FLAGS=--xla_backend_optimization_level=0
+# Compiling JAX's modules takes most of the time of its import, so what Python compiles is kept,
+# beside the environments.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX="$PWD/build/python/cache"
 
 for name in jax-0.5.0 newest; do
     enter $name "XLA targets" || continue
@@ -71,4 +75,5 @@ if enter tvm-0.1.3 "TVM FFI, jax-tvm-ffi and the tutorial"; then
     check tvm_functions.py "$python" tests/jax/tvm_functions.py
     check tutorial.py "$python" tools/jax/tutorial.py
 fi
+rm -rf "$PYTHONPYCACHEPREFIX$scratch" # what Python compiled of the package
 finish

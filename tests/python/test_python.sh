@@ -60,6 +60,9 @@ installed=$("$python" -c 'import figraph, os; print(os.path.dirname(figraph.__pa
 # The tests run XLA's code only for a moment, so compiling takes most of the time; therefore XLA
 # does not optimize.
 export JAX_PLATFORMS=cpu XLA_FLAGS=--xla_backend_optimization_level=0
+# Compiling JAX's modules takes most of the time of its import, so what Python compiles is kept,
+# beside the environments.
+cache=$root/build/python/cache
 
 # beside NAME TEST: runs a test in an environment of tools/jax
 beside() {
@@ -68,8 +71,8 @@ beside() {
     0)
         eval "$answer"
         echo "ran: $2, JAX ${jax:?}"
-        check "$2, JAX $jax" env PYTHONPATH="$PYTHONPATH:$installed" "$python" \
-            "$root/tests/python/$2"
+        check "$2, JAX $jax" env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX="$cache" \
+            PYTHONPATH="$PYTHONPATH:$installed" "$python" "$root/tests/python/$2"
         ;;
     3 | 4) echo "skipped: $2: $(cat "$scratch/log")" ;;
     *) check "tools/jax/environment.sh $1" false ;;
@@ -109,4 +112,5 @@ beside jax-0.5.0 latents/python_jax_latent.py
 beside jax-0.5.0 latents/python_jax_latent_step.py
 beside jax-0.5.0 python_jax_scores.py
 beside jax-0.5.0 python_jax_step.py
+rm -rf "$cache$scratch" # what Python compiled of the package that was installed
 finish
