@@ -179,7 +179,7 @@ static void steps_staged_ahead_are_right(void **state) {
     for (uint64_t seed = 1; seed <= 4; seed++)
         shared += run_world(seed, calls);
     print_message("%d steps shared pages\n", (int)shared);
-    assert_true(shared > calls / 8);
+    assert_true(shared > 2 * calls / 15);
 }
 
 int main(void) {
