@@ -449,12 +449,40 @@ static void some_steps_need_all_pieces(void **state) {
                      all);
 }
 
+/* A token more changes nothing but the ends of segments. Rows of several times as many tokens of
+ * their own leave fewer workers to the prefix. */
+static void prefixes_are_cut_again_when_rows_have_grown(void **state) {
+    (void)state;
+    memset(&ground.step, 0, sizeof ground.step);
+    ground.shape = (fig_strips_shape){
+        .ratio = 8, .kv_heads = 1, .head_dim = 128, .tile_tokens = 128, .workers = 132};
+    ground.step = (fig_strip_groups){.shape = &ground.shape,
+                                     .rows = 9,
+                                     .count = 1,
+                                     .starts = ground.starts,
+                                     .lengths = ground.lengths,
+                                     .groups = ground.groups};
+    for (int32_t r = 0; r <= 9; r++) {
+        ground.starts[r] = r;
+        ground.lengths[r % 9] = 8192 + 256 - 2;
+    }
+    ground.groups[0] = (fig_strip_group){.rows = 9, .to = 8192};
+    list();
+    for (int32_t r = 0; r < 9; r++)
+        ground.lengths[r]++;
+    assert_int_equal(fig_strip_groups_lengthen(&ground.step, &ground.work), 1);
+    for (int32_t r = 0; r < 9; r++)
+        ground.lengths[r] += 4096;
+    assert_int_equal(fig_strip_groups_lengthen(&ground.step, &ground.work), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_token_is_seen_once_and_each_result_has_a_slot),
         cmocka_unit_test(a_prefix_is_read_by_all_workers),
         cmocka_unit_test(some_steps_need_all_slots),
         cmocka_unit_test(some_steps_need_all_pieces),
+        cmocka_unit_test(prefixes_are_cut_again_when_rows_have_grown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

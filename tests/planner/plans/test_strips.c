@@ -419,6 +419,25 @@ static void few_tokens_behind_a_shared_prefix_stay_whole(void **state) {
     assert_in_range(pieces_of_own(16, 32768), 2, 132);
 }
 
+/* Returns the pieces of a strip of a prefix that 64 rows share on an H200, if `rows` rows with one
+ * query token have tiles of their own. */
+static int32_t pieces_beside(int32_t rows, int64_t own_tiles) {
+    const fig_strips_shape shape = {
+        .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 132};
+    const int64_t line_units = rows * fig_strips_row_units(&shape, 1, own_tiles);
+    fig_strips_segment prefix = {.queries = 64, .end = 8192, .visible = FIG_STRIPS_OLD};
+    fig_strip_prefixes_cut(&shape, &prefix, 1, line_units);
+    return prefix.pieces;
+}
+
+/* 16 strips could have 8 pieces each, one for nearly every worker. */
+static void the_longer_the_line_the_fewer_pieces_have_prefixes(void **state) {
+    (void)state;
+    assert_int_equal(pieces_beside(0, 0), 8);
+    assert_int_equal(pieces_beside(64, 2), 5);
+    assert_int_equal(pieces_beside(64, 2000), 1);
+}
+
 /* A worker that has several heads of a row has them as one item, so the plan of many rows with few
  * tokens each has about one item per row. */
 static void heads_of_a_row_are_one_item(void **state) {
@@ -438,6 +457,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_tokens_behind_a_shared_prefix_stay_whole),
         cmocka_unit_test(heads_of_a_row_are_one_item),
+        cmocka_unit_test(the_longer_the_line_the_fewer_pieces_have_prefixes),
         cmocka_unit_test(every_tile_has_one_item_and_every_partial_one_piece),
         cmocka_unit_test(some_steps_need_all_partials_and_counters),
         cmocka_unit_test(a_long_chunk_is_read_in_step),
