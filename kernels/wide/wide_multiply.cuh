@@ -148,6 +148,16 @@ static __device__ __forceinline__ fig_wide_part fig_wide_part_of(const fig_strip
     return part;
 }
 
+/* Issues the product of the weights of the previous tile with its V. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_issue_v(const fig_wide_memory<form> &memory,
+                                                        fig_wide_work<form> *work) {
+    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
+    fig_wgmma_begin();
+    fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
+                             work->is_sum);
+}
+
 /* Ends the previous item if its sums cannot be written beside the next products: computes its last
  * product, merges the pieces of its strip if this piece is the last to finish, and writes the
  * result. Sets the sums to zeros, because otherwise a later product would wait for values that only
@@ -156,10 +166,7 @@ template <class form>
 static __device__ __forceinline__ void
 fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
                const fig_wide_place &at, fig_wide_work<form> *work) {
-    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
-    fig_wgmma_begin();
-    fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
-                             work->is_sum);
+    fig_wide_issue_v<form>(memory, work);
     fig_wgmma_commit();
     fig_wgmma_wait<0>(work->sums);
     fig_wide_release(&memory.state->v_empty[work->last.stage]);
@@ -179,16 +186,6 @@ fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form>
     for (int32_t i = 0; i < form::DIM / 2; i++)
         work->sums[i] = 0.0f;
     work->is_open = 0;
-}
-
-/* Issues the product of the weights of the previous tile with its V. */
-template <class form>
-static __device__ __forceinline__ void fig_wide_issue_v(const fig_wide_memory<form> &memory,
-                                                        fig_wide_work<form> *work) {
-    fig_wide_wait(&memory.state->v_full[work->last.stage], work->last.round & 1);
-    fig_wgmma_begin();
-    fig_wide_product_v<form>(work->sums, work->narrow, fig_wide_v<form>(memory, work->last.stage),
-                             work->is_sum);
 }
 
 /* Passes the turn at the tensor cores on, and waits until at most LEFT products are under way. */

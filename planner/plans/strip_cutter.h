@@ -49,7 +49,7 @@ typedef struct fig_strip_cutter {
     const fig_strips_segment *segments;
     int32_t count;
     int32_t half;                /* query tokens of half a strip */
-    int32_t tile_bits;           /* a tile has 1 << tile_bits tokens: a shift is no division */
+    int32_t tile_bits;           /* fig_strips_tile_bits() */
     fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
     int32_t takes_turns; /* 1: every second worker has its pieces of prefixes behind the line's */
     fig_strips_head *head;
@@ -89,9 +89,7 @@ FIG_BOTH int64_t fig_strip_cutter_ceil_div(int64_t a, int64_t b) {
 FIG_BOTH void fig_strip_cutter_prepare(fig_strip_cutter *cut, const fig_strips_shape *shape) {
     cut->shape = shape;
     cut->half = fig_strips_half(shape->ratio);
-    cut->tile_bits = 0;
-    while (1 << cut->tile_bits < shape->tile_tokens)
-        cut->tile_bits++;
+    cut->tile_bits = fig_strips_tile_bits(shape);
     cut->costs[0][0] = fig_strips_cost_of(shape, cut->half + 1);
     cut->costs[0][1] = fig_strips_cost_of(shape, cut->half);
 }

@@ -59,10 +59,8 @@ static int64_t rounded(int64_t x) {
 /* Returns the units of the own tokens of rows in groups, rounded: so prefixes rarely need to be cut
  * again while rows grow. */
 static int64_t line_units_of(const fig_strip_groups *step, const fig_strip_groups_work *work) {
+    const int32_t tile_bits = fig_strips_tile_bits(step->shape);
     int64_t units = work->fixed_units;
-    int32_t tile_bits = 0;
-    while (1 << tile_bits < step->shape->tile_tokens)
-        tile_bits++;
     for (int32_t r = 0; r < step->rows; r++)
         units += (int64_t)work->rows[r].tile_units * ((step->lengths[r] - 1) >> tile_bits);
     return rounded(units);

@@ -16,6 +16,11 @@ typedef struct prefix_costs {
     int64_t units, line_units;
 } prefix_costs;
 
+/* Returns 1 if a strip of the prefix fills both halves. */
+static int has_pairs(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
+    return prefix->queries > fig_strips_half(shape->ratio);
+}
+
 static int32_t tiles_of(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
     return (prefix->end - 1) / shape->tile_tokens + 1 - prefix->first_token / shape->tile_tokens;
 }
@@ -45,7 +50,7 @@ static int64_t all_units_of(const fig_strips_shape *shape, const fig_strips_segm
  * piece. units: what all_units_of() returns. */
 static int32_t pieces_of(const fig_strips_shape *shape, const fig_strips_segment *prefix,
                          int64_t units, int64_t workers) {
-    const int32_t least = prefix->queries > fig_strips_half(shape->ratio) ? PAIR_TILES : LONE_TILES;
+    const int32_t least = has_pairs(shape, prefix) ? PAIR_TILES : LONE_TILES;
     const int64_t strips = strips_of(shape, prefix);
     const int64_t most =
         fig_strip_cutter_small(FIG_STRIPS_PIECE_LIMIT, tiles_of(shape, prefix) / least);
@@ -71,11 +76,6 @@ static int64_t slowest(const fig_strips_shape *shape, const fig_strips_segment *
     }
     const int64_t even = fig_strip_cutter_ceil_div(all, shape->workers);
     return even > longest ? even : longest;
-}
-
-/* Returns 1 if a strip of the prefix fills both halves. */
-static int has_pairs(const fig_strips_shape *shape, const fig_strips_segment *prefix) {
-    return prefix->queries > fig_strips_half(shape->ratio);
 }
 
 /* Returns how many workers are to share the prefixes. Strips of one half are bound by memory, as

@@ -148,6 +148,14 @@ typedef struct fig_strips_limits {
     int64_t shared;            /* query tokens in shared segments */
 } fig_strips_limits;
 
+/* Returns b for tiles of 1 << b kv tokens: a shift is no division. */
+FIG_BOTH int32_t fig_strips_tile_bits(const fig_strips_shape *shape) {
+    int32_t bits = 0;
+    while (1 << bits < shape->tile_tokens)
+        bits++;
+    return bits;
+}
+
 /* Returns the query tokens of half a strip. */
 FIG_BOTH int32_t fig_strips_half(int32_t ratio) {
     return FIG_STRIPS_HALF / ratio;

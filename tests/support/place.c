@@ -24,14 +24,15 @@ enum {
     GUARD = 64,       /* watched bytes after the end of each block */
     GUARD_BYTE = 0xa5,
     POISON_BYTE = 0xff,
+    CASES_LEAST = 24,
     CASES_MOST = 20 /* times as many cases as were asked for */
 };
 /* Builds with sanitizers look for wrong accesses, of which few cases make all kinds. The same cases
  * and all others compare numbers in the build without. */
 #ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
-enum { CASE_SHARE = 4, CASES_LEAST = 4 };
+enum { CASE_SHARE = 4 };
 #else
-enum { CASE_SHARE = 1, CASES_LEAST = 24 };
+enum { CASE_SHARE = 1 };
 #endif
 static const int64_t launch_limit_us = 60000000;
 

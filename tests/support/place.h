@@ -44,7 +44,7 @@ const fig_traits *fig_place_traits(void);
 
 /* Returns how many of `all` random cases to try. That is all of them unless FIG_CASE_SHARE is n;
  * then it is every n-th, but at least 24. This is for tools that slow a case down a hundred
- * times. Builds with sanitizers try every fourth, but at least 4. */
+ * times. In builds with sanitizers n is 4. */
 int fig_place_cases(int all);
 /* Returns 1 if case n is to be tried: one of fig_place_cases(all), or a further one because fewer
  * than `wanted` cases so far were of the kind that the test is about. So chance cannot leave the

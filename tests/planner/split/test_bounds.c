@@ -11,8 +11,8 @@
 #include "tests/support/random.h"
 
 enum { ROWS_MOST = 5, KV_MOST = 13, TOKENS_MOST = ROWS_MOST * KV_MOST };
-/* An even and an odd number of rows have all kinds of programs, and in them a sanitizer meets the
- * code of any number. */
+/* Sanitizers look for wrong accesses, and try an even and an odd number of rows. The release build
+ * compares the bounds of all. */
 #ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
 enum { ROWS_TRIED = 2, RANDOM_STEPS = 2000 };
 #else
