@@ -418,6 +418,8 @@ fig_strips_limits fig_plan_strips_limits(const fig_plan_shape *shape,
 /* Makes a record that holds nothing. fig_plan_held_finish() also accepts a record of zeros. */
 fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *limits);
 void fig_plan_held_finish(fig_plan_held *held);
+/* Returns how the class cuts strips whose rows share tokens. A program has at most one. */
+const fig_strips_shape *fig_plan_held_sharer(const fig_plan_held *held);
 
 /* A slot is written in two steps. fig_plan_settle() decides which sections the slot gets, and
  * updates `held` to the sections and splits that the device will hold afterwards. fig_plan_write()
