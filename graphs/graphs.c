@@ -13,6 +13,7 @@
 #include "graphs/files/file.h"
 #include "graphs/files/sections.h"
 #include "graphs/lower/launch_list.h"
+#include "graphs/lower/variants.h"
 #include "graphs/view/score_units.h"
 #include "planner/machine/traits.h"
 #include "planner/size.h"
@@ -81,6 +82,20 @@ static fig_status share_execs(fig_graphs *graphs) {
     return FIG_OK;
 }
 
+/* Checks that some bucket of each size serves every step. Buckets for single query tokens come last
+ * among those of their size. */
+static fig_status check_sizes(const fig_graphs *graphs) {
+    const fig_bucket_shape *buckets = graphs->buckets;
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        if (buckets[i].is_for_singles &&
+            (i == 0 || fig_bucket_compare(&buckets[i - 1], &buckets[i]) != 0))
+            return fig_fail(FIG_INVALID,
+                            "bucket %u: variant %" PRId32
+                            " is for single query tokens, and no other bucket has this size",
+                            i, buckets[i].variant);
+    return FIG_OK;
+}
+
 static fig_status make_shapes(fig_graphs *graphs) {
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const uint32_t launch_count = fig_launch_list_count(view);
@@ -89,6 +104,7 @@ static fig_status make_shapes(fig_graphs *graphs) {
         return fig_fail(FIG_TOO_LARGE, "graphs: %u buckets of %u launches, limit %d in all",
                         graphs->bucket_count, launch_count, FIG_LAUNCH_LIMIT);
     FIG_TRY(fig_lower_shapes(view, &graphs->target, graphs->buckets, graphs->bucket_count));
+    FIG_TRY(check_sizes(graphs));
     graphs->digests = malloc(graphs->bucket_count * sizeof *graphs->digests);
     if (graphs->digests == NULL)
         return fig_fail(FIG_NOMEM, "graphs: digests of %u buckets", graphs->bucket_count);
@@ -307,7 +323,7 @@ static void add_shapes(const fig_spec *spec, const bucket_list *list, int32_t in
 static fig_status multiply_buckets(const fig_program_view *view, const fig_lower_target *target,
                                    const bucket_list *list, int32_t variant,
                                    fig_bucket_shape **shapes, uint32_t *shape_count) {
-    const int32_t variant_count = fig_traits_variant_count(&target->traits);
+    const int32_t variant_count = FIG_VARIANTS_FORMS * fig_traits_variant_count(&target->traits);
     const uint64_t limit =
         (uint64_t)list->count * (uint64_t)(list->query_count + 1) * (uint64_t)variant_count;
     *shape_count = 0;
@@ -525,6 +541,8 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     info->bucket = shape->caps;
     info->variant = shape->variant;
     info->query_limit = shape->plan.query_limit;
+    info->row_queries = shape->plan.row_tokens;
+    if (classes.has_chunks) info->row_queries = shape->is_for_singles ? 1 : FIG_NARROW_TOKENS_LIMIT;
     info->launch_count = (int32_t)fig_launch_list_count(view);
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;

@@ -917,6 +917,9 @@ typedef struct fig_bucket_info {
     int32_t size_count;
     /* For a packed program: the largest number of query tokens in a step. 0: it is not packed. */
     int32_t query_limit;
+    /* The most query tokens of a row. If rows may be chunks, of a row that is not a chunk: 1 in
+     * variants for decode rows, which read them sooner. */
+    int32_t row_queries;
 } fig_bucket_info;
 /* Describes a bucket. FIG_INVALID: no bucket has that number. */
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "graphs/files/sections.h"
+#include "graphs/lower/variants.h"
 #include "graphs/record/program.h"
 #include "graphs/view/hash.h"
 #include "planner/spec/spec.h"
@@ -328,7 +329,7 @@ static fig_status read_spec(const fig_sections *sections, fig_spec *spec) {
  * order. */
 static fig_status check_bucket(const fig_file_bucket *bucket, uint32_t i, const fig_traits *traits,
                                uint32_t maker) {
-    const int32_t count = fig_traits_variant_count(traits);
+    const int32_t count = FIG_VARIANTS_FORMS * fig_traits_variant_count(traits);
     if (bucket->variant < (uint32_t)count) return FIG_OK;
     fig_fail(FIG_STALE,
              "section BUCK: bucket %" PRIu32 ": variant is %" PRIu32 ", this library has %" PRId32,

@@ -132,7 +132,14 @@ static void put_queries(filling *f, const fig_field *field) {
 
 static void put_is_packed(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
-    put_number(f, field, tensor->symbol == FIG_SYMBOL_QUERIES);
+    put_number(f, field, tensor->symbol == FIG_SYMBOL_QUERIES ? FIG_ATTENTION_PACKED : 0);
+}
+
+/* In buckets for single query tokens, replaces what the other buckets have. */
+static void put_singles(filling *f, const fig_field *field) {
+    const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
+    if (f->source->shape->is_for_singles && tensor->symbol == FIG_SYMBOL_QUERIES)
+        put_number(f, field, FIG_ATTENTION_SINGLES);
 }
 
 static void put_multiple(filling *f, const fig_field *field) {
@@ -318,6 +325,7 @@ static void put_common(filling *f, const fig_field *field) {
  * each bucket, so it dominates the time to load a file. */
 static void put_of_bucket(filling *f, const fig_field *field) {
     switch (field->kind) {
+    case FIG_FIELD_IS_PACKED: put_singles(f, field); return;
     case FIG_FIELD_EARLY_READS: put_number(f, field, f->early_reads); return;
     case FIG_FIELD_ROWS: put_rows(f, field); return;
     case FIG_FIELD_QUERIES: put_queries(f, field); return;

@@ -14,6 +14,7 @@
 #include "graphs/lower/early_reads.h"
 #include "graphs/lower/fitting.h"
 #include "graphs/lower/launch_list.h"
+#include "graphs/lower/variants.h"
 #include "graphs/view/hash.h"
 #include "kernels/attention/geometry.h"
 #include "kernels/latent/latent_short.h"
@@ -53,46 +54,6 @@ static fig_status check_caps(const fig_spec *spec, const fig_lower_target *targe
         return fig_fail(FIG_INVALID,
                         "bucket: variant is %" PRId32 ", it must be 0 where splits are fixed",
                         shape->variant);
-    return FIG_OK;
-}
-
-/* Returns the machine's candidate `number`, fitted to the class at `index`. */
-static fig_variant resolve(const fig_split_classes *classes, int32_t index,
-                           const fig_lower_target *target, int32_t number) {
-    const fig_split_class *own = &classes->of[index];
-    const fig_variant candidate = fig_traits_variant(&target->traits, number, own->value_bytes);
-    fig_variant variant = candidate;
-    variant.heads = fig_split_classes_heads(own, variant.heads);
-    fig_fitting_fit(own, target, &candidate, &variant);
-    const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, number);
-    if (tuned == NULL || !fig_tuning_fits(tuned, &variant)) return variant;
-    const fig_variant of_table = variant;
-    variant = tuned->variant;
-    if (variant.once == 0 || variant.tile_ns == 0) {
-        variant.once = of_table.once;
-        variant.tile_ns = of_table.tile_ns;
-    }
-    return variant;
-}
-
-/* The machine's candidates, fitted to each class. Each candidate is looked up only once for all
- * buckets, because a file may hold many tuning records. */
-typedef struct variant_table {
-    int known[FIG_VARIANT_LIMIT];
-    fig_variant of[FIG_VARIANT_LIMIT][FIG_CLASS_LIMIT];
-} variant_table;
-
-static fig_status take_variants(const fig_split_classes *classes, const fig_lower_target *target,
-                                variant_table *table, fig_bucket_shape *shape) {
-    const int32_t count = fig_traits_variant_count(&target->traits), number = shape->variant;
-    if (number < 0 || number >= count)
-        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32, number,
-                        count - 1);
-    for (int32_t i = 0; i < classes->count && !table->known[number]; i++)
-        table->of[number][i] = resolve(classes, i, target, number);
-    table->known[number] = 1;
-    for (int32_t i = 0; i < classes->count; i++)
-        shape->variants[i] = table->of[number][i];
     return FIG_OK;
 }
 
@@ -331,13 +292,14 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
     const int32_t most = fig_lower_query_limit(&view->spec, &shape->caps);
     shape->plan.query_limit = shape->queries > 0 ? shape->queries : most;
     for (int32_t i = 0; i < classes->count; i++) {
-        const fig_split_class *own = &classes->of[i];
+        const fig_split_class own = fig_variants_class(classes, i, target, shape->variant);
         fig_split_shape *split = &shape->plan.splits[i];
         split->row_limit = shape->caps.batch;
-        shape_tiles(own, target, &shape->variants[i], split);
-        shape->token_bytes[i] = bytes_of_token(own, own->kv_heads / split->groups);
-        FIG_TRY(shape_workers(target, view->spec.kv_limit, own, shape, i));
+        shape_tiles(&own, target, &shape->variants[i], split);
+        shape->token_bytes[i] = bytes_of_token(&own, own.kv_heads / split->groups);
+        FIG_TRY(shape_workers(target, view->spec.kv_limit, &own, shape, i));
     }
+    shape->is_for_singles = fig_variants_is_for_singles(target, shape->variant);
     shape->plan.row_limit = shape->caps.batch;
     shape->plan.row_tokens = view->spec.row_tokens;
     shape->plan.class_count = classes->count;
@@ -346,21 +308,21 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
 }
 
 static fig_status fill_shape(const fig_program_view *view, const fig_lower_target *target,
-                             const fig_split_classes *classes, variant_table *table,
+                             const fig_split_classes *classes, fig_variants_table *table,
                              fig_bucket_shape *shape) {
     *shape = (fig_bucket_shape){.caps = shape->caps,
                                 .variant = shape->variant,
                                 .queries = shape->queries,
                                 .is_loose = shape->is_loose};
     FIG_TRY(check_caps(&view->spec, target, shape));
-    FIG_TRY(take_variants(classes, target, table, shape));
+    FIG_TRY(fig_variants_take(view, classes, target, table, shape));
     return shape_classes(view, target, classes, shape);
 }
 
 fig_status fig_lower_shapes(const fig_program_view *view, const fig_lower_target *target,
                             fig_bucket_shape *shapes, uint32_t count) {
     fig_split_classes classes;
-    variant_table table = {.known = {0}};
+    fig_variants_table table = {.known = {0}};
     FIG_TRY(fig_split_classes_find(view, &classes));
     for (uint32_t i = 0; i < count; i++)
         FIG_TRY(fill_shape(view, target, &classes, &table, &shapes[i]));
@@ -376,40 +338,41 @@ fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target 
 
 /* ---- Variants that a bucket offers ----------------------------------------------------------- */
 
-static int reads_alike(const fig_variant *a, const fig_variant *b) {
-    return a->heads == b->heads && a->tile_tokens == b->tile_tokens &&
-           a->workers_per_sm == b->workers_per_sm && a->stages == b->stages;
-}
-
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant) {
     fig_split_classes classes;
-    assert(variant >= 0 && variant < fig_traits_variant_count(&target->traits));
+    const int32_t candidates = fig_traits_variant_count(&target->traits);
+    assert(variant >= 0 && variant < FIG_VARIANTS_FORMS * candidates);
     if (target->deterministic) return variant == 0;
     if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
-    for (int32_t smaller = 0; smaller < variant; smaller++) {
+    if (variant >= fig_variants_count(view, &classes, target)) return 0;
+    if (fig_variants_ends_late(&classes, target, variant)) return 0;
+    for (int32_t smaller = variant / candidates * candidates; smaller < variant; smaller++) {
         int alike = 1;
         for (int32_t i = 0; i < classes.count; i++) {
-            const fig_variant own = resolve(&classes, i, target, variant);
-            const fig_variant other = resolve(&classes, i, target, smaller);
-            alike &= reads_alike(&own, &other);
+            const fig_variant own = fig_variants_resolve(&classes, i, target, variant);
+            const fig_variant other = fig_variants_resolve(&classes, i, target, smaller);
+            alike &= fig_variants_read_alike(&own, &other);
         }
         if (alike) return 0;
     }
     return 1;
 }
 
+/* Adds the variants of one form that a bucket offers. */
 static fig_status offer(const fig_program_view *view, const fig_lower_target *target,
-                        const fig_bucket *buckets, int32_t index, fig_bucket_shape *candidates,
-                        uint32_t *offered) {
+                        const fig_bucket *buckets, int32_t index, int32_t form,
+                        fig_bucket_shape *candidates, uint32_t *offered) {
+    const int32_t of_form = fig_traits_variant_count(&target->traits);
     int32_t numbers[FIG_VARIANT_LIMIT], count = 0;
-    for (int32_t n = 0; n < fig_traits_variant_count(&target->traits); n++) {
+    for (int32_t n = form * of_form; n < (form + 1) * of_form; n++) {
         if (!fig_lower_variant_serves(view, target, n)) continue;
         candidates[count].caps = buckets[index];
         candidates[count].variant = numbers[count] = n;
         FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
         count++;
     }
+    if (count == 0) return FIG_OK;
     const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
     const uint32_t chosen = fig_offer_choose(candidates, count, &range);
     if (chosen == 0) return fig_fail(FIG_NOMEM, "bucket: the costs of %d variants", count);
@@ -425,7 +388,9 @@ fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target 
     fig_bucket_shape *candidates = calloc(FIG_VARIANT_LIMIT, sizeof *candidates);
     *offered = 0;
     if (candidates == NULL) return fig_fail(FIG_NOMEM, "bucket: %d shapes", FIG_VARIANT_LIMIT);
-    const fig_status status = offer(view, target, buckets, index, candidates, offered);
+    fig_status status = FIG_OK;
+    for (int32_t form = 0; form < FIG_VARIANTS_FORMS && status == FIG_OK; form++)
+        status = offer(view, target, buckets, index, form, candidates, offered);
     free(candidates);
     return status;
 }

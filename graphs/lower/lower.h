@@ -51,16 +51,16 @@ enum { FIG_LOWER_PARAMS_LIMIT = 1 << 22 };
  * program is not packed. */
 int32_t fig_lower_query_limit(const fig_spec *spec, const fig_bucket *caps);
 
-/* Fills in a shape whose caps, variant, query tokens and is_loose are given; the variant is the
- * number of one of the machine's candidates. FIG_TOO_LARGE: the number of tiles on the line does
+/* Fills in a shape whose caps, variant, query tokens and is_loose are given. FIG_INVALID: the
+ * program has no such variant on the machine. FIG_TOO_LARGE: the number of tiles on the line does
  * not fit an int32. */
 fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target *target,
                            uint32_t exec, fig_bucket_shape *shape);
 /* Like fig_lower_shape(), for several shapes, but does not set their exec. */
 fig_status fig_lower_shapes(const fig_program_view *view, const fig_lower_target *target,
                             fig_bucket_shape *shapes, uint32_t count);
-/* Returns 1 if the variant is worth a bucket: for this program it reads the cache differently from
- * every lower-numbered variant. */
+/* Returns 1 if the variant is worth a bucket: the program has it, and for this program it reads the
+ * cache differently from every lower-numbered variant of the same form. */
 int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
                              int32_t variant);
 /* Finds the variants that a bucket of a normalised list offers, as bit n for variant n; see

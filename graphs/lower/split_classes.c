@@ -118,6 +118,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
     const int is_dense = fig_program_view_operand(view, node, split->table) == 0;
     fig_split_class needs = {.row_tokens = row_tokens_of(view, q),
+                             .is_packed = q->symbol == FIG_SYMBOL_QUERIES,
                              .q_heads = (int32_t)q->dims[1],
                              .head_dim = (int32_t)q->dims[2],
                              .value_bytes = (int32_t)fig_program_view_dtype_bytes(cache->dtype)};
@@ -184,6 +185,7 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
         most->q_heads = max_of(most->q_heads, needs.q_heads);
         most->head_dim = max_of(most->head_dim, needs.head_dim);
         most->value_bytes = max_of(most->value_bytes, needs.value_bytes);
+        most->is_packed &= needs.is_packed;
         most->may_be_short &= needs.may_be_short;
         most->is_many &= needs.is_many;
         if (most->shared_table != needs.shared_table) most->shared_table = 0;

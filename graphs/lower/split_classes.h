@@ -22,6 +22,7 @@ typedef struct fig_split_class {
     /* another part of the key: the bytes of a token, if one vector holds K and V of all heads; 0:
      * each kv head has its own K and V */
     int32_t latent_bytes;
+    int32_t is_packed;    /* 1: in every node, a row may have fewer query tokens than row_tokens */
     int32_t may_be_short; /* 1: every node of the class has a kernel for short rows */
     /* 1: every node of the class has a kernel for rows of many query tokens, whose worker reads one
      * head */

@@ -140,19 +140,22 @@ const char *fig_attention_family_many_refuses(const void *params, const fig_trai
 
 /* A row of few query tokens leaves most warps of `bulk` without vectors. Only warps of the same kv
  * head can take turns. If the vectors of any row fit one or two sets of warps, there is little to
- * gain. With a fixed split, the parts of warps may not follow a row's query tokens. */
+ * gain, except beside chunks: blocks of `packed` without work exit before those of `bulk`. With a
+ * fixed split, the parts of warps may not follow a row's query tokens. */
 const char *fig_attention_family_packed_refuses(const void *params, const fig_traits *traits) {
     const fig_attention_params *p = params;
     if (!p->is_packed) return "rows of unequal numbers of query tokens";
     if (p->head_dim != 64 && p->head_dim != 128) return "head_dim 64 or 128";
     if (p->kv_dtype == FIG_E5M2) return "no cache of e5m2";
     if (p->split.fixed) return "a split that is not fixed";
-    if (vectors_of(p) <= FIG_GEOMETRY_VECTORS) return "more than 8 vectors of a kv head";
+    const int is_for_singles = p->is_packed == FIG_ATTENTION_SINGLES;
+    if (vectors_of(p) <= FIG_GEOMETRY_VECTORS && !is_for_singles)
+        return "more than 8 vectors of a kv head";
     const char *refusal = fig_attention_family_bulk_refuses(params, traits);
     if (refusal != NULL) return refusal;
-    const int32_t shares = fig_geometry_shares(sets_of(p));
-    if (shares > 2) return "more than two sets of warps";
-    return shares == 2 && value_bytes_of(p) == 2 ? "more than four sets of warps" : NULL;
+    const int32_t shares = fig_geometry_shares(sets_of(p)), value_bytes = value_bytes_of(p);
+    if (shares > 2 && (value_bytes == 1 || !is_for_singles)) return "more than two sets of warps";
+    return shares == 2 && value_bytes == 2 ? "more than four sets of warps" : NULL;
 }
 
 /* Returns the number of workers of a row's kv head if all kv heads have the same number, and 0

@@ -348,6 +348,14 @@ enum {
     FIG_ATTENTION_SCORED = 16
 };
 
+/* FIG_ATTENTION_PACKED: the program is packed, so rows may have unequal numbers of query tokens.
+ * FIG_ATTENTION_SINGLES: in this bucket, no row of this launch has more than one, but rows beside
+ * it may be chunks. */
+typedef enum fig_attention_packing {
+    FIG_ATTENTION_PACKED = 1,
+    FIG_ATTENTION_SINGLES
+} fig_attention_packing;
+
 /* The additional inputs of a launch that applies RoPE and appends within attention, as in
  * fig_decode_attention_params. */
 typedef struct fig_attention_turn {
@@ -394,7 +402,7 @@ typedef struct fig_attention_params {
     /* offset of the plan's query tokens, which are the rows of q, out and lse; 0: a row has
      * row_tokens rows there */
     uint32_t queries_offset;
-    uint32_t is_packed; /* 1: the program is packed, and has that offset in every bucket */
+    uint32_t is_packed; /* fig_attention_packing; 0: queries_offset is 0 in every bucket */
     fig_attention_turn turn;
 } fig_attention_params;
 static_assert(sizeof(fig_attention_params) == 1792, "ABI");

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "planner/spec/spec.h"
 #include "planner/status.h"
 
 int32_t fig_bucket_ladder(int32_t batch_limit, int32_t kv_limit, fig_bucket *buckets,
@@ -218,6 +219,25 @@ static int64_t queries_of(const fig_bucket_shape *bucket, const fig_plan_step *s
     return queries;
 }
 
+/* Returns the first row that is not a chunk and has more than one query token, or -1 if there is
+ * none. Buckets for single query tokens exist only where rows may be chunks and the host knows the
+ * lengths. */
+static int32_t first_draft(const fig_plan_step *step) {
+    for (int32_t row = 0; row < step->rows && step->queries != NULL; row++)
+        if (step->queries[row] > 1 && step->queries[row] <= FIG_NARROW_TOKENS_LIMIT) return row;
+    return -1;
+}
+
+/* Fails if a bucket for single query tokens is named for a step that has a row of more. */
+static fig_status check_singles(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    const int32_t row = bucket->is_for_singles ? first_draft(step) : -1;
+    if (row < 0) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: row %" PRId32 " has %" PRId32 " query tokens, bucket %" PRId32
+                    " takes 1, or %d and more",
+                    row, step->queries[row], step->bucket, FIG_NARROW_TOKENS_LIMIT + 1);
+}
+
 static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {
     return bucket->caps.batch >= step->rows && capacity_of(&bucket->caps) >= tokens &&
            queries_of(bucket, step) <= bucket->plan.query_limit;
@@ -234,6 +254,7 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
     /* If only the device knows the query tokens, the device checks them. */
     if (holds(bucket, step, tokens) || (step->lengths == NULL && bucket->caps.batch >= step->rows &&
                                         capacity_of(&bucket->caps) >= tokens)) {
+        FIG_TRY(check_singles(bucket, step));
         *index = step->bucket - 1;
         return FIG_OK;
     }
@@ -279,6 +300,16 @@ static fig_status check_ahead(const fig_bucket_shape *bucket, const fig_plan_ste
     return FIG_OK;
 }
 
+/* Returns one past the last bucket of the same size as bucket `first`. */
+static int32_t end_of_size(const fig_bucket_shape *buckets, int32_t count, int32_t first) {
+    int32_t end = first + 1;
+    while (end < count && fig_bucket_compare(&buckets[end], &buckets[first]) == 0)
+        end++;
+    return end;
+}
+
+/* A step without drafts takes a bucket for single query tokens, if there is one: its workers read
+ * the same rows sooner. */
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
     const int64_t tokens = tokens_of(step);
@@ -290,8 +321,10 @@ fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
     while (first < count && !holds(&buckets[first], step, tokens))
         first++;
     if (first == count) return refuse(buckets, count, step, tokens);
-    for (int32_t i = first; i < count; i++) {
-        if (fig_bucket_compare(&buckets[i], &buckets[first]) != 0) break;
+    const int32_t end = end_of_size(buckets, count, first);
+    const int may_be_singles = buckets[end - 1].is_for_singles && first_draft(step) < 0;
+    for (int32_t i = first; i < end; i++) {
+        if (buckets[i].is_for_singles != may_be_singles) continue;
         int64_t cost = fig_bucket_cost(&buckets[i], step);
         if (*index >= 0 && cost >= least) continue;
         *index = i;

@@ -13,8 +13,9 @@ enum { FIG_BUCKET_LIMIT = 4096, FIG_BUCKET_KV_LEAST = 128 };
 /* The part of a lowered bucket that planning needs. */
 typedef struct fig_bucket_shape {
     fig_bucket caps;
-    int32_t variant; /* the bucket's number among those with equal caps, from 0 */
-    int32_t queries; /* most query tokens of a step; 0: as many as the rows may have */
+    int32_t variant;        /* see graphs/lower/variants.h */
+    int32_t is_for_singles; /* 1: rows that are not chunks have at most one query token */
+    int32_t queries;        /* most query tokens of a step; 0: as many as the rows may have */
     /* 1: caps.kv is the capacity of a cache, and most rows are far shorter; only the device knows
      * how long they are */
     int32_t is_loose;

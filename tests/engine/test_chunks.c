@@ -212,6 +212,60 @@ static void strips_of_an_older_step_are_not_run_again(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* ---- Single query tokens --------------------------------------------------------------------- */
+
+/* Draws a decode row, a chunk or an idle row. */
+static int32_t draw_no_draft(const fig_chunk_form *f, fig_random *random, int32_t left) {
+    const int32_t most = fig_size_min(f->row_tokens, left);
+    if (most < 9 || fig_random_range(random, 0, 3) > 0)
+        return fig_size_min(most, fig_random_range(random, 0, 4) > 0);
+    return fig_random_range(random, 9, most);
+}
+
+/* Runs a step without drafts in each of the largest buckets for single query tokens. Returns the
+ * number of these buckets. */
+static int32_t try_singles(const fig_chunk_form *form, uint64_t seed) {
+    fig_random random = fig_random_seed(seed);
+    fig_bucket_info bucket = {.size = sizeof bucket};
+    int32_t ends[FIG_CHUNK_ROW_LIMIT] = {0}, contents[FIG_CHUNK_ROW_LIMIT], steps = 0;
+    fig_chunk_case_open(&c, form, seed);
+    fig_graphs_info info = {.size = sizeof info};
+    assert_int_equal(fig_graphs_read_info(c.graphs, &info), FIG_OK);
+    assert_int_equal(fig_graphs_bucket(c.graphs, info.bucket_count, &bucket), FIG_OK);
+    for (int32_t n = bucket.size_first; n <= info.bucket_count; n++) {
+        assert_int_equal(fig_graphs_bucket(c.graphs, n, &bucket), FIG_OK);
+        if (bucket.row_queries != 1) continue;
+        fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_no_draft);
+        step.bucket = n;
+        for (int32_t row = 0; row < step.rows; row++)
+            contents[row] = steps * FIG_CHUNK_ROW_LIMIT + row;
+        fig_chunk_case_fill(&c, &step, contents, seed);
+        fig_chunk_case_run(&c, &step);
+        fig_chunk_case_check(&c, &step, VECTORS);
+        steps++;
+    }
+    fig_chunk_case_close(&c);
+    return steps;
+}
+
+static void every_variant_for_single_query_tokens_is_right(void **state) {
+    (void)state;
+    static const int32_t dims[] = {64, 128, 96, 256}, kv_heads[] = {8, 4, 2, 1};
+    fig_traits h200 = {.size = sizeof h200};
+    assert_int_equal(fig_traits_named(&h200, "h200"), FIG_OK);
+    for (uint64_t i = 0; i < 12; i++) {
+        const int32_t heads = kv_heads[i % 4], ratio = i % 3 == 2 ? 8 : 4;
+        fig_chunk_form form =
+            form_of(i % 2 ? FIG_F16 : FIG_BF16, heads * ratio, heads, dims[i < 8 ? i / 4 : i % 4]);
+        form.kv_dtype = i % 5 == 4 ? FIG_E4M3 : form.dtype;
+        form.traits = &h200;
+        form.window = i == 3 ? 70 : 0;
+        form.row_tokens = 40;
+        form.query_limit = 90;
+        assert_true(try_singles(&form, 700 + i) > 0);
+    }
+}
+
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
 static void programs_that_chunks_do_not_support_are_refused(void **state) {
@@ -241,6 +295,7 @@ int main(void) {
         cmocka_unit_test(a_chunk_of_4096_tokens_is_right),
         cmocka_unit_test(a_fixed_row_has_its_bits_whatever_stands_beside_it),
         cmocka_unit_test(strips_of_an_older_step_are_not_run_again),
+        cmocka_unit_test(every_variant_for_single_query_tokens_is_right),
         cmocka_unit_test(programs_that_chunks_do_not_support_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

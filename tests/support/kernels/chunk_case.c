@@ -209,8 +209,9 @@ static void open_engine(fig_chunk_case *c) {
                            .kv_limit = f->kv,
                            .row_tokens = f->row_tokens,
                            .query_limit = f->query_limit};
-    const fig_lower_options how = {
-        .size = sizeof how, .traits = fig_place_traits(), .deterministic = f->deterministic};
+    const fig_lower_options how = {.size = sizeof how,
+                                   .traits = f->traits != NULL ? f->traits : fig_place_traits(),
+                                   .deterministic = f->deterministic};
     fig_program *program;
     expect(fig_program_create(&program, &spec));
     record(program, c);
@@ -325,7 +326,10 @@ void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const in
 /* Launches a step. If the device reads the lengths, the host knows only rows and sequences. */
 static void launch(fig_chunk_case *c, const fig_chunk_step *step) {
     int32_t *starts = c->starts.data;
-    fig_step given = {.size = sizeof given, .rows = step->rows, .sequences = step->sequences};
+    fig_step given = {.size = sizeof given,
+                      .rows = step->rows,
+                      .sequences = step->sequences,
+                      .bucket = step->bucket};
     if (!c->form.on_device) {
         given.kv_lengths = step->lengths;
         given.query_counts = step->counts;

@@ -32,12 +32,14 @@ typedef struct fig_chunk_form {
     const char *score;
     int32_t on_device; /* 1: the device reads lengths and query tokens, and makes the plan */
     int32_t twice;     /* 1: a second node computes the attention without the score */
+    const fig_traits *traits; /* the machine to lower for; NULL: fig_place_traits() */
 } fig_chunk_form;
 
 typedef struct fig_chunk_step {
     int32_t rows;
     int32_t counts[FIG_CHUNK_ROW_LIMIT], lengths[FIG_CHUNK_ROW_LIMIT];
     int32_t sequences[FIG_CHUNK_ROW_LIMIT];
+    int32_t bucket; /* the bucket to name; 0: none */
 } fig_chunk_step;
 
 typedef struct fig_chunk_case {

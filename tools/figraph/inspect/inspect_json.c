@@ -422,7 +422,10 @@ static void print_bucket_fields(fig_print *print, const fig_inspection *view, ui
     fig_print_integer(print, "number", (int64_t)index + 1);
     fig_print_integer(print, "batch", info->bucket.batch);
     fig_print_integer(print, "kv", info->bucket.kv);
-    if (info->query_limit > 0) fig_print_integer(print, "query_limit", info->query_limit);
+    if (info->query_limit > 0) {
+        fig_print_integer(print, "query_limit", info->query_limit);
+        fig_print_integer(print, "row_queries", info->row_queries);
+    }
     fig_print_open(print, "variant", '{');
     fig_print_integer(print, "heads", info->heads);
     fig_print_integer(print, "tile_tokens", info->tile_tokens);

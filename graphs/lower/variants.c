@@ -1,0 +1,112 @@
+/* variants.c: the ways in which a program's classes can read the cache on a machine.
+ *
+ * Invariant: that of lower.c. */
+#include "graphs/lower/variants.h"
+
+#include <inttypes.h>
+
+#include "graphs/lower/fitting.h"
+#include "kernels/attention/geometry.h"
+#include "planner/status.h"
+
+/* Returns 1 if variants for rows of at most one query token help the class: its rows then have
+ * fewer sets of vectors, so a worker may read more kv heads at once. */
+static int helps(const fig_split_class *own) {
+    const int32_t ratio = own->q_heads / own->kv_heads;
+    return own->is_packed && own->latent_bytes == 0 && own->value_bytes <= 2 &&
+           fig_geometry_heads(ratio) > 0 &&
+           fig_geometry_sets(1, ratio) < fig_geometry_sets(1, ratio * own->row_tokens);
+}
+
+/* Returns 1 if the program has variants for rows of at most one query token. If only the device
+ * knows the query tokens, no step could choose such a variant. */
+static int has_singles(const fig_program_view *view, const fig_split_classes *classes,
+                       const fig_lower_target *target) {
+    if (!classes->has_chunks || fig_program_view_reads_lengths(view) || target->deterministic ||
+        target->traits.compute_capability < FIG_GEOMETRY_CAPABILITY)
+        return 0;
+    for (int32_t i = 0; i < classes->count; i++)
+        if (helps(&classes->of[i])) return 1;
+    return 0;
+}
+
+int fig_variants_is_for_singles(const fig_lower_target *target, int32_t variant) {
+    return variant >= fig_traits_variant_count(&target->traits);
+}
+
+int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes *classes,
+                           const fig_lower_target *target) {
+    const int32_t candidates = fig_traits_variant_count(&target->traits);
+    return has_singles(view, classes, target) ? FIG_VARIANTS_FORMS * candidates : candidates;
+}
+
+fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t index,
+                                   const fig_lower_target *target, int32_t variant) {
+    fig_split_class own = classes->of[index];
+    if (!fig_variants_is_for_singles(target, variant) || !own.is_packed) return own;
+    own.row_tokens = 1;
+    own.is_many = 0;
+    return own;
+}
+
+/* What tune measured holds for the first form. */
+fig_variant fig_variants_resolve(const fig_split_classes *classes, int32_t index,
+                                 const fig_lower_target *target, int32_t variant) {
+    const fig_split_class own = fig_variants_class(classes, index, target, variant);
+    const int32_t number = variant % fig_traits_variant_count(&target->traits);
+    const fig_variant candidate = fig_traits_variant(&target->traits, number, own.value_bytes);
+    fig_variant fitted = candidate;
+    fitted.heads = fig_split_classes_heads(&own, fitted.heads);
+    fig_fitting_fit(&own, target, &candidate, &fitted);
+    const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, variant);
+    if (tuned == NULL || !fig_tuning_fits(tuned, &fitted)) return fitted;
+    const fig_variant of_table = fitted;
+    fitted = tuned->variant;
+    if (fitted.once == 0 || fitted.tile_ns == 0) {
+        fitted.once = of_table.once;
+        fitted.tile_ns = of_table.tile_ns;
+    }
+    return fitted;
+}
+
+/* `packed`, whose blocks without work exit early, has no instance for 3 or 4 sets of warps over
+ * 16-bit values. The launch for chunks would wait for the blocks of `bulk`. */
+static int ends_late(const fig_split_class *own, const fig_variant *fitted) {
+    const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
+    return own->value_bytes == 2 &&
+           fig_geometry_shares(fig_geometry_sets(fitted->heads, vectors)) == 2;
+}
+
+int fig_variants_ends_late(const fig_split_classes *classes, const fig_lower_target *target,
+                           int32_t variant) {
+    if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
+        !fig_variants_is_for_singles(target, variant))
+        return 0;
+    for (int32_t i = 0; i < classes->count; i++) {
+        const fig_split_class own = fig_variants_class(classes, i, target, variant);
+        const fig_variant fitted = fig_variants_resolve(classes, i, target, variant);
+        if (ends_late(&own, &fitted)) return 1;
+    }
+    return 0;
+}
+
+int fig_variants_read_alike(const fig_variant *a, const fig_variant *b) {
+    return a->heads == b->heads && a->tile_tokens == b->tile_tokens &&
+           a->workers_per_sm == b->workers_per_sm && a->stages == b->stages;
+}
+
+fig_status fig_variants_take(const fig_program_view *view, const fig_split_classes *classes,
+                             const fig_lower_target *target, fig_variants_table *table,
+                             fig_bucket_shape *shape) {
+    const int32_t count = fig_variants_count(view, classes, target), variant = shape->variant;
+    if (variant < 0 || variant >= count)
+        return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
+                        variant, count - 1);
+    assert(count <= FIG_VARIANT_LIMIT);
+    for (int32_t i = 0; i < classes->count && !table->known[variant]; i++)
+        table->of[variant][i] = fig_variants_resolve(classes, i, target, variant);
+    table->known[variant] = 1;
+    for (int32_t i = 0; i < classes->count; i++)
+        shape->variants[i] = table->of[variant][i];
+    return FIG_OK;
+}

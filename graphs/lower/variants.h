@@ -1,0 +1,47 @@
+/* variants.h: the ways in which a program's classes can read the cache on a machine.
+ *
+ * A machine has candidates, and a candidate has up to two forms. With n candidates, variant v below
+ * n is candidate v for all rows that are not chunks, and variant n + v is candidate v for rows of
+ * at most one query token. Only programs whose rows may be chunks have the second form: there most
+ * other rows are decode rows, and in the first form a worker has room for rows of up to
+ * FIG_NARROW_TOKENS_LIMIT query tokens. Owns the fitting of candidates to classes; fitting.h has
+ * its rules. */
+#ifndef FIG_GRAPHS_VARIANTS_H
+#define FIG_GRAPHS_VARIANTS_H
+
+#include "graphs/lower/lower.h"
+#include "graphs/lower/split_classes.h"
+
+enum { FIG_VARIANTS_FORMS = 2 };
+
+/* The variants, fitted to each class. Each is looked up only once for all buckets, because a file
+ * may hold many tuning records. A zeroed table is empty. */
+typedef struct fig_variants_table {
+    int known[FIG_VARIANT_LIMIT];
+    fig_variant of[FIG_VARIANT_LIMIT][FIG_CLASS_LIMIT];
+} fig_variants_table;
+
+/* Returns 1 if the variant is for rows of at most one query token. */
+int fig_variants_is_for_singles(const fig_lower_target *target, int32_t variant);
+/* Returns one past the largest number of the program's variants on the machine. */
+int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes *classes,
+                           const fig_lower_target *target);
+/* Returns the class at `index` as the variant serves it. */
+fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t index,
+                                   const fig_lower_target *target, int32_t variant);
+/* Returns the variant, fitted to the class at `index`. */
+fig_variant fig_variants_resolve(const fig_split_classes *classes, int32_t index,
+                                 const fig_lower_target *target, int32_t variant);
+/* Returns 1 if the variant is for rows of at most one query token, and its blocks without work
+ * would hold up a launch for chunks. No bucket offers such a variant. */
+int fig_variants_ends_late(const fig_split_classes *classes, const fig_lower_target *target,
+                           int32_t variant);
+/* Returns 1 if workers read the cache in the same way. */
+int fig_variants_read_alike(const fig_variant *a, const fig_variant *b);
+/* Sets the variants of a shape from its variant number. FIG_INVALID: the program has no such
+ * variant. */
+fig_status fig_variants_take(const fig_program_view *view, const fig_split_classes *classes,
+                             const fig_lower_target *target, fig_variants_table *table,
+                             fig_bucket_shape *shape);
+
+#endif

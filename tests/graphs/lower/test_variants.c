@@ -1,0 +1,188 @@
+/* test_variants.c: tests the variants for rows of at most one query token, which only programs
+ * whose rows may be chunks have. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/files/codec.h"
+#include "graphs/graphs.h"
+#include "graphs/lower/variants.h"
+#include "graphs/record/program.h"
+#include "planner/spec/spec.h"
+#include "tests/support/files/forgery.h"
+#include "tests/support/files/sample.h"
+
+enum { ROWS = 64, KV = 4096 };
+
+static fig_program *record(int32_t q_heads, int32_t kv_heads, int32_t row_tokens) {
+    fig_spec spec = fig_sample_spec();
+    spec.dtype = FIG_BF16;
+    spec.q_heads = q_heads;
+    spec.kv_heads = kv_heads;
+    spec.head_dim = 128;
+    spec.batch_limit = ROWS;
+    spec.sequence_limit = ROWS;
+    spec.kv_limit = KV;
+    spec.row_tokens = row_tokens;
+    spec.query_limit = 500;
+    return fig_sample_step(&spec);
+}
+
+static fig_bucket_shape shape_of(const fig_program *program, const fig_lower_target *target,
+                                 int32_t variant) {
+    fig_bucket_shape shape = {.caps = {ROWS, KV}, .variant = variant};
+    if (fig_lower_shape(fig_program_view_of(program), target, 0, &shape) != FIG_OK)
+        fail_msg("%s", fig_message());
+    return shape;
+}
+
+static int32_t count_of(const fig_program *program, const fig_lower_target *target) {
+    const fig_program_view *view = fig_program_view_of(program);
+    fig_split_classes classes;
+    assert_int_equal(fig_split_classes_find(view, &classes), FIG_OK);
+    return fig_variants_count(view, &classes, target);
+}
+
+/* With 4 query heads of a kv head, 8 query tokens fill 4 of a worker's 8 warps, and one fills
+ * half a warp. Of rows with one token, workers may read all 8 heads. */
+static void workers_read_more_heads_of_single_tokens(void **state) {
+    (void)state;
+    static const int32_t heads[] = {1, 2, 2, 2, 1, 8, 2, 4};
+    static const int32_t tiles[] = {64, 16, 64, 32, 64, 16, 64, 32};
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_program *program = record(32, 8, 200);
+    assert_int_equal(count_of(program, &target), 8);
+    for (int32_t v = 0; v < 8; v++) {
+        const fig_bucket_shape shape = shape_of(program, &target, v);
+        const fig_split_shape *split = &shape.plan.splits[0];
+        assert_int_equal(shape.is_for_singles, v >= 4);
+        assert_int_equal(split->row_tokens, v >= 4 ? 1 : FIG_NARROW_TOKENS_LIMIT);
+        assert_int_equal(shape.variants[0].heads, heads[v]);
+        assert_int_equal(split->tile_tokens, tiles[v]);
+        assert_int_equal(split->groups, 8 / heads[v]);
+        assert_int_equal(shape.plan.row_tokens, 200);
+    }
+    fig_program_destroy(program);
+}
+
+/* Rows are never drafts where all have one token, and the device's rows may be anything. */
+static void only_programs_that_gain_have_them(void **state) {
+    (void)state;
+    static const char *const machines[] = {"h200", "h100", "a100", "host"};
+    for (int32_t i = 0; i < 4; i++) {
+        fig_lower_target target = fig_sample_target(machines[i]);
+        const int32_t candidates = fig_traits_variant_count(&target.traits);
+        fig_program *chunks = record(32, 8, 200), *drafts = record(32, 8, 8);
+        fig_program *alone = record(8, 8, 200);
+        assert_int_equal(count_of(chunks, &target), i == 3 ? candidates : 2 * candidates);
+        assert_int_equal(count_of(drafts, &target), candidates);
+        assert_int_equal(count_of(alone, &target), candidates);
+        target.deterministic = 1;
+        assert_int_equal(count_of(chunks, &target), candidates);
+        fig_program_destroy(chunks);
+        fig_program_destroy(drafts);
+        fig_program_destroy(alone);
+    }
+}
+
+/* Blocks of four heads have two warps for each, for which `packed` has no instance. */
+static void a_bucket_offers_them_unless_their_blocks_end_late(void **state) {
+    (void)state;
+    const fig_lower_target target = fig_sample_target("h200");
+    const fig_bucket bucket = {ROWS, KV};
+    fig_program *program = record(32, 8, 200);
+    const fig_program_view *view = fig_program_view_of(program);
+    uint32_t offered;
+    assert_int_equal(fig_lower_variant_serves(view, &target, 4), 1);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 5), 1);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 6), 1);
+    assert_int_equal(fig_lower_variant_serves(view, &target, 7), 0);
+    assert_int_equal(fig_lower_offer(view, &target, &bucket, 0, &offered), FIG_OK);
+    assert_true((offered & 0xf) != 0 && (offered & 0x70) != 0);
+    assert_int_equal(offered >> 7, 0);
+    fig_program_destroy(program);
+}
+
+static void a_variant_that_the_program_lacks_is_refused(void **state) {
+    (void)state;
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_program *drafts = record(32, 8, 8);
+    fig_bucket_shape shape = {.caps = {ROWS, KV}, .variant = 4};
+    FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
+                       FIG_INVALID, "variant is 4, limits 0 to 3");
+    fig_program_destroy(drafts);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static fig_graphs *lower(const fig_program *program, fig_bucket bucket) {
+    const fig_lower_target target = fig_sample_target("h200");
+    const fig_lower_options how = {
+        .size = sizeof how, .traits = &target.traits, .buckets = &bucket, .bucket_count = 1};
+    fig_graphs *graphs;
+    if (fig_graphs_lower(&graphs, program, &how) != FIG_OK) fail_msg("%s", fig_message());
+    return graphs;
+}
+
+static void files_keep_them_and_buckets_tell_them(void **state) {
+    (void)state;
+    fig_program *program = record(32, 8, 200);
+    fig_graphs *graphs = lower(program, (fig_bucket){ROWS, KV}), *read;
+    uint8_t *bytes;
+    size_t count;
+    assert_int_equal(fig_graphs_write(graphs, &bytes, &count), FIG_OK);
+    assert_int_equal(fig_graphs_parse(&read, bytes, count), FIG_OK);
+    assert_int_equal(read->bucket_count, graphs->bucket_count);
+    for (uint32_t i = 0; i < read->bucket_count; i++) {
+        fig_bucket_info info = {.size = sizeof info};
+        assert_int_equal(fig_graphs_bucket(read, (int32_t)i + 1, &info), FIG_OK);
+        assert_int_equal(info.row_queries, info.variant >= 4 ? 1 : FIG_NARROW_TOKENS_LIMIT);
+        assert_true(fig_lower_alike(&read->buckets[i], &graphs->buckets[i]));
+    }
+    free(bytes);
+    fig_graphs_destroy(read);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+}
+
+/* Every size needs a bucket for steps with drafts. */
+static void a_file_with_such_buckets_alone_is_refused(void **state) {
+    (void)state;
+    fig_program *program = record(32, 8, 200);
+    fig_graphs *graphs = lower(program, (fig_bucket){1, 128}), *read;
+    uint8_t *bytes;
+    size_t count;
+    fig_forgery image;
+    assert_int_equal(fig_graphs_write(graphs, &bytes, &count), FIG_OK);
+    fig_forgery_open(&image, bytes, count);
+    free(bytes);
+    const fig_forgery_section *section = &image.sections[FIG_SECTION_BUCK];
+    for (uint32_t i = 0; i < graphs->bucket_count; i++) {
+        const uint32_t variant = 4 + i;
+        memcpy(section->raw + i * section->entry.item_bytes + offsetof(fig_file_bucket, variant),
+               &variant, sizeof variant);
+    }
+    bytes = fig_forgery_write(&image, 1, &count);
+    FIG_SAMPLE_REFUSES(fig_graphs_parse(&read, bytes, count), FIG_FORMAT,
+                       "bucket 0: variant 4 is for single query tokens");
+    free(bytes);
+    fig_forgery_close(&image);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_read_more_heads_of_single_tokens),
+        cmocka_unit_test(only_programs_that_gain_have_them),
+        cmocka_unit_test(a_bucket_offers_them_unless_their_blocks_end_late),
+        cmocka_unit_test(a_variant_that_the_program_lacks_is_refused),
+        cmocka_unit_test(files_keep_them_and_buckets_tell_them),
+        cmocka_unit_test(a_file_with_such_buckets_alone_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
