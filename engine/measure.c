@@ -375,6 +375,7 @@ static fig_status time_stage(measuring *m) {
     FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &bucket));
     const int64_t chosen_ns = fig_clock_ns();
     planned.hidden = fig_mask_lines_find(&m->engine->lines, shape, &planned);
+    planned.paces = graphs->buckets[m->bucket].paces;
     const uint32_t sections = fig_plan_settle(shape, &planned, &m->held);
     fig_plan_write(shape, &planned, sections, &m->held, m->slot);
     const int64_t planned_ns = fig_clock_ns();

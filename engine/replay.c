@@ -86,6 +86,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
     const fig_sharing_plans plans = {engine->ring.next, engine->running};
     shared.groups = fig_sharing_find(&engine->sharing, shape, step);
     shared.hidden = fig_mask_lines_find(&engine->lines, shape, step);
+    shared.paces = engine->graphs->buckets[index].paces;
     const fig_engine_plan plan = {.bucket = (uint32_t)index,
                                   .exec = engine->execs.of[shape->exec].exec,
                                   .first = engine->staged,

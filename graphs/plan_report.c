@@ -36,7 +36,7 @@ typedef struct question {
 
 /* Reports on one class of a plan that has been written. */
 static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, const question *about,
-                         fig_plan_report *report) {
+                         const fig_plan_held *held, fig_plan_report *report) {
     const int32_t own = about->split_class, rows = about->step->rows;
     const fig_split_shape *split = &shape->plan.splits[own];
     const int32_t *prefix = (const void *)(plan + shape->plan.layout.prefix[own]);
@@ -45,7 +45,9 @@ static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, con
     const fig_plan_head *head = (const void *)plan;
     if (head->sections & FIG_PLAN_BY_UNITS) line.starts = starts;
     fig_split_start cuts[FIG_WORKER_LIMIT];
-    report->by_units = fig_split_starts(split, shape->plan.once[own], prefix, rows, cuts);
+    report->readers = held->readers[own];
+    report->by_units =
+        report->readers == 0 && fig_split_starts(split, shape->plan.once[own], prefix, rows, cuts);
     report->workers = split->workers;
     report->groups = split->groups;
     report->tile_tokens = split->tile_tokens;
@@ -53,8 +55,9 @@ static void report_split(const fig_bucket_shape *shape, const uint8_t *plan, con
     report->tiles_least = INT32_MAX;
     for (int32_t worker = 0; worker < split->workers; worker++) {
         const int32_t tiles = starts[worker].count;
+        const int has_part = report->readers == 0 || worker < report->readers;
         if (tiles > report->tiles_most) report->tiles_most = tiles;
-        if (tiles < report->tiles_least) report->tiles_least = tiles;
+        if (has_part && tiles < report->tiles_least) report->tiles_least = tiles;
         if (report->worker_tiles != NULL && worker < report->worker_capacity)
             report->worker_tiles[worker] = tiles;
     }
@@ -91,7 +94,8 @@ static void report_strips(const fig_bucket_shape *shape, const uint8_t *plan, co
         report->strip_pieces += pieces;
         report->strip_tiles += tiles;
         if (tiles > report->strip_tiles_most) report->strip_tiles_most = tiles;
-        if (tiles < report->strip_tiles_least) report->strip_tiles_least = tiles;
+        if (worker < of->workers - report->readers && tiles < report->strip_tiles_least)
+            report->strip_tiles_least = tiles;
         if (worker >= report->strip_worker_capacity) continue;
         if (report->strip_worker_tiles != NULL) report->strip_worker_tiles[worker] = tiles;
         if (report->strip_worker_pieces != NULL) report->strip_worker_pieces[worker] = pieces;
@@ -110,7 +114,7 @@ static fig_status report_whole(const fig_bucket_shape *shape, const question *ab
     const uint32_t sections = fig_plan_settle(&shape->plan, about->step, held);
     report->plan_bytes = fig_plan_write(&shape->plan, about->step, sections, held, slot);
     fig_plan_unpack(&shape->plan, slot, slot + limit);
-    if (shape->plan.class_count > 0) report_split(shape, slot + limit, about, report);
+    if (shape->plan.class_count > 0) report_split(shape, slot + limit, about, held, report);
     if (fig_plan_strips_room(&shape->plan) > 0)
         report_strips(shape, slot + limit, about, held, report);
     free(slot);
@@ -150,6 +154,7 @@ static fig_status report_plan(const fig_graphs *graphs, const question *about,
     fig_plan_step step = *about->step;
     if (status == FIG_OK) {
         step.hidden = fig_mask_lines_find(&lines, &shape->plan, &step);
+        step.paces = shape->paces;
         status = report_whole(shape, &(question){&step, about->split_class}, &held, report);
     }
     fig_mask_lines_finish(&lines);

@@ -1081,6 +1081,10 @@ typedef struct fig_plan_report {
     /* [row_capacity] Input: an array of the caller, or NULL. It receives each row's number of tiles
      * in one head group. Tiles that a window or a mask hides do not count. */
     int32_t *row_tiles;
+    /* The number of workers that read rows while all others process chunks. Workers behind it have
+     * no tiles, and as many strip workers, the last ones, have no strips. 0: rows and chunks each
+     * use all workers. */
+    int32_t readers;
 } fig_plan_report;
 /* Plans a step as an engine would, and reports the result. No engine is needed and nothing runs.
  * Fails as fig_engine_stage does for the same step: FIG_INVALID or FIG_TOO_LARGE. */

@@ -215,15 +215,19 @@ static __device__ __noinline__ void fig_feed_idle_rows(const fig_attention_param
 /* Returns 1 if the block may exit before the wait: it has neither pieces nor rows of length 0, and
  * another block of the launch waits. Its SM then serves the next launch. The last block always
  * waits, so the launch ends only after those in front of it: a graph may leave out an edge that
- * this launch implies (engine/graph/cuda_lanes.c). */
+ * this launch implies (engine/graph/cuda_lanes.c). If many workers of a spread line read, no block
+ * exits early: the blocks behind it would take its SM, and readers would meet on SMs that share a
+ * port to memory. */
 static __device__ __forceinline__ int32_t fig_feed_is_idle(const fig_attention_params &p) {
     const int32_t *lengths = (const int32_t *)(p.plan + p.lengths_offset);
     const int32_t row =
         (int32_t)blockIdx.x + (int32_t)threadIdx.x % FIG_BLOCK_WARP * p.split.workers;
     if (blockIdx.x + 1 == gridDim.x || p.split.workers * FIG_BLOCK_WARP < p.split.row_limit)
         return 0;
-    const int32_t rows = ((const fig_plan_head *)p.plan)->rows;
-    const int32_t is_busy = fig_feed_start(p).count > 0 || (row < rows && lengths[row] == 0);
+    const fig_plan_head *head = (const fig_plan_head *)p.plan;
+    const fig_split_start *starts = (const fig_split_start *)(p.plan + p.starts_offset);
+    const int32_t is_busy = fig_feed_start(p).count > 0 || (row < head->rows && lengths[row] == 0);
+    if ((head->sections & FIG_PLAN_BY_UNITS) && starts[p.split.workers / 4].count > 0) return 0;
     return __any_sync(0xffffffffu, is_busy) == 0;
 }
 #endif

@@ -26,6 +26,7 @@ typedef struct fig_bucket_shape {
     /* the shape by which each class cuts chunks, the same in every bucket; if its `workers` is 0,
      * no row can be a chunk */
     fig_strips_shape strips[FIG_CLASS_LIMIT];
+    fig_division_pace paces[FIG_CLASS_LIMIT];
     fig_plan_shape plan;
 } fig_bucket_shape;
 

@@ -6,7 +6,6 @@
 #include "planner/plans/plan.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "planner/status.h"
@@ -184,14 +183,46 @@ static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
     return changed;
 }
 
+/* Divides the workers of each class between the step's rows and its chunks. Returns 1 if a division
+ * changed. */
+static int settle_division(const fig_plan_shape *shape, const fig_plan_step *step,
+                           fig_plan_held *held) {
+    int changed = 0;
+    for (int32_t i = 0; i < held->chunk_classes; i++) {
+        const fig_division_work work = {.tiles = (int64_t)held->prefix[i][step->rows] *
+                                                 shape->splits[i].groups,
+                                        .segments = held->chunks,
+                                        .count = held->group_count == 0 ? held->chunk_count : 0};
+        const int32_t readers =
+            step->paces != NULL
+                ? fig_division_readers(&step->paces[i], &held->chunk_shapes[i], &work)
+                : 0;
+        changed |= readers != held->readers[i];
+        held->readers[i] = readers;
+    }
+    return changed;
+}
+
+/* Cuts the line of a class. Returns 1 if it counts as cut by units. */
+static int cut_line(const fig_plan_shape *shape, int32_t split_class, int32_t rows,
+                    fig_plan_held *held) {
+    fig_split_start *starts = held->starts[split_class];
+    const int32_t *prefix = held->prefix[split_class], readers = held->readers[split_class];
+    const int32_t once = shape->once[split_class];
+    fig_split_shape split = shape->splits[split_class];
+    if (readers == 0) return fig_split_starts(&split, once, prefix, rows, starts);
+    memset(starts + readers, 0, (size_t)(split.workers - readers) * sizeof *starts);
+    split.workers = readers;
+    fig_split_starts(&split, once, prefix, rows, starts);
+    return 1;
+}
+
 /* Cuts the line of every class. */
 static void settle_starts(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     held->by_units = 0;
     for (int32_t i = 0; i < shape->class_count; i++)
-        if (fig_split_starts(&shape->splits[i], shape->once[i], held->prefix[i], step->rows,
-                             held->starts[i]))
-            held->by_units = FIG_PLAN_BY_UNITS;
+        if (cut_line(shape, i, step->rows, held)) held->by_units = FIG_PLAN_BY_UNITS;
 }
 
 /* Returns the most query tokens of a row. */
@@ -268,9 +299,12 @@ static void see(fig_plan_held *held, int32_t visible) {
 }
 
 /* Writes the strips of a class without groups; returns their bytes. */
-static uint32_t make_chunks(fig_plan_held *held, const fig_strips_shape *shape, uint8_t *plan) {
+static uint32_t make_chunks(fig_plan_held *held, int32_t split_class, uint8_t *plan) {
+    const fig_strips_shape *shape = &held->chunk_shapes[split_class];
+    const int32_t workers = shape->workers - held->readers[split_class];
     see(held, shape->visible);
-    return (uint32_t)fig_strips_make(shape, held->chunks, held->chunk_count, plan).plan_bytes;
+    return (uint32_t)fig_strips_make_within(shape, held->chunks, held->chunk_count, workers, plan)
+        .plan_bytes;
 }
 
 /* Writes the strips of the class with groups; returns their bytes. */
@@ -286,12 +320,11 @@ static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step
     uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
     memset(places, 0, FIG_PLAN_STRIPS_HEAD);
     for (int32_t i = 0; i < held->chunk_classes; i++) {
-        const fig_strips_shape *of = &held->chunk_shapes[i];
         uint8_t *plan = held->strips + end;
         const int is_shared = has_groups(step, held, i);
-        assert(!is_shared || of == fig_plan_held_sharer(held));
+        assert(!is_shared || &held->chunk_shapes[i] == fig_plan_held_sharer(held));
         places[i] = end;
-        end += is_shared ? make_shared(held, plan) : make_chunks(held, of, plan);
+        end += is_shared ? make_shared(held, plan) : make_chunks(held, i, plan);
     }
     see(held, FIG_STRIPS_CAUSAL);
     held->strips_bytes = end;
@@ -321,13 +354,18 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     const int is_regrouped = settle_group_list(step, held);
     if (is_regrouped | (int)(sections & (FIG_PLAN_HAS_SEQUENCES | FIG_PLAN_HAS_QUERIES)))
         held->is_listed = 0;
-    if (settle_splits(shape, step, held) | held_none) {
+    const int has_strips = fig_plan_strips_room(shape) > 0;
+    const int is_recut = settle_splits(shape, step, held) | held_none;
+    const int is_rechunked = has_strips && settle_chunks(step, held);
+    const int is_divided = (is_recut | is_rechunked | is_regrouped) && has_strips &&
+                           settle_division(shape, step, held);
+    if (is_recut | is_divided) {
         sections |= FIG_PLAN_HAS_SPLITS;
         settle_starts(shape, step, held);
     }
-    if (fig_plan_strips_room(shape) == 0) return sections | held->by_units;
+    if (!has_strips) return sections | held->by_units;
     if (held->group_count > 0) settle_groups(step, held);
-    if (settle_chunks(step, held) | is_regrouped | (held->group_count > 0) | held_none) {
+    if (is_rechunked | is_divided | is_regrouped | (held->group_count > 0) | held_none) {
         sections |= FIG_PLAN_HAS_STRIPS;
         settle_strips(shape, step, held);
     }

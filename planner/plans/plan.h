@@ -17,6 +17,7 @@
 #define FIG_PLANNER_PLAN_H
 
 #include "include/figraph.h"
+#include "planner/plans/division.h"
 #include "planner/plans/strip_groups.h"
 #include "planner/plans/strip_rows.h"
 #include "planner/split/split.h"
@@ -139,6 +140,8 @@ typedef struct fig_plan_step {
     /* [class] fig_split_rows.hidden of each class; NULL: no tile is hidden. Buckets are chosen
      * without it. */
     const int32_t *const *hidden;
+    /* [class] that of the bucket; NULL: workers are not divided between rows and chunks */
+    const fig_division_pace *paces;
 } fig_plan_step;
 
 /* The part of a bucket that plans depend on. Several buckets may share one copy in a kernel's
@@ -372,6 +375,9 @@ typedef struct fig_plan_held {
     int32_t *prefix[FIG_CLASS_LIMIT];         /* [row_limit + 1] */
     fig_split_start *starts[FIG_CLASS_LIMIT]; /* [FIG_WORKER_LIMIT] */
     uint32_t by_units; /* FIG_PLAN_BY_UNITS if one of these splits is cut by units, else 0 */
+    /* the workers that read rows while the others process chunks; 0: both use the whole machine.
+     * Such a split counts as cut by units, because its cuts do not follow from its workers. */
+    int32_t readers[FIG_CLASS_LIMIT];
     /* The chunks and groups of the last plan, and the bytes of its section of strips. */
     fig_strips_shape chunk_shapes[FIG_CLASS_LIMIT];
     int32_t chunk_classes;      /* 0: no row of the program can be a chunk */

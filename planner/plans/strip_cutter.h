@@ -48,6 +48,7 @@ typedef struct fig_strip_cutter {
     const fig_strips_shape *shape;
     const fig_strips_segment *segments;
     int32_t count;
+    int32_t workers;             /* that may get a stretch; at most those of the shape */
     int32_t half;                /* query tokens of half a strip */
     int32_t tile_bits;           /* fig_strips_tile_bits() */
     fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
@@ -88,6 +89,7 @@ FIG_BOTH int64_t fig_strip_cutter_ceil_div(int64_t a, int64_t b) {
  * left to strips.c. */
 FIG_BOTH void fig_strip_cutter_prepare(fig_strip_cutter *cut, const fig_strips_shape *shape) {
     cut->shape = shape;
+    cut->workers = shape->workers;
     cut->half = fig_strips_half(shape->ratio);
     cut->tile_bits = fig_strips_tile_bits(shape);
     cut->costs[0][0] = fig_strips_cost_of(shape, cut->half + 1);
@@ -141,7 +143,7 @@ FIG_BOTH fig_strip_cutter_strip fig_strip_cutter_at(const fig_strip_cutter *cut,
 
 /* Returns the number of workers that get a stretch of the line. */
 FIG_BOTH int64_t fig_strip_cutter_active(const fig_strip_cutter *cut) {
-    int64_t active = fig_strip_cutter_small(cut->shape->workers, cut->tiles);
+    int64_t active = fig_strip_cutter_small(cut->workers, cut->tiles);
     if (cut->dearest_tile > 0)
         active =
             fig_strip_cutter_small(active, (cut->units - cut->dearest_once) / cut->dearest_tile);

@@ -48,7 +48,7 @@ FIG_BOTH int32_t fig_strip_tuples_even(const fig_strips_cost *cost, int64_t tile
 /* Returns the tuples that a step's only segment with queries can have. */
 FIG_BOTH fig_strip_tuples fig_strip_tuples_of(const fig_strip_cutter *cut,
                                               const fig_strips_segment *segment) {
-    const int32_t step = 2 * cut->half, workers = cut->shape->workers;
+    const int32_t step = 2 * cut->half, workers = cut->workers;
     fig_strip_tuples set = {0, 0, 0, 0};
     if (cut->shape->whole) return set;
     set.strips = fig_size_ceil_div(segment->queries, step);

@@ -255,9 +255,18 @@ fig_strips_sizes fig_strips_close(fig_strip_cutter *cut) {
 
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan) {
+    return fig_strips_make_within(shape, segments, count, shape->workers, plan);
+}
+
+fig_strips_sizes fig_strips_make_within(const fig_strips_shape *shape,
+                                        const fig_strips_segment *segments, int32_t count,
+                                        int32_t workers, uint8_t *plan) {
     fig_strip_cutter cut = {.shape = shape, .segments = segments, .count = count};
     fig_strips_open(&cut, last_query(segments, count), plan);
     fig_strips_add_costs(&cut, segments, count);
+    assert(workers >= 1 && workers <= shape->workers);
+    assert(workers == shape->workers || cut.prefix_units == 0);
+    cut.workers = workers;
     if (cut.prefix_units > 0) {
         fig_strip_prefixes_share_line(&cut, fig_strip_prefixes_bare(&cut));
         cut.takes_turns = fig_strip_prefixes_take_turns(&cut);

@@ -285,6 +285,10 @@ fig_strips_sizes fig_strip_sizes_of(const fig_strips_shape *shape,
  * O(items) */
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan);
+/* Does the same, but only the first `workers` workers get items. The step must have no prefixes. */
+fig_strips_sizes fig_strips_make_within(const fig_strips_shape *shape,
+                                        const fig_strips_segment *segments, int32_t count,
+                                        int32_t workers, uint8_t *plan);
 /* Adds the members of shared segments to the plan that fig_strips_make() has written, and returns
  * the new size of the whole plan. The plan must have room for 16 more bytes per member. */
 fig_strips_sizes fig_strips_share(const fig_strips_shared *shared, uint8_t *plan);

@@ -115,6 +115,7 @@ class Plan:
     strip_partials: int
     strip_partial_limit: int
     groups: int
+    readers: int
     worker_tiles: tuple[int, ...] = dataclasses.field(repr=False)
 
 

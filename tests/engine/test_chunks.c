@@ -212,6 +212,59 @@ static void strips_of_an_older_step_are_not_run_again(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* ---- Division -------------------------------------------------------------------------------- */
+
+/* Returns what the planner makes of the step. */
+static fig_plan_report report_of(const fig_chunk_step *step) {
+    fig_plan_report report = {.size = sizeof report};
+    const fig_status status =
+        fig_graphs_plan(c.graphs,
+                        FIG_OPTIONS(fig_step, .rows = step->rows, .kv_lengths = step->lengths,
+                                    .sequences = step->sequences, .query_counts = step->counts),
+                        &report);
+    if (status != FIG_OK) fail_msg("%s", fig_message());
+    return report;
+}
+
+/* Runs and checks a chunk, an idle row and decode rows, and expects the step to be divided. */
+static void try_divided(const fig_chunk_form *form, int32_t chunk, uint64_t n) {
+    fig_chunk_step step = {.rows = form->rows};
+    int32_t contents[FIG_CHUNK_ROW_LIMIT];
+    for (int32_t row = 0; row < step.rows; row++) {
+        step.counts[row] = row == 0 ? chunk : row > 1;
+        step.lengths[row] = row == 0 ? chunk + 200 : 1300 + 7 * row + (int32_t)n;
+        step.sequences[row] = row;
+        contents[row] = (int32_t)n * FIG_CHUNK_ROW_LIMIT + row;
+    }
+    const fig_plan_report report = report_of(&step);
+    fig_bucket_info bucket = {.size = sizeof bucket};
+    assert_int_equal(fig_graphs_bucket(c.graphs, report.bucket, &bucket), FIG_OK);
+    assert_int_equal(bucket.row_queries, 1);
+    assert_true(report.readers > 0);
+    fig_chunk_case_fill(&c, &step, contents, n);
+    fig_chunk_case_run(&c, &step);
+    fig_chunk_case_check(&c, &step, VECTORS);
+}
+
+/* Graphs for an H200 divide its workers between rows and chunks, on whatever device they run. */
+static void rows_and_chunks_of_a_divided_machine_are_right(void **state) {
+    (void)state;
+    fig_traits h200 = {.size = sizeof h200};
+    assert_int_equal(fig_traits_named(&h200, "h200"), FIG_OK);
+    for (uint64_t i = 0; i < (SMALLER > 1 ? 1 : 3); i++) {
+        fig_chunk_form form = whole_form_of(i % 2 ? FIG_F16 : FIG_BF16, 16, 4, 64);
+        form.traits = &h200;
+        form.rows = 12;
+        form.kv = 1500;
+        form.sinks = i == 2;
+        fig_chunk_case_open(&c, &form, 600 + i);
+        try_divided(&form, 40, 0);
+        try_divided(&form, 100, 1);
+        try_divided(&form, 9, 2);
+        fig_chunk_case_close(&c);
+    }
+}
+
 /* ---- Single query tokens --------------------------------------------------------------------- */
 
 /* Draws a decode row, a chunk or an idle row. */
@@ -295,6 +348,7 @@ int main(void) {
         cmocka_unit_test(a_chunk_of_4096_tokens_is_right),
         cmocka_unit_test(a_fixed_row_has_its_bits_whatever_stands_beside_it),
         cmocka_unit_test(strips_of_an_older_step_are_not_run_again),
+        cmocka_unit_test(rows_and_chunks_of_a_divided_machine_are_right),
         cmocka_unit_test(every_variant_for_single_query_tokens_is_right),
         cmocka_unit_test(programs_that_chunks_do_not_support_are_refused),
     };

@@ -65,6 +65,7 @@ static void workers_read_more_heads_of_single_tokens(void **state) {
         assert_int_equal(split->tile_tokens, tiles[v]);
         assert_int_equal(split->groups, 8 / heads[v]);
         assert_int_equal(shape.plan.row_tokens, 200);
+        assert_int_equal(shape.paces[0].tile_bytes, tiles[v] * heads[v] * 512);
     }
     fig_program_destroy(program);
 }
@@ -105,6 +106,23 @@ static void a_bucket_offers_them_unless_their_blocks_end_late(void **state) {
     assert_true((offered & 0xf) != 0 && (offered & 0x70) != 0);
     assert_int_equal(offered >> 7, 0);
     fig_program_destroy(program);
+}
+
+/* Where nothing was measured, and where splits are fixed, both launches use the whole machine. */
+static void only_measured_machines_are_divided(void **state) {
+    (void)state;
+    fig_program *program = record(32, 8, 200), *drafts = record(32, 8, 8);
+    fig_lower_target target = fig_sample_target("h200");
+    assert_true(shape_of(program, &target, 5).paces[0].of_worker >
+                shape_of(program, &target, 4).paces[0].of_worker);
+    assert_true(shape_of(program, &target, 1).paces[0].of_worker > 0);
+    assert_int_equal(shape_of(drafts, &target, 1).paces[0].of_worker, 0);
+    target.deterministic = 1;
+    assert_int_equal(shape_of(program, &target, 0).paces[0].of_worker, 0);
+    target = fig_sample_target("a100");
+    assert_int_equal(shape_of(program, &target, 2).paces[0].of_worker, 0);
+    fig_program_destroy(program);
+    fig_program_destroy(drafts);
 }
 
 static void a_variant_that_the_program_lacks_is_refused(void **state) {
@@ -180,6 +198,7 @@ int main(void) {
         cmocka_unit_test(workers_read_more_heads_of_single_tokens),
         cmocka_unit_test(only_programs_that_gain_have_them),
         cmocka_unit_test(a_bucket_offers_them_unless_their_blocks_end_late),
+        cmocka_unit_test(only_measured_machines_are_divided),
         cmocka_unit_test(a_variant_that_the_program_lacks_is_refused),
         cmocka_unit_test(files_keep_them_and_buckets_tell_them),
         cmocka_unit_test(a_file_with_such_buckets_alone_is_refused),

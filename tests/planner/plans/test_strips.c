@@ -343,9 +343,7 @@ static void a_long_chunk_is_read_in_step(void **state) {
  * piece, unless that costs a worker too many tiles. */
 static void tuples_divide_heads_alike_where_that_costs_little(void **state) {
     (void)state;
-    const struct {
-        int32_t length, most_items;
-    } cases[] = {{8192, 1}, {32768, 1}, {131072, 2}};
+    const struct { int32_t length, most_items; } cases[] = {{8192, 1}, {32768, 1}, {131072, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ground.shape = (fig_strips_shape){
             .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 132};
@@ -453,6 +451,31 @@ static void heads_of_a_row_are_one_item(void **state) {
                    SEGMENT_LIMIT + ground.shape.workers - 1);
 }
 
+/* The items are those of a machine that has no other workers. */
+static void workers_beyond_a_limit_get_no_items(void **state) {
+    (void)state;
+    fig_random random = fig_random_seed(12);
+    for (int32_t i = 0; i < 300; i++) {
+        draw_step(&random);
+        const int32_t limit = fig_random_range(&random, 1, ground.shape.workers);
+        fig_strips_shape small = ground.shape;
+        small.workers = limit;
+        const fig_strips_sizes whole =
+            fig_strips_make_within(&ground.shape, ground.segments, ground.count, limit, folded);
+        const fig_strips_sizes made = fig_strips_make(&small, ground.segments, ground.count, plan);
+        const int32_t *ranges = fig_strips_ranges(folded);
+        expect("items", limit, whole.items, made.items);
+        expect("partials", limit, whole.partial_vectors, made.partial_vectors);
+        expect("counters", limit, whole.counters, made.counters);
+        assert_memory_equal(fig_strips_items(folded, ground.shape.workers),
+                            fig_strips_items(plan, limit),
+                            (size_t)made.items * sizeof(fig_strips_item));
+        assert_memory_equal(ranges, fig_strips_ranges(plan), (size_t)(limit + 1) * sizeof *ranges);
+        for (int32_t worker = limit; worker <= ground.shape.workers; worker++)
+            expect("range", worker, ranges[worker], whole.items);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_tokens_behind_a_shared_prefix_stay_whole),
@@ -464,6 +487,7 @@ int main(void) {
         cmocka_unit_test(tuples_divide_heads_alike_where_that_costs_little),
         cmocka_unit_test(whole_strips_leave_no_partials),
         cmocka_unit_test(a_long_row_is_shared_by_all_workers),
+        cmocka_unit_test(workers_beyond_a_limit_get_no_items),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,6 +155,26 @@ run plan --preset tutorial --kv 2:3
 refused 'query_counts[0]'
 run plan --preset tutorial --row-tokens 4 --kv 3
 refused '3' 'row_tokens' '4'
+# Some workers read the rows while the others process the chunk.
+divided='plan --preset llama-3.1-8b --row-tokens 2048 --query-limit 2200 --traits h200'
+# shellcheck disable=SC2086
+run $divided --kv 64x2048:1,8192:2048 --json
+ends 0
+json '0 < j["classes"][0]["readers"] < 66' \
+    'not any(j["classes"][0]["worker_tiles"][j["classes"][0]["readers"]:])' \
+    'sum(j["classes"][0]["worker_tiles"]) == j["classes"][0]["tiles"]' \
+    'not any(j["classes"][0]["chunks"]["worker_tiles"][132 - j["classes"][0]["readers"]:])' \
+    'j["classes"][0]["chunks"]["tiles"] == sum(j["classes"][0]["chunks"]["worker_tiles"])'
+# shellcheck disable=SC2086
+run $divided --kv 64x2048:1,8192:2048
+ends 0
+quiet
+fits 80
+prints 'of 132 workers read rows, the others process chunks'
+# shellcheck disable=SC2086
+run $divided --kv 64x2048:1 --json
+ends 0
+json '"readers" not in j["classes"][0]' 'sum(j["classes"][0]["worker_tiles"][66:]) > 0'
 # Rows that all have 16 query tokens are no chunks.
 run plan --preset tutorial --row-tokens 16 --kv 4x100 --device host --json
 ends 0

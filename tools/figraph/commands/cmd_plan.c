@@ -231,8 +231,14 @@ static int make_plan(planned_step *plan) {
     return code;
 }
 
+/* Returns the number of workers that read rows. */
+static int32_t readers_of(const planned_class *class) {
+    const fig_plan_report *report = &class->report;
+    return report->readers > 0 ? report->readers : report->workers;
+}
+
 static double mean_tiles(const planned_class *class) {
-    return (double)class->report.tiles / class->report.workers;
+    return (double)class->report.tiles / readers_of(class);
 }
 
 static void print_step(const planned_step *plan) {
@@ -280,6 +286,7 @@ static void print_hidden(const planned_class *class) {
 /* Prints the window, the mask and the split of a class. */
 static void print_class(const planned_step *plan, const planned_class *class) {
     const fig_plan_report *report = &class->report;
+    const int32_t readers = readers_of(class);
     char a[FIG_REPORT_COUNT];
     if (plan->class_count > 1 || class->window > 0) {
         printf("\n%d of %s: a query sees ", class->layers,
@@ -289,9 +296,12 @@ static void print_class(const planned_step *plan, const planned_class *class) {
         if (class->window == 0) printf("all tokens\n\n");
     }
     if (has_mask(plan->source.score)) print_hidden(class);
+    if (report->readers > 0)
+        printf("  readers   %d of %d workers read rows, the others process chunks\n", readers,
+               report->workers);
     printf("  tiles     %s; ", fig_report_number(a, report->tiles));
-    if (report->workers > 1) printf("each of %d workers has ", report->workers);
-    if (report->workers == 1) printf("one worker has ");
+    if (readers > 1) printf("each of %d workers has ", readers);
+    if (readers == 1) printf("one worker has ");
     if (report->tiles_least == report->tiles_most) {
         printf("%d\n", report->tiles_most);
     } else {
@@ -310,7 +320,7 @@ static void print_strips(const planned_class *class) {
     const fig_draw_loads loads = {.counted = "parts",
                                   .tiles = class->strip_tiles,
                                   .rows = class->strip_pieces,
-                                  .workers = report->strip_workers,
+                                  .workers = report->strip_workers - report->readers,
                                   .most = report->strip_tiles_most};
     char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
     if (report->chunks == 0) return;
@@ -318,8 +328,8 @@ static void print_strips(const planned_class *class) {
            fig_report_count(a, report->chunks, "row"), fig_report_count(b, report->strips, "strip"),
            report->strip_tile_tokens);
     printf("  tiles     %s; each of %d workers has %d to %d\n",
-           fig_report_number(a, report->strip_tiles), report->strip_workers,
-           report->strip_tiles_least, report->strip_tiles_most);
+           fig_report_number(a, report->strip_tiles), loads.workers, report->strip_tiles_least,
+           report->strip_tiles_most);
     printf("  partials  %s of query vectors, of at most %s\n",
            fig_report_number(a, report->strip_partials),
            fig_report_number(b, report->strip_partial_limit));
@@ -348,7 +358,7 @@ static void print_plan(const planned_step *plan) {
         fig_draw_loads loads = {.counted = "rows",
                                 .tiles = class->worker_tiles,
                                 .rows = class->worker_rows,
-                                .workers = class->report.workers,
+                                .workers = readers_of(class),
                                 .most = class->report.tiles_most};
         print_class(plan, class);
         if (class->report.tiles > 0) {
@@ -396,6 +406,7 @@ static void emit_class(fig_emit *emit, const planned_step *plan, const planned_c
     fig_emit_integer(emit, "tiles_least", report->tiles_least);
     fig_emit_integer(emit, "tiles_most", report->tiles_most);
     fig_emit_number(emit, "tiles_mean", mean_tiles(class));
+    if (report->readers > 0) fig_emit_integer(emit, "readers", report->readers);
     if (report->by_units) fig_emit_integer(emit, "units_most", report->units_most);
     if (report->by_units) fig_emit_integer(emit, "units_once", report->once);
     fig_emit_integer(emit, "partials", report->partials);

@@ -414,7 +414,8 @@ static void print_chunks(fig_print *print, const fig_plan_report *report) {
                    report->chunks == 1 ? "" : "s", report->strips);
     fig_print_text(print, "%s tiles, ", fig_print_count(number, (uint64_t)report->strip_tiles));
     fig_print_raw(print, fig_print_range(range, "", tiles, " to "));
-    fig_print_text(print, " for each of %" PRId32 " workers.</p>\n", report->strip_workers);
+    fig_print_text(print, " for each of %" PRId32 " workers.</p>\n",
+                   report->strip_workers - report->readers);
 }
 
 static void print_class(fig_print *print, const fig_inspect_page *page, int32_t index) {
