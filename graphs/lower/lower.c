@@ -283,13 +283,12 @@ static fig_status shape_strips(const fig_program_view *view, const fig_lower_tar
 
 /* How fast workers read rows beside chunks, as measured on one H200: bytes in a us of one worker
  * while few others read, if it reads FAST_BYTES of K for a token and each of its warps has the
- * vectors of one kv head; if not; and over 8-bit caches, which need conversions. Then what all
- * workers read beside chunks and without chunks, in parts of the variant's rate. */
+ * vectors of one kv head, and if not. Then what all workers read beside chunks and without chunks,
+ * in parts of the variant's rate. */
 enum {
     FAST_BYTES = 512,
     FAST_RATE = 85000,
     SLOW_RATE = 55000,
-    CODE_RATE = 40000,
     BESIDE_PERCENT = 90,
     APART_PERCENT = 95
 };
@@ -300,15 +299,16 @@ static fig_division_pace pace_of(const fig_lower_target *target, const fig_split
     const fig_split_shape *split = &shape->plan.splits[index];
     const fig_variant *variant = &shape->variants[index];
     fig_division_pace pace = {0, 0, 0, 0, 0};
-    if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK || split->fixed)
+    if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK || split->fixed ||
+        !own->may_divide)
         return pace;
     const int32_t vectors = own->q_heads / own->kv_heads * own->row_tokens;
     const int32_t is_fast = vectors <= FIG_GEOMETRY_VECTORS &&
                             variant->heads * own->head_dim * own->value_bytes >= FAST_BYTES;
+    const int64_t all = (int64_t)variant->bytes_per_us * target->traits.sm_count;
     pace.tile_bytes = split->tile_tokens * shape->token_bytes[index];
     pace.readers = split->workers;
-    pace.of_worker = own->value_bytes != 2 ? CODE_RATE : is_fast ? FAST_RATE : SLOW_RATE;
-    const int64_t all = (int64_t)variant->bytes_per_us * target->traits.sm_count;
+    pace.of_worker = is_fast ? FAST_RATE : SLOW_RATE;
     pace.of_all = all * BESIDE_PERCENT / 100;
     pace.of_all_apart = all * APART_PERCENT / 100;
     return pace;
@@ -331,7 +331,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
         shape_tiles(&own, target, &shape->variants[i], split);
         shape->token_bytes[i] = bytes_of_token(&own, own.kv_heads / split->groups);
         FIG_TRY(shape_workers(target, view->spec.kv_limit, &own, shape, i));
-        if (classes->has_chunks) shape->paces[i] = pace_of(target, &own, shape, i);
+        shape->paces[i] = pace_of(target, &own, shape, i);
     }
     shape->is_for_singles = fig_variants_is_for_singles(target, shape->variant);
     shape->plan.row_limit = shape->caps.batch;

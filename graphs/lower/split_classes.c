@@ -75,21 +75,27 @@ static fig_split_class latent_needs_of(const fig_tensor_record *cache, fig_split
     return needs;
 }
 
+/* Returns 1 if the node's chunks run on warpgroups on a GPU of compute capability 9.0, as far as
+ * its tensors and not their places decide that. */
+static int is_wide(const fig_program_view *view, const fig_node *node,
+                   const fig_split_class *needs) {
+    const fig_split_row *split = fig_kernel_table[node->op].split;
+    const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
+    const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
+    if (!fig_program_view_has_chunks(view) || fig_kernel_table[node->op].has_score) return 0;
+    if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
+    return fig_wide_has(needs->head_dim) && !has_operand(view, node, "alibi") &&
+           !has_operand(view, node, "k_scale") && !has_operand(view, node, "v_scale") &&
+           fig_program_view_operand(view, node, split->table) != 0;
+}
+
 /* Returns the page table through which rows may share tokens (see fig_split_class), or 0. Only
  * warpgroup kernels gain by sharing: the plain kernels would multiply a shared token as often as
  * without groups. */
 static uint32_t shared_table_of(const fig_program_view *view, const fig_node *node,
                                 const fig_split_class *needs) {
-    const fig_split_row *split = fig_kernel_table[node->op].split;
-    const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
-    const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
-    if (!fig_program_view_has_chunks(view) || needs->window > 0) return 0;
-    if (fig_kernel_table[node->op].has_score) return 0;
-    if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
-    if (!fig_wide_has(needs->head_dim) || has_operand(view, node, "alibi") ||
-        has_operand(view, node, "k_scale") || has_operand(view, node, "v_scale"))
-        return 0;
-    return fig_program_view_operand(view, node, split->table);
+    if (!is_wide(view, node, needs) || needs->window > 0) return 0;
+    return fig_program_view_operand(view, node, fig_kernel_table[node->op].split->table);
 }
 
 /* Returns fig_split_class.mask of a node whose mask the planner may know. */
@@ -129,6 +135,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     needs.is_many = is_many(view, node, &needs, is_dense);
     needs.shared_table = shared_table_of(view, node, &needs);
     needs.is_masked = is_masked(view, node);
+    needs.may_divide = is_wide(view, node, &needs) && cache->dims[1] % FIG_GEOMETRY_TOKENS == 0;
     if (knows_masks) needs.mask = mask_of(view, node);
     return needs;
 }
@@ -188,6 +195,7 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
         most->is_packed &= needs.is_packed;
         most->may_be_short &= needs.may_be_short;
         most->is_many &= needs.is_many;
+        most->may_divide &= needs.may_divide;
         if (most->shared_table != needs.shared_table) most->shared_table = 0;
     }
     return FIG_OK;

@@ -27,6 +27,9 @@ typedef struct fig_split_class {
     /* 1: every node of the class has a kernel for rows of many query tokens, whose worker reads one
      * head */
     int32_t is_many;
+    /* 1: the chunks of every node run on warpgroups, over pages of a multiple of 16 tokens, so the
+     * planner knows how long they take beside rows (planner/plans/division.h) */
+    int32_t may_divide;
     /* The page table that every node of the class reads, if rows may share tokens. They may if
      * attention treats a token in the same way for each row, and if the kernel for chunks runs on
      * warpgroups. 0: rows may not share tokens. */

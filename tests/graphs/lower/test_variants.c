@@ -108,6 +108,37 @@ static void a_bucket_offers_them_unless_their_blocks_end_late(void **state) {
     fig_program_destroy(program);
 }
 
+/* Returns the rate at which a worker of variant 5 reads beside chunks, over such a cache. */
+static int64_t rate_over(fig_dtype kv_dtype, int32_t head_dim, int32_t page_size) {
+    fig_spec spec = fig_sample_spec();
+    const fig_lower_target target = fig_sample_target("h200");
+    spec.dtype = FIG_BF16;
+    spec.kv_dtype = kv_dtype;
+    spec.q_heads = 32;
+    spec.kv_heads = 8;
+    spec.head_dim = head_dim;
+    spec.page_size = page_size;
+    spec.batch_limit = spec.sequence_limit = ROWS;
+    spec.kv_limit = KV;
+    spec.row_tokens = 200;
+    spec.query_limit = 500;
+    fig_program *program = fig_sample_step(&spec);
+    const int64_t rate = shape_of(program, &target, 5).paces[0].of_worker;
+    fig_program_destroy(program);
+    return rate;
+}
+
+/* Chunks that run on plain instructions, or over small pages, take far longer than the planner
+ * thinks. */
+static void only_chunks_on_warpgroups_are_divided(void **state) {
+    (void)state;
+    assert_true(rate_over(FIG_BF16, 128, 16) > 0);
+    assert_true(rate_over(FIG_BF16, 256, 64) > 0);
+    assert_int_equal(rate_over(FIG_BF16, 80, 16), 0);
+    assert_int_equal(rate_over(FIG_BF16, 128, 8), 0);
+    assert_int_equal(rate_over(FIG_E4M3, 128, 16), 0);
+}
+
 /* Where nothing was measured, and where splits are fixed, both launches use the whole machine. */
 static void only_measured_machines_are_divided(void **state) {
     (void)state;
@@ -199,6 +230,7 @@ int main(void) {
         cmocka_unit_test(only_programs_that_gain_have_them),
         cmocka_unit_test(a_bucket_offers_them_unless_their_blocks_end_late),
         cmocka_unit_test(only_measured_machines_are_divided),
+        cmocka_unit_test(only_chunks_on_warpgroups_are_divided),
         cmocka_unit_test(a_variant_that_the_program_lacks_is_refused),
         cmocka_unit_test(files_keep_them_and_buckets_tell_them),
         cmocka_unit_test(a_file_with_such_buckets_alone_is_refused),
