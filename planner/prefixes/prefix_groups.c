@@ -9,8 +9,8 @@
 enum { FINE = 16, PARTIAL = 6 };
 /* SPLIT_TILE is the cost of a tile of pages that other rows read too, in units of strips.c.
  * STEP_PERCENT is the time that the second launch adds to a step, 5 us, in percent of the `once` of
- * a full strip. Both follow from tools/bench/results/h200_share.csv: there groups save -3, 8, 12,
- * 30, 42, 174 and 196 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256
+ * a full strip. Both follow from tools/bench/results/h200_share.csv: there groups save -3, 0, 9,
+ * 35, 38, 183 and 246 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256
  * of 2048 and 16 of 32768; the costs say -3, 3, 5, 34, 35, 150 and 156. */
 enum { SPLIT_TILE = 7, STEP_PERCENT = 62 };
 /* Units of strips, by which the figures above were fitted. Those of strips.c divide the work among
