@@ -12,6 +12,7 @@
 #include "graphs/graphs.h"
 #include "graphs/lower/variants.h"
 #include "graphs/record/program.h"
+#include "kernels/table/families.h"
 #include "planner/spec/spec.h"
 #include "tests/support/files/forgery.h"
 #include "tests/support/files/sample.h"
@@ -156,6 +157,40 @@ static void only_measured_machines_are_divided(void **state) {
     fig_program_destroy(drafts);
 }
 
+/* Returns the family that serves attention in a bucket of the variant. */
+static const char *family_of(const fig_program *program, const fig_lower_target *target,
+                             int32_t variant) {
+    const fig_program_view *view = fig_program_view_of(program);
+    const fig_bucket_shape shape = shape_of(program, target, variant);
+    fig_workspace workspace;
+    fig_lower_common common;
+    fig_lowered lowered;
+    fig_family_choice choice = {0};
+    assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
+    assert_int_equal(fig_lower_common_init(&common, view, &workspace), FIG_OK);
+    assert_int_equal(fig_lower_bucket(&common, &shape, &lowered), FIG_OK);
+    for (uint32_t i = 0; i < lowered.launch_count; i++)
+        if (lowered.launches[i].op == FIG_OP_ATTENTION)
+            fig_families_choose(FIG_OP_ATTENTION, lowered.params + lowered.launches[i].params,
+                                &target->traits, &choice);
+    fig_lower_finish(&lowered);
+    fig_lower_common_finish(&common);
+    fig_workspace_finish(&workspace);
+    return fig_families_of(FIG_OP_ATTENTION, choice.family)->name;
+}
+
+/* Blocks of `bulk` without work would hold up the chunks. */
+static void blocks_without_work_exit_early(void **state) {
+    (void)state;
+    static const char *const families[] = {"many",   "packed", "packed", "packed",
+                                           "packed", "packed", "packed", "bulk"};
+    const fig_lower_target target = fig_sample_target("h200");
+    fig_program *program = record(32, 8, 200);
+    for (int32_t v = 0; v < 8; v++)
+        assert_string_equal(family_of(program, &target, v), families[v]);
+    fig_program_destroy(program);
+}
+
 static void a_variant_that_the_program_lacks_is_refused(void **state) {
     (void)state;
     const fig_lower_target target = fig_sample_target("h200");
@@ -231,6 +266,7 @@ int main(void) {
         cmocka_unit_test(a_bucket_offers_them_unless_their_blocks_end_late),
         cmocka_unit_test(only_measured_machines_are_divided),
         cmocka_unit_test(only_chunks_on_warpgroups_are_divided),
+        cmocka_unit_test(blocks_without_work_exit_early),
         cmocka_unit_test(a_variant_that_the_program_lacks_is_refused),
         cmocka_unit_test(files_keep_them_and_buckets_tell_them),
         cmocka_unit_test(a_file_with_such_buckets_alone_is_refused),

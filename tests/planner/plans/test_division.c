@@ -231,7 +231,8 @@ static void without_paces_no_plan_is_divided(void **state) {
     fig_plan_held_finish(&g.held);
 }
 
-/* The rows' tiles stay, but the chunk comes and goes, so their cuts change. */
+/* The rows' tiles stay, but the chunk comes and goes, so their cuts change. Then the chunk stays, but
+ * the rows change. */
 static void a_division_that_changes_is_sent(void **state) {
     (void)state;
     static ground g;
@@ -249,6 +250,12 @@ static void a_division_that_changes_is_sent(void **state) {
     assert_int_equal(write_plan(&g, &step) & (splits | strips), splits | strips);
     expect_line(&g, 64);
     assert_int_equal(write_plan(&g, &step) & (splits | strips), 0);
+    const int32_t readers = g.held.readers[0];
+    for (int32_t row = 1; row < 64; row++)
+        lengths[row] = 500;
+    assert_int_equal(write_plan(&g, &step) & (splits | strips), splits | strips);
+    assert_true(g.held.readers[0] < readers);
+    expect_strips(&g, 0);
     queries[0] = 0;
     assert_int_equal(write_plan(&g, &step) & (splits | strips), splits | strips);
     assert_int_equal(g.held.by_units, 0);
