@@ -231,8 +231,8 @@ static void without_paces_no_plan_is_divided(void **state) {
     fig_plan_held_finish(&g.held);
 }
 
-/* The rows' tiles stay, but the chunk comes and goes, so their cuts change. Then the chunk stays, but
- * the rows change. */
+/* The rows' tiles stay, but the chunk comes and goes, so their cuts change. Then the chunk stays,
+ * but the rows change. */
 static void a_division_that_changes_is_sent(void **state) {
     (void)state;
     static ground g;
