@@ -65,12 +65,16 @@ typedef struct best_division {
     int32_t readers;
 } best_division;
 
-static void try_readers(const fig_division_pace *pace, const fig_strips_shape *strips,
-                        const chunk_line *line, int64_t bytes, int32_t readers,
-                        best_division *best) {
-    const int64_t ns =
-        divided_ns(row_ns(pace, bytes, readers), chunk_ns(line, strips->workers - readers));
+/* Tries a number of readers. Returns 0 if fewer readers cannot be better, because the rows alone
+ * then take longer than the best division so far. */
+static int try_readers(const fig_division_pace *pace, const fig_strips_shape *strips,
+                       const chunk_line *line, int64_t bytes, int32_t readers,
+                       best_division *best) {
+    const int64_t rows = row_ns(pace, bytes, readers);
+    if (rows >= best->ns) return 0;
+    const int64_t ns = divided_ns(rows, chunk_ns(line, strips->workers - readers));
     if (ns < best->ns) *best = (best_division){ns, readers};
+    return 1;
 }
 
 /* Up to a third of the workers may read, or half of them: each then has its own port to memory,
@@ -88,7 +92,8 @@ int32_t fig_division_readers(const fig_division_pace *pace, const fig_strips_sha
     if (work->tiles < most) most = (int32_t)work->tiles;
     if (most >= strips->workers / 2)
         try_readers(pace, strips, &line, bytes, strips->workers / 2, &best);
-    for (int32_t readers = fig_size_min(most, strips->workers / 3); readers > 0; readers--)
-        try_readers(pace, strips, &line, bytes, readers, &best);
+    int32_t readers = fig_size_min(most, strips->workers / 3);
+    while (readers > 0 && try_readers(pace, strips, &line, bytes, readers, &best))
+        readers--;
     return best.readers;
 }
