@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "graphs/graphs.h"
+#include "graphs/lower/variants.h"
 #include "planner/spec/spec.h"
 #include "planner/status.h"
 
@@ -21,11 +22,17 @@ static fig_status find_class(const fig_graphs *graphs, int32_t split_class,
                     split_class, classes->count);
 }
 
-static fig_status check_variant(const fig_graphs *graphs, int32_t variant) {
+/* Sets *number to the number in the graphs of variant `variant`, counted among those that tune
+ * measures. */
+static fig_status find_variant(const fig_graphs *graphs, const fig_split_classes *classes,
+                               int32_t variant, int32_t *number) {
+    const fig_program_view *view = fig_program_view_of(graphs->program);
     const int32_t count = fig_traits_variant_count(&graphs->target.traits);
-    if (variant >= 0 && variant < count) return FIG_OK;
-    return fig_fail(FIG_INVALID, "variant is %" PRId32 ", limits 0 to %" PRId32, variant,
-                    count - 1);
+    if (variant < 0 || variant >= count)
+        return fig_fail(FIG_INVALID, "variant is %" PRId32 ", limits 0 to %" PRId32, variant,
+                        count - 1);
+    *number = fig_variants_first_tuned(view, classes, &graphs->target) + variant;
+    return FIG_OK;
 }
 
 fig_status fig_graphs_tune_class(const fig_graphs *graphs, int32_t split_class,
@@ -34,13 +41,16 @@ fig_status fig_graphs_tune_class(const fig_graphs *graphs, int32_t split_class,
     fig_split_classes classes;
     const fig_status status = find_class(graphs, split_class, &classes);
     if (status == FIG_OK) {
-        const fig_split_class *of = &classes.of[split_class];
-        ours.q_heads = of->q_heads;
-        ours.kv_heads = of->kv_heads;
-        ours.head_dim = of->head_dim;
-        ours.row_tokens = of->row_tokens;
-        ours.window = of->window;
-        ours.value_bytes = of->value_bytes;
+        const fig_program_view *view = fig_program_view_of(graphs->program);
+        const int32_t first = fig_variants_first_tuned(view, &classes, &graphs->target);
+        const fig_split_class of =
+            fig_variants_class(&classes, split_class, &graphs->target, first);
+        ours.q_heads = of.q_heads;
+        ours.kv_heads = of.kv_heads;
+        ours.head_dim = of.head_dim;
+        ours.row_tokens = of.row_tokens;
+        ours.window = of.window;
+        ours.value_bytes = of.value_bytes;
     }
     FIG_TRY(fig_status_give(info, &ours, sizeof ours, "fig_tune_class"));
     return status;
@@ -61,12 +71,13 @@ static fig_status fill_variant(const fig_graphs *graphs, int32_t split_class, in
     const fig_program_view *view = fig_program_view_of(graphs->program);
     fig_split_classes classes;
     fig_bucket_shape shape;
+    int32_t number;
     FIG_TRY(find_class(graphs, split_class, &classes));
-    FIG_TRY(check_variant(graphs, variant));
-    FIG_TRY(shape_of(graphs, 1, 1, variant, &shape));
+    FIG_TRY(find_variant(graphs, &classes, variant, &number));
+    FIG_TRY(shape_of(graphs, 1, 1, number, &shape));
     const fig_variant *of = &shape.variants[split_class];
     const fig_tuned *tuned =
-        fig_tuning_find(&graphs->target.tuning, &graphs->target.traits, split_class, variant);
+        fig_tuning_find(&graphs->target.tuning, &graphs->target.traits, split_class, number);
     memcpy(info->name, of->name, sizeof info->name);
     info->heads = of->heads;
     info->tile_tokens = of->tile_tokens;
@@ -77,7 +88,7 @@ static fig_status fill_variant(const fig_graphs *graphs, int32_t split_class, in
     info->once = of->once;
     info->tile_ns = of->tile_ns;
     info->is_tuned = tuned != NULL && fig_tuning_fits(tuned, of);
-    info->serves = fig_lower_variant_serves(view, &graphs->target, variant);
+    info->serves = fig_lower_variant_serves(view, &graphs->target, number);
     return FIG_OK;
 }
 
@@ -89,9 +100,9 @@ fig_status fig_graphs_tune_variant(const fig_graphs *graphs, int32_t split_class
     return status;
 }
 
-static fig_status check_step(const fig_program_view *view, const fig_step *step, int64_t *tokens) {
-    const fig_spec *spec = &view->spec;
-    const int32_t least = fig_program_view_narrow_tokens(view);
+/* least: the fewest tokens of a row */
+static fig_status check_step(const fig_spec *spec, const fig_step *step, int32_t least,
+                             int64_t *tokens) {
     *tokens = 0;
     if (step == NULL || step->kv_lengths == NULL)
         return fig_fail(FIG_INVALID, "tune: %s is NULL", step == NULL ? "step" : "kv_lengths");
@@ -116,10 +127,14 @@ static fig_status fill_work(const fig_graphs *graphs, const fig_tune_costs *of,
     fig_split_classes classes;
     fig_bucket_shape shape;
     int64_t tokens;
+    int32_t number;
     FIG_TRY(find_class(graphs, of->split_class, &classes));
-    FIG_TRY(check_variant(graphs, of->variant));
-    FIG_TRY(check_step(view, step, &tokens));
-    FIG_TRY(shape_of(graphs, step->rows, tokens, of->variant, &shape));
+    FIG_TRY(find_variant(graphs, &classes, of->variant, &number));
+    const int32_t least = fig_variants_is_for_singles(&graphs->target, number)
+                              ? 1
+                              : fig_program_view_narrow_tokens(view);
+    FIG_TRY(check_step(&view->spec, step, least, &tokens));
+    FIG_TRY(shape_of(graphs, step->rows, tokens, number, &shape));
     const fig_plan_step plan = {.rows = step->rows, .lengths = step->kv_lengths, .horizon = 1};
     const fig_bucket_work found = fig_bucket_work_of(&shape, of->split_class, &plan);
     work->bytes = found.bytes;
@@ -157,15 +172,16 @@ static fig_status record_of(const fig_graphs *graphs, const fig_tune_costs *give
     fig_split_classes classes;
     fig_tune_costs costs;
     fig_bucket_shape shape;
+    int32_t number;
     FIG_TRY(fig_status_take_options(&costs, sizeof costs, given, "fig_tune_costs"));
     FIG_TRY(find_class(graphs, costs.split_class, &classes));
-    FIG_TRY(check_variant(graphs, costs.variant));
-    FIG_TRY(shape_of(graphs, 1, 1, costs.variant, &shape));
+    FIG_TRY(find_variant(graphs, &classes, costs.variant, &number));
+    FIG_TRY(shape_of(graphs, 1, 1, number, &shape));
     *record = (fig_tuned){.compute_capability = traits->compute_capability,
                           .sm_count = traits->sm_count,
                           .maker = FIG_VERSION,
                           .split_class = costs.split_class,
-                          .number = costs.variant,
+                          .number = number,
                           .variant = shape.variants[costs.split_class]};
     memcpy(record->machine, traits->name, strlen(traits->name));
     record->variant.start_ns = costs.start_ns;

@@ -36,7 +36,8 @@ typedef struct fig_tune_class {
     int32_t kv_heads;
     /* The number of elements of each head. */
     int32_t head_dim;
-    /* The number of query tokens of each row. */
+    /* The number of query tokens of each row. 1 if rows may be chunks, and steps without drafts
+     * have variants of their own (fig_bucket_info.row_queries): then only these are measured. */
     int32_t row_tokens;
     /* The number of tokens that a query sees. 0: all. */
     int32_t window;
@@ -52,7 +53,7 @@ typedef struct fig_tune_costs {
     uint32_t size; /* sizeof(fig_tune_costs) */
     /* The class, from 0. */
     int32_t split_class;
-    /* The variant, from 0. */
+    /* The variant, from 0, among those that are measured. */
     int32_t variant;
     /* `start`: the time that attention takes even if it reads almost nothing. */
     int32_t start_ns;

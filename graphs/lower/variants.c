@@ -40,6 +40,11 @@ int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes
     return has_singles(view, classes, target) ? FIG_VARIANTS_FORMS * candidates : candidates;
 }
 
+int32_t fig_variants_first_tuned(const fig_program_view *view, const fig_split_classes *classes,
+                                 const fig_lower_target *target) {
+    return has_singles(view, classes, target) ? fig_traits_variant_count(&target->traits) : 0;
+}
+
 fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t index,
                                    const fig_lower_target *target, int32_t variant) {
     fig_split_class own = classes->of[index];
@@ -49,7 +54,6 @@ fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t ind
     return own;
 }
 
-/* What tune measured holds for the first form. */
 fig_variant fig_variants_resolve(const fig_split_classes *classes, int32_t index,
                                  const fig_lower_target *target, int32_t variant) {
     const fig_split_class own = fig_variants_class(classes, index, target, variant);

@@ -26,6 +26,10 @@ int fig_variants_is_for_singles(const fig_lower_target *target, int32_t variant)
 /* Returns one past the largest number of the program's variants on the machine. */
 int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes *classes,
                            const fig_lower_target *target);
+/* Returns the first of the variants that tune measures, as many as the machine has candidates. They
+ * are those for single query tokens, if the program has any: most steps take one of these. */
+int32_t fig_variants_first_tuned(const fig_program_view *view, const fig_split_classes *classes,
+                                 const fig_lower_target *target);
 /* Returns the class at `index` as the variant serves it. */
 fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t index,
                                    const fig_lower_target *target, int32_t variant);

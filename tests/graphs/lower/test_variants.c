@@ -12,6 +12,7 @@
 #include "graphs/graphs.h"
 #include "graphs/lower/variants.h"
 #include "graphs/record/program.h"
+#include "include/figraph_tune.h"
 #include "kernels/table/families.h"
 #include "planner/spec/spec.h"
 #include "tests/support/files/forgery.h"
@@ -201,8 +202,6 @@ static void a_variant_that_the_program_lacks_is_refused(void **state) {
     fig_program_destroy(drafts);
 }
 
-/* ---- Files ----------------------------------------------------------------------------------- */
-
 static fig_graphs *lower(const fig_program *program, fig_bucket bucket) {
     const fig_lower_target target = fig_sample_target("h200");
     const fig_lower_options how = {
@@ -211,6 +210,42 @@ static fig_graphs *lower(const fig_program *program, fig_bucket bucket) {
     if (fig_graphs_lower(&graphs, program, &how) != FIG_OK) fail_msg("%s", fig_message());
     return graphs;
 }
+
+/* ---- Costs ----------------------------------------------------------------------------------- */
+
+/* Those that most steps take are measured, and drafts keep the costs of the machine's table. */
+static void tune_measures_those_for_single_tokens(void **state) {
+    (void)state;
+    static const int32_t heads[] = {1, 8, 2, 4}, lengths[] = {1, 4096};
+    fig_program *program = record(32, 8, 200);
+    fig_graphs *graphs = lower(program, (fig_bucket){ROWS, KV}), *tuned;
+    fig_tune_class info = {.size = sizeof info};
+    assert_int_equal(fig_graphs_tune_class(graphs, 0, &info), FIG_OK);
+    assert_int_equal(info.row_tokens, 1);
+    for (int32_t v = 0; v < 4; v++) {
+        fig_tune_variant variant = {.size = sizeof variant};
+        assert_int_equal(fig_graphs_tune_variant(graphs, 0, v, &variant), FIG_OK);
+        assert_int_equal(variant.heads, heads[v]);
+        assert_int_equal(variant.serves, v < 3);
+    }
+    fig_tune_costs costs = {.size = sizeof costs, .variant = 2, .start_ns = 777, .bytes_per_us = 9};
+    fig_tune_work work = {.size = sizeof work};
+    const fig_step step = {.size = sizeof step, .rows = 2, .kv_lengths = lengths};
+    assert_int_equal(fig_graphs_tune_work(graphs, &costs, &step, &work), FIG_OK);
+    assert_int_equal(fig_graphs_tune(&tuned, graphs, &costs, 1), FIG_OK);
+    const fig_lower_target *target = &tuned->target;
+    assert_int_equal(shape_of(program, target, 6).variants[0].start_ns, 777);
+    assert_true(shape_of(program, target, 2).variants[0].start_ns != 777);
+    assert_true(shape_of(program, target, 5).variants[0].start_ns != 777);
+    costs.variant = 4;
+    FIG_SAMPLE_REFUSES(fig_graphs_tune_work(graphs, &costs, &step, &work), FIG_INVALID,
+                       "variant is 4, limits 0 to 3");
+    fig_graphs_destroy(tuned);
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static void files_keep_them_and_buckets_tell_them(void **state) {
     (void)state;
@@ -268,6 +303,7 @@ int main(void) {
         cmocka_unit_test(only_chunks_on_warpgroups_are_divided),
         cmocka_unit_test(blocks_without_work_exit_early),
         cmocka_unit_test(a_variant_that_the_program_lacks_is_refused),
+        cmocka_unit_test(tune_measures_those_for_single_tokens),
         cmocka_unit_test(files_keep_them_and_buckets_tell_them),
         cmocka_unit_test(a_file_with_such_buckets_alone_is_refused),
     };
