@@ -34,10 +34,11 @@ int fig_variants_is_for_singles(const fig_lower_target *target, int32_t variant)
     return variant >= fig_traits_variant_count(&target->traits);
 }
 
+/* The last form is the one that tune measures. */
 int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes *classes,
                            const fig_lower_target *target) {
-    const int32_t candidates = fig_traits_variant_count(&target->traits);
-    return has_singles(view, classes, target) ? FIG_VARIANTS_FORMS * candidates : candidates;
+    return fig_variants_first_tuned(view, classes, target) +
+           fig_traits_variant_count(&target->traits);
 }
 
 int32_t fig_variants_first_tuned(const fig_program_view *view, const fig_split_classes *classes,
