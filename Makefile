@@ -70,6 +70,8 @@ CHIPS.plain := -gencode arch=compute_80,code=[sm_80,sm_90,compute_80]
 # Large images that only an 8.0 loads are compressed, so that all fit into a file together.
 PACKED := --compress-mode=speed -Xfatbin -compress-all
 CHIPS.attention_copy.plain := $(CHIPS.plain) $(PACKED)
+CHIPS.decode_attention.plain := $(CHIPS.plain) $(PACKED)
+CHIPS.rope.plain := $(CHIPS.plain) $(PACKED)
 # These have no code for 9.0. There only tests use them, and the driver compiles the PTX.
 CHIPS.scored_prompt.plain := -gencode arch=compute_80,code=[sm_80,compute_80]
 CHIPS.prompt_attention.plain := $(CHIPS.scored_prompt.plain) $(PACKED)

@@ -80,26 +80,34 @@ static fig_status load_whole(fig_runner *runner, const fig_launch *launch) {
     return load_families(runner, (fig_op)row->op, whole);
 }
 
-/* Loads the kernels of every variant that a run may use. The number and lengths of a run's rows
- * decide its variant and its cut. */
-static fig_status load_kernels(fig_runner *runner) {
-    const fig_spec *spec = &runner->program->spec;
-    const int32_t queries = spec->query_limit > 0 ? 1 : 0;
-    const fig_run_size size = {1, spec->kv_limit, FIG_RUN_SHAPE_BEST, queries};
-    const fig_plan_params planner = {.rows = 1};
+/* Loads the kernels of every variant that a run of such a size may use. */
+static fig_status load_variants(fig_runner *runner, const fig_run_size *size) {
     const int varies =
         runner->graphs->common.classes.count > 0 && !runner->graphs->target.deterministic;
     const int32_t count = fig_traits_variant_count(&runner->traits);
-    FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
-    for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
-        FIG_TRY(load_whole(runner, &runner->graphs->common.launches[i]));
     for (int32_t variant = 0; variant < (varies ? count : 1); variant++) {
         fig_run_shape shape;
-        FIG_TRY(fig_run_shape_of_variant(runner->graphs, &runner->traits, &size, variant, &shape));
+        FIG_TRY(fig_run_shape_of_variant(runner->graphs, &runner->traits, size, variant, &shape));
         for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
             FIG_TRY(load_launch(runner, &shape, i));
     }
     return FIG_OK;
+}
+
+/* Loads all kernels that a run may use. The number and lengths of a run's rows decide its variant
+ * and its cut, and whether a block handles several query tokens (fig_params_is_long()). */
+static fig_status load_kernels(fig_runner *runner) {
+    const fig_spec *spec = &runner->program->spec;
+    const int32_t queries = spec->query_limit > 0 ? 1 : 0;
+    const fig_run_size least = {1, spec->kv_limit, FIG_RUN_SHAPE_BEST, queries};
+    const fig_run_size most = {(int32_t)spec->batch_limit, spec->kv_limit, FIG_RUN_SHAPE_BEST,
+                               (int32_t)spec->query_limit};
+    const fig_plan_params planner = {.rows = 1};
+    FIG_TRY(load_families(runner, FIG_OP_PLAN, (const uint8_t *)&planner));
+    for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
+        FIG_TRY(load_whole(runner, &runner->graphs->common.launches[i]));
+    FIG_TRY(load_variants(runner, &least));
+    return spec->query_limit > FIG_PARAMS_ABREAST ? load_variants(runner, &most) : FIG_OK;
 }
 
 /* Returns the attention flags with which `runs` concurrent runs, each on its own stream, cannot

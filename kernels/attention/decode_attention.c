@@ -18,23 +18,25 @@ enum { VECTOR_BYTES = 16, CODES_BYTES = 8 }; /* a vector, and a vector as codes 
 void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
     const fig_decode_attention_params *p = params;
     const int32_t blocks = fig_heads_blocks(fig_decode_attention_heads(p), p->head_dim, p->dtype);
-    *shape = (fig_launch_shape){.grid = {(uint32_t)(p->rows.row_limit * blocks), 1, 1},
+    *shape = (fig_launch_shape){.grid = {(uint32_t)(fig_params_abreast(&p->rows) * blocks), 1, 1},
                                 .block = {FIG_HEADS_THREADS, 1, 1}};
 }
 
-void fig_decode_attention_reference(const void *params, const uint32_t block[3]) {
+void fig_decode_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_decode_attention_params *p = params;
+    fig_entry_put_rows(name, "decode_attention", &p->rows);
+}
+
+/* Handles a block's heads of a token. */
+static void do_heads(const fig_decode_attention_params *p, const fig_heads_part *part) {
     const fig_rope_params rope = fig_decode_attention_rope(p);
     const fig_append_kv_params append = fig_decode_attention_append(p);
-    const fig_heads_part part =
-        fig_heads_part_of(fig_decode_attention_heads(p), p->head_dim, p->dtype, block[0]);
-    const int32_t token = part.group;
+    const int32_t token = part->group;
     fig_rope_turns turns;
     fig_append_kv_place place;
-    if (token >= fig_params_rows(&p->rows, p->plan)) return;
     if (!fig_rope_find_turns(&rope, token, &turns)) return;
     const int stands = fig_append_kv_find(&append, token, &place);
-    for (int32_t number = part.first; number < part.end; number++) {
+    for (int32_t number = part->first; number < part->end; number++) {
         const int32_t k = number - p->q_heads, v = k - p->kv_heads;
         const int64_t q_at = token * p->q_strides.row + number * p->q_strides.head;
         const int64_t k_at = token * p->k_strides.row + k * p->k_strides.head;
@@ -48,6 +50,15 @@ void fig_decode_attention_reference(const void *params, const uint32_t block[3])
             fig_append_kv_store(&append, &place, 1, v, p->v, v_at);
         }
     }
+}
+
+void fig_decode_attention_reference(const void *params, const uint32_t block[3]) {
+    const fig_decode_attention_params *p = params;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan), abreast = fig_params_abreast(&p->rows);
+    fig_heads_part part =
+        fig_heads_part_of(fig_decode_attention_heads(p), p->head_dim, p->dtype, block[0]);
+    for (; part.group < rows; part.group += abreast)
+        do_heads(p, &part);
 }
 
 /* ---- The family that only stores */
@@ -89,8 +100,9 @@ void fig_decode_attention_still_shape(const void *params, fig_launch_shape *shap
     const fig_decode_attention_params *p = params;
     const int32_t vectors = p->head_dim * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
     const int32_t parts = fig_size_ceil_div(2 * p->kv_heads * vectors, FIG_DECODE_STILL_THREADS);
-    *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, (uint32_t)parts, 1},
-                                .block = {FIG_DECODE_STILL_THREADS, 1, 1}};
+    *shape =
+        (fig_launch_shape){.grid = {(uint32_t)fig_params_abreast(&p->rows), (uint32_t)parts, 1},
+                           .block = {FIG_DECODE_STILL_THREADS, 1, 1}};
 }
 
 void fig_decode_attention_still_entry(const void *params, char name[FIG_ENTRY_BYTES]) {

@@ -3,8 +3,9 @@
  *
  * It normalises q and k of a query token and applies RoPE to them in place, then stores k and v in
  * the cache. The results equal those of rope.cu and store.cuh, bit for bit. A block processes some
- * heads of one token; heads.h deals the heads of q, k and v. The loads of the block's pieces and of
- * the page number are in flight while the block computes the angles that all its heads share.
+ * heads of one token, or of several tokens in turn (fig_params_abreast()); heads.h deals the heads
+ * of q, k and v. The loads of the block's pieces and of the page number are in flight while the
+ * block computes the angles that all its heads share.
  * Invariant: the thread that writes a number has read that number's input before. */
 #include "kernels/common/decode_attention.h"
 #include "kernels/common/heads.cuh"
@@ -102,34 +103,39 @@ static __device__ __forceinline__ void store(const fig_append_kv_params *p,
     }
 }
 
+/* Returns x, but lets the compiler believe that it is another number in each iteration of a loop.
+ * Otherwise what follows from x is computed before the loop and takes half of the registers. */
+static __device__ __forceinline__ int32_t afresh(int32_t x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads_part *part,
                                                   int32_t dtype, fig_heads_turns *turns) {
     const fig_rope_params *rope = &p->rope;
-    const int32_t bytes = fig_numeric_bytes(dtype);
+    const int32_t bytes = fig_numeric_bytes(dtype), thread = afresh((int32_t)threadIdx.x);
     const int32_t sharers = fig_heads_sharers(rope->head_dim, dtype);
-    const int32_t number = part->first + (int32_t)threadIdx.x / sharers;
+    const int32_t number = part->first + thread / sharers;
     const head_place head = place_of(p, part->group, number, dtype);
-    const fig_heads_piece piece =
-        piece_of(p, head.side, (int32_t)threadIdx.x % sharers, fig_vector_lanes(dtype));
+    const fig_heads_piece piece = piece_of(p, head.side, thread % sharers, fig_vector_lanes(dtype));
     const int32_t is_there = number < part->end && piece.first < rope->head_dim;
     fig_store_token token = fig_store_token_of(&p->append, part->group);
     const fig_heads_codes weights =
         fig_heads_fetch(head.norm, &piece, dtype, is_there && head.norm != NULL);
-    const double frequency = fig_heads_frequency(rope, &p->angles->table, (int32_t)threadIdx.x);
+    const double frequency = fig_heads_frequency(rope, &p->angles->table, thread);
     if (is_there) fig_block_prefetch(head.in + piece.first * bytes);
     const fig_store_side side = fig_store_side_of(&p->append, head.side == V);
     const int32_t *last = (const int32_t *)(rope->plan + rope->positions_offset);
     last += token.row;
-    fig_block_prefetch(last);
+    fig_store_prefetch(&p->append, last);
     fig_block_enter(p->is_early);
     fig_heads_codes codes = fig_heads_fetch(head.in, &piece, dtype, is_there);
     fig_store_locate(&p->append, &token);
     if (rope->rows.queries_offset != 0) last += token.row;
-    const int32_t planned = fig_vector_fetch_number(last);
+    const int32_t planned = fig_store_fetch(&p->append, last);
     const fig_store_words words = fig_store_read(&p->append, &token);
     const fig_store_place place = fig_store_find(&p->append, &token, &words);
-    fig_heads_make_turn(rope, (int32_t)threadIdx.x, position_of(rope, &token, planned), frequency,
-                        turns);
+    fig_heads_make_turn(rope, thread, position_of(rope, &token, planned), frequency, turns);
     __syncthreads();
     if (part->group >= words.rows) return;
     const fig_store_heads cache = fig_store_in(&side, &place);
@@ -153,7 +159,7 @@ static __device__ __forceinline__ void do_vectors(const work *p, const fig_heads
 static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads_part *part,
                                                   int32_t dtype, fig_heads_turns *turns) {
     const fig_rope_params *rope = &p->rope;
-    const int32_t warp = (int32_t)threadIdx.x / FIG_HEADS_WARP;
+    const int32_t warp = afresh((int32_t)threadIdx.x) / FIG_HEADS_WARP;
     fig_store_token token = fig_store_token_of(&p->append, part->group);
     const double frequency = fig_heads_frequency(rope, &p->angles->table, (int32_t)threadIdx.x);
     fig_block_enter(p->is_early);
@@ -191,26 +197,45 @@ static __device__ __forceinline__ void do_numbers(const work *p, const fig_heads
     }
 }
 
+/* Returns 1 if the step has token number `group`. All threads have finished the token before. */
+static __device__ __forceinline__ int32_t goes_on(const fig_rope_params *p, int32_t group) {
+    __syncthreads();
+    return group < fig_params_rows(&p->rows, p->plan);
+}
+
+template <int32_t IS_LONG>
 static __device__ __forceinline__ void do_heads(const work *p, int32_t dtype,
                                                 fig_heads_turns *turns) {
     const fig_rope_params *rope = &p->rope;
-    const fig_heads_part part =
+    const int32_t abreast = fig_params_abreast(&rope->rows);
+    fig_heads_part part =
         fig_heads_part_of(rope->q_heads + 2 * rope->k_heads, rope->head_dim, dtype, blockIdx.x);
     if (has_vectors(p, part.group, dtype)) {
-        do_vectors(p, &part, dtype, turns);
+#pragma unroll 1
+        do {
+            do_vectors(p, &part, dtype, turns);
+            part.group += abreast;
+        } while (IS_LONG && goes_on(rope, part.group));
     } else {
-        do_numbers(p, &part, dtype, turns);
+#pragma unroll 1
+        do {
+            do_numbers(p, &part, dtype, turns);
+            part.group += abreast;
+        } while (IS_LONG && goes_on(rope, part.group));
     }
 }
 
-extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS, 1)
-    fig_kernel_decode_attention(const __grid_constant__ fig_decode_attention_params p) {
-    __shared__ __align__(16) fig_heads_turns turns;
-    const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p), &p.angles,
-                      p.early_reads & FIG_EARLY_READS_ON};
-    switch (p.dtype) {
-    case FIG_F16: do_heads(&all, FIG_F16, &turns); break;
-    case FIG_BF16: do_heads(&all, FIG_BF16, &turns); break;
-    default: do_heads(&all, FIG_F32, &turns); break;
+#define ENTRY(name, is_long, blocks)                                                               \
+    extern "C" __global__ void __launch_bounds__(FIG_HEADS_THREADS, blocks)                        \
+        fig_kernel_##name(const __grid_constant__ fig_decode_attention_params p) {                 \
+        __shared__ __align__(16) fig_heads_turns turns;                                            \
+        const work all = {fig_decode_attention_rope(&p), fig_decode_attention_append(&p),          \
+                          &p.angles, p.early_reads & FIG_EARLY_READS_ON};                          \
+        switch (p.dtype) {                                                                         \
+        case FIG_F16: do_heads<is_long>(&all, FIG_F16, &turns); break;                             \
+        case FIG_BF16: do_heads<is_long>(&all, FIG_BF16, &turns); break;                           \
+        default: do_heads<is_long>(&all, FIG_F32, &turns); break;                                  \
+        }                                                                                          \
     }
-}
+ENTRY(decode_attention, 0, 1)
+ENTRY(decode_attention_long, 1, 5)

@@ -137,6 +137,22 @@ FIG_BOTH int32_t fig_params_rows(const fig_rows *rows, const uint8_t *plan) {
     return count * rows->multiple;
 }
 
+/* Returns the number of rows with blocks of their own in a launch. A step of a packed program may
+ * have far fewer query tokens than its bucket, and thousands of blocks that find no token take
+ * longer than the tokens. So a block that handles a row also handles the row that is this number
+ * behind it, and so on. Whatever the stride of rows, such rows are a multiple of 16 bytes apart. */
+enum { FIG_PARAMS_ABREAST = 512 };
+FIG_BOTH int32_t fig_params_abreast(const fig_rows *rows) {
+    if (rows->queries_offset == 0) return rows->row_limit;
+    return fig_size_min(rows->row_limit, FIG_PARAMS_ABREAST);
+}
+
+/* Returns 1 if a block may handle several rows. Where the loop would make launches without it
+ * slower, such launches have an entry of their own (entry.h). */
+FIG_BOTH int32_t fig_params_is_long(const fig_rows *rows) {
+    return fig_params_abreast(rows) < rows->row_limit;
+}
+
 /* The place of a query token: its row in the plan, and the number of tokens from it to the end of
  * the row, itself included. */
 typedef struct fig_params_query {

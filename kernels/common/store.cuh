@@ -59,6 +59,21 @@ static __device__ __forceinline__ int32_t fig_store_kv_unit(const fig_append_kv_
     return p->dtype == p->kv_dtype ? fig_store_unit(p) : 1;
 }
 
+/* Loads a number of the plan or the page table behind the wait. In a packed program, thousands of
+ * blocks may load the same few numbers. Otherwise few blocks do, and a trip to L2 is shorter than
+ * one that fills L1, too. */
+static __device__ __forceinline__ int32_t fig_store_fetch(const fig_append_kv_params *p,
+                                                          const int32_t *from) {
+    if (p->rows.queries_offset != 0) return fig_vector_fetch_common(from);
+    return fig_vector_fetch_number(from);
+}
+
+/* Prefetches an address that is the same in all threads of the block. */
+static __device__ __forceinline__ void fig_store_prefetch(const fig_append_kv_params *p,
+                                                          const void *address) {
+    if (p->rows.queries_offset == 0 || threadIdx.x == 0) fig_block_prefetch(address);
+}
+
 /* ---- Before the wait */
 
 static __device__ __forceinline__ fig_store_token fig_store_token_of(const fig_append_kv_params *p,
@@ -70,8 +85,8 @@ static __device__ __forceinline__ fig_store_token fig_store_token_of(const fig_a
     token.sequence = (const int32_t *)(p->plan + p->sequences_offset) + row;
     token.tokens = NULL;
     if (p->tokens_offset != 0) token.tokens = (const int32_t *)(p->plan + p->tokens_offset) + row;
-    fig_block_prefetch(token.length);
-    fig_block_prefetch(token.sequence);
+    fig_store_prefetch(p, token.length);
+    fig_store_prefetch(p, token.sequence);
     token.number = number;
     token.before_end = is_packed ? 0 : p->rows.multiple - number % p->rows.multiple;
     token.row = row;
@@ -113,14 +128,14 @@ static __device__ __forceinline__ fig_store_words fig_store_read(const fig_appen
                                                                  const fig_store_token *token) {
     const fig_plan_head *head = (const fig_plan_head *)p->plan;
     fig_store_words words;
-    words.length = fig_vector_fetch_number(token->length);
-    words.sequence = fig_vector_fetch_number(token->sequence);
-    words.rows = fig_vector_fetch_number(&head->rows) * p->rows.multiple;
+    words.length = fig_store_fetch(p, token->length);
+    words.sequence = fig_store_fetch(p, token->sequence);
+    words.rows = fig_store_fetch(p, &head->rows) * p->rows.multiple;
     if (p->rows.queries_offset != 0) words.rows = fig_params_rows(&p->rows, p->plan);
     words.is_skipped = 0;
     if (token->tokens != NULL && p->rows.queries_offset == 0)
         words.is_skipped = (head->sections & FIG_PLAN_HAS_TOKENS) != 0 &&
-                           token->before_end > fig_vector_fetch_number(token->tokens);
+                           token->before_end > fig_store_fetch(p, token->tokens);
     return words;
 }
 
@@ -140,8 +155,7 @@ static __device__ __forceinline__ fig_store_place fig_store_find(const fig_appen
     place.stands = token->number < words->rows && number >= 0 && !words->is_skipped;
     place.page = words->sequence;
     if (place.stands && p->page_table != NULL)
-        place.page =
-            fig_vector_fetch_number(p->page_table + words->sequence * p->table_stride + index);
+        place.page = fig_store_fetch(p, p->page_table + words->sequence * p->table_stride + index);
     return place;
 }
 

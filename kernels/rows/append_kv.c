@@ -26,7 +26,7 @@ typedef struct kv_side {
 
 void fig_append_kv_shape(const void *params, fig_launch_shape *shape) {
     const fig_append_kv_params *p = params;
-    uint32_t rows = (uint32_t)p->rows.row_limit;
+    uint32_t rows = (uint32_t)fig_params_abreast(&p->rows);
     *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
 }
 
@@ -76,12 +76,8 @@ void fig_append_kv_store(const fig_append_kv_params *p, const fig_append_kv_plac
            (size_t)(p->head_dim * unit));
 }
 
-void fig_append_kv_reference(const void *params, const uint32_t block[3]) {
-    const fig_append_kv_params *p = params;
-    const int32_t number = (int32_t)block[0];
+static void append_token(const fig_append_kv_params *p, int32_t number) {
     fig_append_kv_place place;
-    assert(p->rows.multiple >= 1);
-    if (number >= fig_params_rows(&p->rows, p->plan)) return;
     if (!fig_append_kv_find(p, number, &place)) return;
     for (int32_t head = 0; head < p->kv_heads; head++) {
         fig_append_kv_store(p, &place, 0, head, p->k,
@@ -89,4 +85,12 @@ void fig_append_kv_reference(const void *params, const uint32_t block[3]) {
         fig_append_kv_store(p, &place, 1, head, p->v,
                             number * p->v_strides.row + head * p->v_strides.head);
     }
+}
+
+void fig_append_kv_reference(const void *params, const uint32_t block[3]) {
+    const fig_append_kv_params *p = params;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan), abreast = fig_params_abreast(&p->rows);
+    assert(p->rows.multiple >= 1);
+    for (int32_t number = (int32_t)block[0]; number < rows; number += abreast)
+        append_token(p, number);
 }

@@ -1,9 +1,10 @@
 /* append_kv.cu: stores all heads of a query token's k and v at its position in the row's sequence.
  *
- * store.cuh does the stores. There is one block per query token; the token's k and v are in flight
- * while the block looks up the token's place. If addresses, strides and head_dim allow vectors, the
- * block moves 16 bytes of k and of v at a time, otherwise single elements. Invariant: nothing
- * outside the cache is written, whatever the page table holds. */
+ * store.cuh does the stores. There is one block per query token, or per several tokens that it
+ * handles in turn (fig_params_abreast()); the token's k and v are in flight while the block looks
+ * up the token's place. If addresses, strides and head_dim allow vectors, the block moves 16 bytes
+ * of k and of v at a time, otherwise single elements. Invariant: nothing outside the cache is
+ * written, whatever the page table holds. */
 #include "kernels/common/store.cuh"
 
 enum { THREADS = 128 };
@@ -15,10 +16,11 @@ typedef struct heads_in {
 } heads_in;
 
 static __device__ __forceinline__ heads_in heads_of(const fig_append_kv_params *p, const void *in,
-                                                    const fig_row_strides *strides) {
+                                                    const fig_row_strides *strides,
+                                                    int32_t number) {
     const int32_t unit = fig_store_unit(p);
     heads_in heads;
-    heads.from = (const uint8_t *)in + (int64_t)blockIdx.x * strides->row * unit;
+    heads.from = (const uint8_t *)in + number * strides->row * unit;
     heads.stride = strides->head * unit;
     return heads;
 }
@@ -30,9 +32,9 @@ static __device__ __forceinline__ const uint8_t *vector_of(const heads_in *heads
 
 /* Moves vectors of k and v. Each thread's first vectors are in flight before the thread knows their
  * destination. For each later pair of vectors, both are loaded before either is stored. */
-static __device__ __forceinline__ void append_vectors(const fig_append_kv_params *p,
+static __device__ __forceinline__ void append_vectors(const fig_append_kv_params *p, int32_t number,
                                                       const heads_in *k_in, const heads_in *v_in) {
-    fig_store_token token = fig_store_token_of(p, (int32_t)blockIdx.x);
+    fig_store_token token = fig_store_token_of(p, number);
     const fig_store_side k_side = fig_store_side_of(p, 0), v_side = fig_store_side_of(p, 1);
     const int32_t vectors = p->head_dim * fig_store_unit(p) / FIG_VECTOR_BYTES;
     const int32_t lanes = FIG_VECTOR_BYTES / fig_store_unit(p), count = p->kv_heads * vectors;
@@ -71,8 +73,9 @@ static __device__ __forceinline__ uint32_t code_of(const heads_in *heads, int32_
 }
 
 static __device__ __forceinline__ void append_elements(const fig_append_kv_params *p,
-                                                       const heads_in *k_in, const heads_in *v_in) {
-    fig_store_token token = fig_store_token_of(p, (int32_t)blockIdx.x);
+                                                       int32_t number, const heads_in *k_in,
+                                                       const heads_in *v_in) {
+    fig_store_token token = fig_store_token_of(p, number);
     const fig_store_side k_side = fig_store_side_of(p, 0), v_side = fig_store_side_of(p, 1);
     const int32_t unit = fig_store_unit(p);
     fig_block_wait();
@@ -99,12 +102,23 @@ static __device__ __forceinline__ int32_t has_vectors(const fig_append_kv_params
     return from % FIG_VECTOR_BYTES == 0 && fig_store_takes_vectors(p);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    fig_kernel_append_kv(const __grid_constant__ fig_append_kv_params p) {
-    const heads_in k = heads_of(&p, p.k, &p.k_strides), v = heads_of(&p, p.v, &p.v_strides);
-    if (has_vectors(&p, &k, &v)) {
-        append_vectors(&p, &k, &v);
+static __device__ __forceinline__ void append_token(const fig_append_kv_params *p, int32_t number) {
+    const heads_in k = heads_of(p, p->k, &p->k_strides, number);
+    const heads_in v = heads_of(p, p->v, &p->v_strides, number);
+    if (has_vectors(p, &k, &v)) {
+        append_vectors(p, number, &k, &v);
     } else {
-        append_elements(&p, &k, &v);
+        append_elements(p, number, &k, &v);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 10)
+    fig_kernel_append_kv(const __grid_constant__ fig_append_kv_params p) {
+    const int32_t abreast = fig_params_abreast(&p.rows);
+    int32_t number = (int32_t)blockIdx.x;
+#pragma unroll 1
+    do {
+        append_token(&p, number);
+        number += abreast;
+    } while (number < p.rows.row_limit && number < fig_params_rows(&p.rows, p.plan));
 }

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "kernels/rows/gated.h"
+#include "kernels/table/entry.h"
 
 enum { PIECE = 256 };
 
@@ -19,9 +20,14 @@ enum { PIECE = 256 };
 
 void fig_gated_shape(const void *params, fig_launch_shape *shape) {
     const fig_gated_params *p = params;
-    const uint32_t blocks = (uint32_t)p->rows.row_limit * (uint32_t)fig_gated_stretches(p);
+    const uint32_t blocks = (uint32_t)(fig_params_abreast(&p->rows) * fig_gated_stretches(p));
     const uint32_t threads = (uint32_t)fig_gated_threads(p);
     *shape = (fig_launch_shape){.grid = {blocks, 1, 1}, .block = {threads, 1, 1}};
+}
+
+void fig_gated_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_gated_params *p = params;
+    fig_entry_put_rows(name, "gated", &p->rows);
 }
 
 static float silu(float x) {
@@ -67,15 +73,12 @@ static void activate(int32_t activation, float *row, int32_t count) {
     }
 }
 
-void fig_gated_reference(const void *params, const uint32_t block[3]) {
-    const fig_gated_params *p = params;
-    const fig_gated_part part = fig_gated_part_of(p, fig_gated_threads(p), block[0]);
-    if (part.row >= fig_params_rows(&p->rows, p->plan)) return;
-    const int64_t in = part.row * p->in_stride + part.first;
-    const int64_t out = part.row * p->out_stride + part.first;
-    for (int32_t first = 0; first < part.count; first += PIECE) {
+static void gate_part(const fig_gated_params *p, const fig_gated_part *part) {
+    const int64_t in = part->row * p->in_stride + part->first;
+    const int64_t out = part->row * p->out_stride + part->first;
+    for (int32_t first = 0; first < part->count; first += PIECE) {
         float gate[PIECE], up[PIECE];
-        int32_t count = fig_size_min(PIECE, part.count - first);
+        int32_t count = fig_size_min(PIECE, part->count - first);
         fig_numeric_load_row(gate, count, p->in, p->dtype, in + first);
         fig_numeric_load_row(up, count, p->in, p->dtype, in + p->width + first);
         activate(p->activation, gate, count);
@@ -83,4 +86,12 @@ void fig_gated_reference(const void *params, const uint32_t block[3]) {
             gate[i] *= fig_gated_beside(up[i], p->activation);
         fig_numeric_store_row(p->out, p->dtype, out + first, gate, count);
     }
+}
+
+void fig_gated_reference(const void *params, const uint32_t block[3]) {
+    const fig_gated_params *p = params;
+    fig_gated_part part = fig_gated_part_of(p, fig_gated_threads(p), block[0]);
+    const int32_t rows = fig_params_rows(&p->rows, p->plan), abreast = fig_params_abreast(&p->rows);
+    for (; part.row < rows; part.row += abreast)
+        gate_part(p, &part);
 }

@@ -1,11 +1,11 @@
 /* gated.cu: runs silu_and_mul, gelu_and_mul, gelu_tanh_and_mul and swiglu_limited on a GPU.
  *
  * out[r][c] = activation(in[r][c]) * in[r][width + c], in f32, rounded once; gated.c explains the
- * form of each activation. A block processes one stretch of one row. The stretch's vectors are in
- * flight before the block knows whether the step has that row, because any row of a tensor may be
- * read. If an address or the width does not allow vectors, the block takes numbers one by one.
- * Dtype and activation are constants once the compiler has inlined a helper. Invariant: each
- * number is written by one thread, once. */
+ * form of each activation. A block processes one stretch of one row, or of several rows in turn
+ * (fig_params_abreast()). The stretch's vectors are in flight before the block knows whether the
+ * step has that row, because any row of a tensor may be read. If an address or the width does not
+ * allow vectors, the block takes numbers one by one. Dtype and activation are constants once the
+ * compiler has inlined a helper. Invariant: each number is written by one thread, once. */
 #include "kernels/common/block.cuh"
 #include "kernels/rows/gated.h"
 #include "kernels/common/vector.cuh"
@@ -145,12 +145,25 @@ static __device__ __forceinline__ void activate(const fig_gated_params *p,
     }
 }
 
-extern "C" __global__ void __launch_bounds__(FIG_GATED_THREAD_LIMIT)
-    fig_kernel_gated(const __grid_constant__ fig_gated_params p) {
-    const fig_gated_part part = fig_gated_part_of(&p, (int32_t)blockDim.x, blockIdx.x);
-    switch (p.dtype) {
-    case FIG_F16: activate(&p, &part, FIG_F16); break;
-    case FIG_BF16: activate(&p, &part, FIG_BF16); break;
-    default: activate(&p, &part, FIG_F32); break;
-    }
+template <int32_t IS_LONG>
+static __device__ __forceinline__ void activate_rows(const fig_gated_params *p, int32_t dtype) {
+    const int32_t abreast = fig_params_abreast(&p->rows);
+    fig_gated_part part = fig_gated_part_of(p, (int32_t)blockDim.x, blockIdx.x);
+#pragma unroll 1
+    do {
+        activate(p, &part, dtype);
+        part.row += abreast;
+    } while (IS_LONG && part.row < fig_params_rows(&p->rows, p->plan));
 }
+
+#define ENTRY(name, is_long)                                                                       \
+    extern "C" __global__ void __launch_bounds__(FIG_GATED_THREAD_LIMIT)                           \
+        fig_kernel_##name(const __grid_constant__ fig_gated_params p) {                            \
+        switch (p.dtype) {                                                                         \
+        case FIG_F16: activate_rows<is_long>(&p, FIG_F16); break;                                  \
+        case FIG_BF16: activate_rows<is_long>(&p, FIG_BF16); break;                                \
+        default: activate_rows<is_long>(&p, FIG_F32); break;                                       \
+        }                                                                                          \
+    }
+ENTRY(gated, 0)
+ENTRY(gated_long, 1)

@@ -20,7 +20,7 @@ void fig_rms_norm_shape(const void *params, fig_launch_shape *shape) {
     const int32_t vectors = p->width * fig_numeric_bytes(p->dtype) / VECTOR_BYTES;
     const int32_t of_warp = WARP * (p->rows.row_limit < MANY_ROWS ? 2 : 4);
     const int32_t warps = fig_size_min(1 + (vectors - 1) / of_warp, WARP_LIMIT);
-    *shape = (fig_launch_shape){.grid = {(uint32_t)p->rows.row_limit, 1, 1},
+    *shape = (fig_launch_shape){.grid = {(uint32_t)fig_params_abreast(&p->rows), 1, 1},
                                 .block = {(uint32_t)(warps * WARP), 1, 1}};
 }
 
@@ -50,10 +50,7 @@ static double mean_square(const fig_rms_norm_params *p, const void *x, int64_t a
     return sum / p->width;
 }
 
-void fig_rms_norm_reference(const void *params, const uint32_t block[3]) {
-    const fig_rms_norm_params *p = params;
-    int32_t row = (int32_t)block[0];
-    if (row >= fig_params_rows(&p->rows, p->plan)) return;
+static void norm_row(const fig_rms_norm_params *p, int32_t row) {
     if (p->residual != NULL) add_to_residual(p, row);
     const void *x = p->residual != NULL ? p->residual : p->in;
     int64_t at = row * (p->residual != NULL ? p->residual_stride : p->in_stride);
@@ -68,4 +65,11 @@ void fig_rms_norm_reference(const void *params, const uint32_t block[3]) {
             stretch[i] *= scale * (weight[i] + p->weight_offset);
         fig_numeric_store_row(p->out, p->dtype, out + first, stretch, count);
     }
+}
+
+void fig_rms_norm_reference(const void *params, const uint32_t block[3]) {
+    const fig_rms_norm_params *p = params;
+    const int32_t rows = fig_params_rows(&p->rows, p->plan), abreast = fig_params_abreast(&p->rows);
+    for (int32_t row = (int32_t)block[0]; row < rows; row += abreast)
+        norm_row(p, row);
 }

@@ -2,15 +2,16 @@
  *
  * out = x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset), in f32, rounded once. Without a
  * residual, x is `in`. With a residual, x is residual + in, which the kernel first rounds to the
- * dtype and stores in the residual. There is one block per row. Squares are exact in double and
- * added up in double, so no width loses a digit and no square overflows. If all addresses allow
- * vectors, a thread loads vectors, two at a time, and single numbers only after the last whole
- * vector. A thread goes through its row twice, forwards and then backwards, so that the numbers
- * that it read last are still in registers; in most rows these are all its numbers. A thread reads
- * its first weights while the preceding launch ends; where a node writes the weights, the edge into
- * the launch is a full one (graphs/lower/early_reads.h). The dtype is a constant once the compiler
- * has inlined a helper. Invariant: a thread reads and writes the same places of a row, so out may
- * be the same tensor as in. */
+ * dtype and stores in the residual. There is one block per row, or per several rows that it handles
+ * in turn (fig_params_abreast()). Squares are exact in double and added up in double, so no width
+ * loses a digit and no square overflows. If all addresses allow vectors, a thread loads vectors,
+ * two at a time, and single numbers only after the last whole vector. A thread goes through its row
+ * twice, forwards and then backwards, so that the numbers that it read last are still in registers;
+ * in most rows these are all its numbers. A thread reads its first weights while the preceding
+ * launch ends; where a node writes the weights, the edge into the launch is a full one
+ * (graphs/lower/early_reads.h). The dtype is a constant once the compiler has inlined a helper.
+ * Invariant: a thread reads and writes the same places of a row, so out may be the same tensor as
+ * in. */
 #include "kernels/common/block.cuh"
 #include "kernels/common/norm.cuh"
 #include "kernels/common/numeric.h"
@@ -105,9 +106,9 @@ norm_behind(const fig_rms_norm_params *p, const row_places *at, float scale, int
     }
 }
 
-static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, int32_t dtype,
-                                                double *sums) {
-    const int32_t row = (int32_t)blockIdx.x, thread = (int32_t)threadIdx.x;
+static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, int32_t row,
+                                                int32_t dtype, double *sums) {
+    const int32_t thread = (int32_t)threadIdx.x;
     const row_places at = places_of(p, row, dtype);
     const int32_t apart = BATCH * (int32_t)blockDim.x;
     int32_t i = thread; /* the first vector of a batch */
@@ -140,12 +141,23 @@ static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, in
     norm_behind(p, &at, scale, dtype);
 }
 
+static __device__ __forceinline__ void norm_rows(const fig_rms_norm_params *p, int32_t dtype,
+                                                 double *sums) {
+    const int32_t abreast = fig_params_abreast(&p->rows);
+    int32_t row = (int32_t)blockIdx.x;
+#pragma unroll 1
+    do {
+        norm_row(p, row, dtype, sums);
+        row += abreast;
+    } while (row < p->rows.row_limit && row < fig_params_rows(&p->rows, p->plan));
+}
+
 extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
     fig_kernel_rms_norm(const __grid_constant__ fig_rms_norm_params p) {
     __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
     switch (p.dtype) {
-    case FIG_F16: norm_row(&p, FIG_F16, sums); break;
-    case FIG_BF16: norm_row(&p, FIG_BF16, sums); break;
-    default: norm_row(&p, FIG_F32, sums); break;
+    case FIG_F16: norm_rows(&p, FIG_F16, sums); break;
+    case FIG_BF16: norm_rows(&p, FIG_BF16, sums); break;
+    default: norm_rows(&p, FIG_F32, sums); break;
     }
 }

@@ -268,7 +268,8 @@ static const fig_split_row decode_attention_split = {
 #define DECODE_ATTENTION_STILL                                                                     \
     .refuses = fig_decode_attention_still_refuses, .shape = fig_decode_attention_still_shape,      \
     .entry = fig_decode_attention_still_entry
-#define DECODE_ATTENTION_GENERAL .shape = fig_decode_attention_shape
+#define DECODE_ATTENTION_GENERAL                                                                   \
+    .shape = fig_decode_attention_shape, .entry = fig_decode_attention_entry
 
 /* ---- merge_states */
 

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 
+#include "kernels/common/params.h"
 #include "kernels/table/table.h"
 
 /* A name under construction; the next piece goes to `at`. */
@@ -32,6 +33,15 @@ static inline void fig_entry_put_number(fig_entry_name *name, int32_t number) {
         number /= 10;
     } while (number > 0);
     fig_entry_put(name, from);
+}
+
+/* Writes the name of the entry of a kernel that works row by row. kernel: its name in its source
+ * file. */
+static inline void fig_entry_put_rows(char *name, const char *kernel, const fig_rows *rows) {
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_");
+    fig_entry_put(&entry, kernel);
+    if (fig_params_is_long(rows)) fig_entry_put(&entry, "_long");
 }
 
 #endif

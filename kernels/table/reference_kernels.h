@@ -17,6 +17,8 @@
 FIG_OPERATIONS(FIG_REFERENCES_OF, FIG_OP_NOTHING)
 
 void fig_planning_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_gated_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_decode_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 int fig_attention_family_cut(void *params, const fig_traits *traits, int32_t n);
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape);

@@ -181,7 +181,7 @@ static const fig_field gated_fields[] = {
 #define GATED_ROW                                                                                  \
     OPERANDS(gated_operands, FIG_GATED_OUT, FIG_GATED_OUT), FIELDS(gated_fields),                  \
         ATTRIBUTE_BYTES(fig_gated_attributes, sizeof(fig_gated_attributes))
-#define GATED_GENERAL .shape = fig_gated_shape
+#define GATED_GENERAL .shape = fig_gated_shape, .entry = fig_gated_entry
 
 /* ---- rms_norm */
 

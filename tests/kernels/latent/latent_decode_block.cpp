@@ -47,6 +47,7 @@ static float norm_factor(double sum, int32_t count, float epsilon) {
     return (float)(1 / std::sqrt(sum / count + (double)epsilon));
 }
 #define fig_vector_fetch_number fetch_number
+#define fig_vector_fetch_common fetch_number
 #define fig_norm_factor norm_factor
 #include "kernels/common/heads.cuh"
 

@@ -312,14 +312,14 @@ static int is_named(const char *name, const char *of, char end) {
 }
 
 /* An image holds the entry that is named after the operation. If the family has entry names of its
- * own, it holds instead all entries with that name or with the family's, an underscore and a
+ * own, it also holds all entries with that name or with the family's, an underscore and a
  * suffix. */
 static int holds_entry(fig_cu_library library, const char *name) {
     const fig_family *family = fig_families_of(library->op, library->family);
     const char *op = fig_kernel_table[library->op].name;
     if (family->compiles) return holds_scored(library, name);
-    if (family->entry == NULL) return is_named(name, op, '\0');
-    return is_named(name, op, '_') || is_named(name, family->name, '_');
+    if (is_named(name, op, '\0')) return 1;
+    return family->entry != NULL && (is_named(name, op, '_') || is_named(name, family->name, '_'));
 }
 
 static fig_cu_result library_get_kernel(fig_cu_kernel *kernel, fig_cu_library library,
