@@ -9,7 +9,7 @@
 #include "kernels/common/heads.h"
 #include "kernels/common/params.h"
 
-enum { FIG_DECODE_STILL_THREADS = 256 };
+enum { FIG_DECODE_STILL_THREADS = 256, FIG_DECODE_STILL_CAPABILITY = 90 };
 
 FIG_BOTH int32_t fig_decode_attention_is_still(const fig_decode_attention_params *p) {
     return p->cos_sin == NULL && fig_params_is_still(&p->angles);

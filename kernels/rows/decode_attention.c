@@ -6,7 +6,6 @@
  * followed by append_kv, bit for bit. */
 #include "kernels/common/decode_attention.h"
 
-#include "kernels/attention/geometry.h"
 #include "kernels/common/angle.h"
 #include "kernels/rows/append_kv.h"
 #include "kernels/rows/rope.h"
@@ -81,7 +80,7 @@ const char *fig_decode_attention_still_refuses(const void *params, const fig_tra
     const fig_decode_attention_params *p = params;
     const int32_t unit = fig_numeric_bytes(p->dtype), kv_unit = fig_numeric_bytes(p->kv_dtype);
     const uint64_t bytes = p->kv_dtype == p->dtype ? VECTOR_BYTES : CODES_BYTES;
-    if (traits->compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK)
+    if (traits->compute_capability != FIG_DECODE_STILL_CAPABILITY)
         return "compute capability 9.0";
     if (!fig_decode_attention_is_still(p)) return "a node that rotates nothing";
     if (p->norm_epsilon != 0 || p->q_norm != NULL || p->k_norm != NULL)
