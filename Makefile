@@ -69,8 +69,12 @@ PTX.plain := -ptx -arch=compute_80
 CHIPS.plain := -gencode arch=compute_80,code=[sm_80,sm_90,compute_80]
 # Large images that only an 8.0 loads are compressed, so that all fit into a file together.
 PACKED := --compress-mode=speed -Xfatbin -compress-all
+CHIPS.all_reduce.plain := $(CHIPS.plain) $(PACKED)
+CHIPS.all_reduce_two_shot.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.attention_copy.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.decode_attention.plain := $(CHIPS.plain) $(PACKED)
+CHIPS.decode_attention_long.plain := $(CHIPS.plain) $(PACKED)
+CHIPS.gated.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.rope.plain := $(CHIPS.plain) $(PACKED)
 # These have no code for 9.0. There only tests use them, and the driver compiles the PTX.
 CHIPS.scored_prompt.plain := -gencode arch=compute_80,code=[sm_80,compute_80]

@@ -95,7 +95,7 @@ static fig_status load_variants(fig_runner *runner, const fig_run_size *size) {
 }
 
 /* Loads all kernels that a run may use. The number and lengths of a run's rows decide its variant
- * and its cut, and whether a block handles several query tokens (fig_params_is_long()). */
+ * and its cut. Some kernels serve only runs of few query tokens, others only those of many. */
 static fig_status load_kernels(fig_runner *runner) {
     const fig_spec *spec = &runner->program->spec;
     const int32_t queries = spec->query_limit > 0 ? 1 : 0;
@@ -107,7 +107,7 @@ static fig_status load_kernels(fig_runner *runner) {
     for (uint32_t i = 1; i < runner->graphs->common.launch_count; i++)
         FIG_TRY(load_whole(runner, &runner->graphs->common.launches[i]));
     FIG_TRY(load_variants(runner, &least));
-    return spec->query_limit > FIG_PARAMS_ABREAST ? load_variants(runner, &most) : FIG_OK;
+    return load_variants(runner, &most);
 }
 
 /* Returns the attention flags with which `runs` concurrent runs, each on its own stream, cannot

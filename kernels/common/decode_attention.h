@@ -10,6 +10,7 @@
 #include "kernels/common/params.h"
 
 enum { FIG_DECODE_STILL_THREADS = 256, FIG_DECODE_STILL_CAPABILITY = 90 };
+enum { FIG_DECODE_LONG_ABREAST = 2, FIG_DECODE_LONG_GROUPS = 512 };
 
 FIG_BOTH int32_t fig_decode_attention_is_still(const fig_decode_attention_params *p) {
     return p->cos_sin == NULL && fig_params_is_still(&p->angles);
@@ -79,6 +80,13 @@ FIG_BOTH fig_append_kv_params fig_decode_attention_append(const fig_decode_atten
 /* Returns the number of heads of q, k and v together. They are numbered in this order. */
 FIG_BOTH int32_t fig_decode_attention_heads(const fig_decode_attention_params *p) {
     return p->q_heads + 2 * p->kv_heads;
+}
+
+/* Returns the number of groups of tokens that have blocks of their own in the kernel for buckets of
+ * many tokens: about as many as fill a GPU. */
+FIG_BOTH int32_t fig_decode_attention_groups(const fig_rows *rows) {
+    return fig_size_min(fig_size_ceil_div(rows->row_limit, FIG_DECODE_LONG_ABREAST),
+                        FIG_DECODE_LONG_GROUPS);
 }
 
 #endif

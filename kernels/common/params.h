@@ -147,12 +147,6 @@ FIG_BOTH int32_t fig_params_abreast(const fig_rows *rows) {
     return fig_size_min(rows->row_limit, FIG_PARAMS_ABREAST);
 }
 
-/* Returns 1 if a block may handle several rows. Where the loop would make launches without it
- * slower, such launches have an entry of their own (entry.h). */
-FIG_BOTH int32_t fig_params_is_long(const fig_rows *rows) {
-    return fig_params_abreast(rows) < rows->row_limit;
-}
-
 /* The place of a query token: its row in the plan, and the number of tokens from it to the end of
  * the row, itself included. */
 typedef struct fig_params_query {

@@ -16,12 +16,18 @@
 #include "kernels/latent/latent_decode.h"
 #include "kernels/rows/append_kv.h"
 #include "kernels/rows/rope.h"
+#include "kernels/table/entry.h"
 
 void fig_latent_decode_shape(const void *params, fig_launch_shape *shape) {
     const fig_latent_decode_params *p = params;
     const int32_t blocks = fig_latent_decode_blocks(p->q_heads);
     *shape = (fig_launch_shape){.grid = {(uint32_t)(p->rows.row_limit * blocks), 1, 1},
                                 .block = {FIG_LATENT_DECODE_THREADS, 1, 1}};
+}
+
+void fig_latent_decode_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_latent_decode_params *p = params;
+    fig_entry_put_packed(name, "latent_decode", &p->rows);
 }
 
 /* Normalises the latent in place, in f32, and rounds it to the dtype. */

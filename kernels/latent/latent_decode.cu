@@ -123,11 +123,11 @@ static __device__ void append(const fig_latent_decode_params &p, const fig_rope_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    fig_kernel_latent_decode(const __grid_constant__ fig_latent_decode_params p) {
-    __shared__ shared_state shared;
-    const fig_rope_params rope = fig_latent_decode_rope(&p);
-    const fig_append_kv_params where = fig_latent_decode_append(&p);
+static __device__ __forceinline__ void do_part(const fig_latent_decode_params &p, int32_t is_packed,
+                                               shared_state &shared) {
+    fig_rope_params rope = fig_latent_decode_rope(&p);
+    fig_append_kv_params where = fig_latent_decode_append(&p);
+    if (!is_packed) rope.rows.queries_offset = where.rows.queries_offset = 0;
     const fig_latent_decode_part part = fig_latent_decode_part_of(p.q_heads, blockIdx.x);
     const fig_heads_piece piece = fig_heads_piece_of(
         (int32_t)threadIdx.x % FIG_BLOCK_WARP, 1, FIG_LATENT_ROPE_DIM / 2, rope.rope.interleaved);
@@ -151,3 +151,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
            place.page * p.k_cache_strides.page + place.rest * p.k_cache_strides.token, &piece,
            &shared);
 }
+
+/* The code for packed programs would cost others some of the time, so each has an entry. */
+#define ENTRY(name, is_packed)                                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                       \
+        fig_kernel_##name(const __grid_constant__ fig_latent_decode_params p) {                    \
+        __shared__ shared_state shared;                                                            \
+        do_part(p, is_packed, shared);                                                             \
+    }
+ENTRY(latent_decode, 0)
+ENTRY(latent_decode_packed, 1)

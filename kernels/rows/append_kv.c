@@ -12,6 +12,7 @@
 
 #include "kernels/rows/append_kv.h"
 #include "kernels/common/numeric.h"
+#include "kernels/table/entry.h"
 
 enum { THREADS = 128, HEAD_DIM_LIMIT = 256 };
 
@@ -28,6 +29,11 @@ void fig_append_kv_shape(const void *params, fig_launch_shape *shape) {
     const fig_append_kv_params *p = params;
     uint32_t rows = (uint32_t)fig_params_abreast(&p->rows);
     *shape = (fig_launch_shape){.grid = {rows, 1, 1}, .block = {THREADS, 1, 1}};
+}
+
+void fig_append_kv_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_append_kv_params *p = params;
+    fig_entry_put_packed(name, "append_kv", &p->rows);
 }
 
 /* Returns the number of a row's queries that are tokens. */

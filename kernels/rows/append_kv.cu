@@ -112,13 +112,25 @@ static __device__ __forceinline__ void append_token(const fig_append_kv_params *
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 10)
-    fig_kernel_append_kv(const __grid_constant__ fig_append_kv_params p) {
-    const int32_t abreast = fig_params_abreast(&p.rows);
+static __device__ __forceinline__ void append_tokens(const fig_append_kv_params *p) {
     int32_t number = (int32_t)blockIdx.x;
 #pragma unroll 1
     do {
-        append_token(&p, number);
-        number += abreast;
-    } while (number < p.rows.row_limit && number < fig_params_rows(&p.rows, p.plan));
+        append_token(p, number);
+        number += fig_params_abreast(&p->rows);
+    } while (number < fig_params_rows(&p->rows, p->plan));
 }
+
+static __device__ __forceinline__ void append_token_of(fig_append_kv_params p) {
+    p.rows.queries_offset = 0;
+    append_token(&p, (int32_t)blockIdx.x);
+}
+
+/* The code for packed programs would cost others some of the time, so each has an entry. */
+#define ENTRY(name, call)                                                                          \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                          \
+        fig_kernel_##name(const __grid_constant__ fig_append_kv_params p) {                        \
+        call;                                                                                      \
+    }
+ENTRY(append_kv, append_token_of(p))
+ENTRY(append_kv_packed, append_tokens(&p))

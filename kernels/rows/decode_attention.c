@@ -1,5 +1,6 @@
 /* decode_attention.c: runs the first launch of decode_attention on the host: rope and append_kv
- * together, block by block as a GPU does; and decides which launches only store k and v.
+ * together, block by block as a GPU does; and decides which launches only store k and v, and which
+ * have many tokens.
  *
  * It normalises q and k of a query token and applies RoPE to them in place, then stores k and v in
  * the cache. A block processes some heads of a token. Invariant: the result equals that of rope
@@ -17,25 +18,28 @@ enum { VECTOR_BYTES = 16, CODES_BYTES = 8 }; /* a vector, and a vector as codes 
 void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
     const fig_decode_attention_params *p = params;
     const int32_t blocks = fig_heads_blocks(fig_decode_attention_heads(p), p->head_dim, p->dtype);
-    *shape = (fig_launch_shape){.grid = {(uint32_t)(fig_params_abreast(&p->rows) * blocks), 1, 1},
+    *shape = (fig_launch_shape){.grid = {(uint32_t)(p->rows.row_limit * blocks), 1, 1},
                                 .block = {FIG_HEADS_THREADS, 1, 1}};
 }
 
 void fig_decode_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_decode_attention_params *p = params;
-    fig_entry_put_rows(name, "decode_attention", &p->rows);
+    fig_entry_put_packed(name, "decode_attention", &p->rows);
 }
 
-/* Handles a block's heads of a token. */
-static void do_heads(const fig_decode_attention_params *p, const fig_heads_part *part) {
+void fig_decode_attention_reference(const void *params, const uint32_t block[3]) {
+    const fig_decode_attention_params *p = params;
     const fig_rope_params rope = fig_decode_attention_rope(p);
     const fig_append_kv_params append = fig_decode_attention_append(p);
-    const int32_t token = part->group;
+    const fig_heads_part part =
+        fig_heads_part_of(fig_decode_attention_heads(p), p->head_dim, p->dtype, block[0]);
+    const int32_t token = part.group;
     fig_rope_turns turns;
     fig_append_kv_place place;
+    if (token >= fig_params_rows(&p->rows, p->plan)) return;
     if (!fig_rope_find_turns(&rope, token, &turns)) return;
     const int stands = fig_append_kv_find(&append, token, &place);
-    for (int32_t number = part->first; number < part->end; number++) {
+    for (int32_t number = part.first; number < part.end; number++) {
         const int32_t k = number - p->q_heads, v = k - p->kv_heads;
         const int64_t q_at = token * p->q_strides.row + number * p->q_strides.head;
         const int64_t k_at = token * p->k_strides.row + k * p->k_strides.head;
@@ -51,16 +55,7 @@ static void do_heads(const fig_decode_attention_params *p, const fig_heads_part 
     }
 }
 
-void fig_decode_attention_reference(const void *params, const uint32_t block[3]) {
-    const fig_decode_attention_params *p = params;
-    const int32_t rows = fig_params_rows(&p->rows, p->plan), abreast = fig_params_abreast(&p->rows);
-    fig_heads_part part =
-        fig_heads_part_of(fig_decode_attention_heads(p), p->head_dim, p->dtype, block[0]);
-    for (; part.group < rows; part.group += abreast)
-        do_heads(p, &part);
-}
-
-/* ---- The family that only stores */
+/* ---- What vectors demand */
 
 /* Returns 1 if every head of a token begins at a multiple of a vector. */
 static int has_vectors(const void *rows, const fig_row_strides *strides, int32_t unit) {
@@ -76,15 +71,10 @@ static int has_places(const void *cache, const fig_cache_strides *strides, int32
     return places % bytes == 0;
 }
 
-const char *fig_decode_attention_still_refuses(const void *params, const fig_traits *traits) {
-    const fig_decode_attention_params *p = params;
+/* Returns why k, v or the cache cannot be moved in whole vectors, or NULL. */
+static const char *refuse_places(const fig_decode_attention_params *p) {
     const int32_t unit = fig_numeric_bytes(p->dtype), kv_unit = fig_numeric_bytes(p->kv_dtype);
     const uint64_t bytes = p->kv_dtype == p->dtype ? VECTOR_BYTES : CODES_BYTES;
-    if (traits->compute_capability != FIG_DECODE_STILL_CAPABILITY)
-        return "compute capability 9.0";
-    if (!fig_decode_attention_is_still(p)) return "a node that rotates nothing";
-    if (p->norm_epsilon != 0 || p->q_norm != NULL || p->k_norm != NULL)
-        return "a node without norms";
     if (p->head_dim * unit % VECTOR_BYTES != 0 || !has_vectors(p->k, &p->k_strides, unit) ||
         !has_vectors(p->v, &p->v_strides, unit))
         return "heads of k and v at multiples of 16 bytes";
@@ -92,6 +82,17 @@ const char *fig_decode_attention_still_refuses(const void *params, const fig_tra
         !has_places(p->v_cache, &p->v_cache_strides, kv_unit, bytes))
         return "heads of the cache at multiples of 16 bytes, or of 8 if it has 8-bit codes";
     return NULL;
+}
+
+/* ---- The family that only stores */
+
+const char *fig_decode_attention_still_refuses(const void *params, const fig_traits *traits) {
+    const fig_decode_attention_params *p = params;
+    if (traits->compute_capability != FIG_DECODE_STILL_CAPABILITY) return "compute capability 9.0";
+    if (!fig_decode_attention_is_still(p)) return "a node that rotates nothing";
+    if (p->norm_epsilon != 0 || p->q_norm != NULL || p->k_norm != NULL)
+        return "a node without norms";
+    return refuse_places(p);
 }
 
 /* A thread stores one vector, so a token has as many blocks as its vectors need. */
@@ -108,4 +109,34 @@ void fig_decode_attention_still_entry(const void *params, char name[FIG_ENTRY_BY
     fig_entry_name entry = {name, name};
     (void)params;
     fig_entry_put(&entry, "fig_kernel_decode_attention_still");
+}
+
+/* ---- The family for buckets of many query tokens */
+
+const char *fig_decode_attention_long_refuses(const void *params, const fig_traits *traits) {
+    const fig_decode_attention_params *p = params;
+    const int32_t unit = fig_numeric_bytes(p->dtype), lanes = VECTOR_BYTES / unit;
+    if (traits->compute_capability == 0)
+        return "a GPU"; /* the reference kernel is the general one */
+    if (p->rows.row_limit <= FIG_PARAMS_ABREAST) return "a bucket of more than 512 query tokens";
+    if (p->head_dim / 2 % lanes != 0 || fig_decode_attention_rope(p).rope.rotary_dim / 2 % lanes)
+        return "pairs in whole vectors";
+    if (!has_vectors(p->q, &p->q_strides, unit) ||
+        ((uintptr_t)p->q_norm | (uintptr_t)p->k_norm) % VECTOR_BYTES != 0)
+        return "heads of q and norms at multiples of 16 bytes";
+    return refuse_places(p);
+}
+
+void fig_decode_attention_long_shape(const void *params, fig_launch_shape *shape) {
+    const fig_decode_attention_params *p = params;
+    const int32_t blocks = fig_heads_blocks(fig_decode_attention_heads(p), p->head_dim, p->dtype);
+    const int32_t groups = fig_decode_attention_groups(&p->rows);
+    *shape = (fig_launch_shape){.grid = {(uint32_t)(groups * blocks), 1, 1},
+                                .block = {FIG_HEADS_THREADS, 1, 1}};
+}
+
+void fig_decode_attention_long_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    fig_entry_name entry = {name, name};
+    (void)params;
+    fig_entry_put(&entry, "fig_kernel_decode_attention_long");
 }

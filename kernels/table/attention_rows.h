@@ -268,6 +268,9 @@ static const fig_split_row decode_attention_split = {
 #define DECODE_ATTENTION_STILL                                                                     \
     .refuses = fig_decode_attention_still_refuses, .shape = fig_decode_attention_still_shape,      \
     .entry = fig_decode_attention_still_entry
+#define DECODE_ATTENTION_LONG                                                                      \
+    .refuses = fig_decode_attention_long_refuses, .shape = fig_decode_attention_long_shape,        \
+    .entry = fig_decode_attention_long_entry
 #define DECODE_ATTENTION_GENERAL                                                                   \
     .shape = fig_decode_attention_shape, .entry = fig_decode_attention_entry
 

@@ -35,13 +35,13 @@ static inline void fig_entry_put_number(fig_entry_name *name, int32_t number) {
     fig_entry_put(name, from);
 }
 
-/* Writes the name of the entry of a kernel that works row by row. kernel: its name in its source
- * file. */
-static inline void fig_entry_put_rows(char *name, const char *kernel, const fig_rows *rows) {
+/* Writes the name of a kernel that has an entry for packed programs beside the usual one. kernel:
+ * its name in its source file. */
+static inline void fig_entry_put_packed(char *name, const char *kernel, const fig_rows *rows) {
     fig_entry_name entry = {name, name};
     fig_entry_put(&entry, "fig_kernel_");
     fig_entry_put(&entry, kernel);
-    if (fig_params_is_long(rows)) fig_entry_put(&entry, "_long");
+    if (rows->queries_offset != 0) fig_entry_put(&entry, "_packed");
 }
 
 #endif

@@ -198,6 +198,6 @@ static const fig_split_row latent_decode_split = {
         .split = &latent_decode_split, .then = FIG_OP_LATENT_ATTENTION,                            \
         .appends = FIG_SLOT(FIG_LATENT_DECODE_LATENT),                                             \
         .rest = READS(latent_decode_rest, latent_decode_ranges)
-#define LATENT_DECODE_GENERAL .shape = fig_latent_decode_shape
+#define LATENT_DECODE_GENERAL .shape = fig_latent_decode_shape, .entry = fig_latent_decode_entry
 
 #endif

@@ -49,6 +49,7 @@
     OPERATION(10, DECODE_ATTENTION, decode_attention, decode_attention,                            \
               CHECKED(attention_check_decode),                                                     \
         FAMILY(DECODE_ATTENTION, STILL, still, decode_attention_still, HOPPER)                     \
+        FAMILY(DECODE_ATTENTION, LONG, long, decode_attention_long, ALL)                           \
         FAMILY(DECODE_ATTENTION, GENERAL, general, decode_attention, ALL))                         \
     OPERATION(11, ALL_REDUCE, all_reduce, all_reduce, CHECKED(rows_check_all_reduce),              \
         FAMILY(ALL_REDUCE, NCCL, nccl, all_reduce_nccl, ALL)                                       \

@@ -18,7 +18,8 @@ FIG_OPERATIONS(FIG_REFERENCES_OF, FIG_OP_NOTHING)
 
 void fig_planning_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_gated_entry(const void *params, char name[FIG_ENTRY_BYTES]);
-void fig_decode_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_append_kv_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_latent_decode_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 int fig_attention_family_cut(void *params, const fig_traits *traits, int32_t n);
 const char *fig_attention_family_bulk_refuses(const void *params, const fig_traits *traits);
 void fig_attention_family_bulk_shape(const void *params, fig_launch_shape *shape);
@@ -48,9 +49,13 @@ const char *fig_attention_family_copy_refuses(const void *params, const fig_trai
 void fig_attention_family_copy_shape(const void *params, fig_launch_shape *shape);
 uint32_t fig_attention_family_copy_shared(const void *params, const fig_traits *traits);
 void fig_attention_family_copy_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_decode_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_decode_attention_still_refuses(const void *params, const fig_traits *traits);
 void fig_decode_attention_still_shape(const void *params, fig_launch_shape *shape);
 void fig_decode_attention_still_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+const char *fig_decode_attention_long_refuses(const void *params, const fig_traits *traits);
+void fig_decode_attention_long_shape(const void *params, fig_launch_shape *shape);
+void fig_decode_attention_long_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_scored_family_bulk_refuses(const void *params, const fig_traits *traits);
 void fig_scored_family_bulk_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 const char *fig_scored_family_copy_refuses(const void *params, const fig_traits *traits);

@@ -331,7 +331,7 @@ static const fig_field append_kv_fields[] = {
 #define APPEND_KV_ROW                                                                              \
     OPERANDS(append_kv_operands, FIG_APPEND_V_CACHE, FIG_APPEND_V_CACHE),                          \
         FIELDS(append_kv_fields), .appends = FIG_SLOT(FIG_APPEND_K)
-#define APPEND_KV_GENERAL .shape = fig_append_kv_shape
+#define APPEND_KV_GENERAL .shape = fig_append_kv_shape, .entry = fig_append_kv_entry
 
 /* ---- all_reduce */
 

@@ -6,8 +6,9 @@
 # part fails, the others still run, and the exit code is 1.
 #
 # Usage: tools/bench/run.sh [--only SET] [DIRECTORY [OPTION...]]   FIGRAPH is the program
-#   SET         uniform, ragged, fp8, shapes, drafts, latent, step, replay, ops or tune; without it
-#               all of these; allreduce or layers, which need two GPUs or four: RANKS says how many
+#   SET         uniform, ragged, fp8, shapes, drafts, latent, step, replay, chunks, ops or tune;
+#               without it all of these; allreduce or layers, which need two GPUs or four: RANKS
+#               says how many
 #   DIRECTORY   tools/bench/results; OPTION   of every call: --quick, --device host
 cd "$(dirname "$0")/../.." || exit 1
 figraph=${FIGRAPH:-build/figraph}
@@ -15,10 +16,10 @@ only=
 if [ "$1" = --only ]; then
     only=$2
     case $only in
-    uniform | ragged | fp8 | shapes | drafts | latent | step | replay | ops | tune | allreduce | \
-        layers) shift 2 ;;
+    uniform | ragged | fp8 | shapes | drafts | latent | step | replay | chunks | ops | tune | \
+        allreduce | layers) shift 2 ;;
     *)
-        sets="uniform, ragged, fp8, shapes, drafts, latent, step, replay, ops, tune"
+        sets="uniform, ragged, fp8, shapes, drafts, latent, step, replay, chunks, ops, tune"
         sets="$sets, allreduce, layers"
         echo "run.sh: --only: \"$only\" is none of $sets" >&2
         exit 2
@@ -154,6 +155,20 @@ replays='--preset tutorial --rows 1 --kv 500'
 --preset llama-3.1-8b-layer --rows 1,8,32,64 --steps 2000"
 calls replay replay "$@" << END
 $replays
+END
+# Whole steps of a program whose rows may be chunks of prompts, with chunks and without. replay
+# compares a step's first row with float64, so that row is short.
+chunks='--preset tutorial --layers 1 --batch-limit 3 --kv-limit 80 --row-tokens 20 --query-limit 24'
+chunks="$chunks --rows 2 --kv 1:1+60:20"
+[ -n "$device" ] || {
+    of='--preset llama-3.1-8b --layers 4 --batch-limit 129 --kv-limit 16384 --steps 100'
+    of="$of --row-tokens 4096 --query-limit 4224"
+    chunks=$(for step in '2 --kv 1:1+8192:512' '2 --kv 1:1+8192:2048' \
+        '3 --kv 1:1+2048:62+2048:500' '129 --kv 128x1024:1+8192:512' '1 --kv 512:1' \
+        '8 --kv 8x2048:1' '64 --kv 64x2048:1'; do echo "$of --rows $step"; done)
+}
+calls chunks replay "$@" << END
+$chunks
 END
 bench ops ops "$@"
 tune "$@"

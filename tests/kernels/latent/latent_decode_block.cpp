@@ -167,7 +167,12 @@ static void draw_case(decode_case *c, fig_random *random) {
 }
 
 static void run_kernel(const void *params) {
-    fig_kernel_latent_decode(*(const fig_latent_decode_params *)params);
+    const fig_latent_decode_params *p = (const fig_latent_decode_params *)params;
+    if (p->rows.queries_offset != 0) {
+        fig_kernel_latent_decode_packed(*p);
+    } else {
+        fig_kernel_latent_decode(*p);
+    }
 }
 
 static int is_near(float a, float b, int32_t dtype) {

@@ -432,6 +432,77 @@ static void heads_and_caches_without_vectors_run_the_general_kernel(void **state
     expect_refusal(&params, of_cache);
 }
 
+/* ---- The family for buckets of many query tokens */
+
+static fig_family_choice choice_of_many(const fig_decode_attention_params *params) {
+    const fig_family_choice choice = choice_of(params);
+    assert_string_equal(choice.refusals[FIG_FAMILY_DECODE_ATTENTION_STILL],
+                        "a node that rotates nothing");
+    return choice;
+}
+
+static void expect_no_many(const fig_decode_attention_params *params, const char *refusal) {
+    const fig_family_choice choice = choice_of_many(params);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_GENERAL);
+    assert_string_equal(choice.refusals[FIG_FAMILY_DECODE_ATTENTION_LONG], refusal);
+}
+
+static fig_decode_attention_params many_params(void) {
+    fig_decode_attention_params params = still_params();
+    params.angles.table.frequencies[0] = 1;
+    params.rows.row_limit = 513;
+    return params;
+}
+
+static void buckets_of_more_than_512_tokens_have_a_kernel_of_their_own(void **state) {
+    (void)state;
+    fig_decode_attention_params params = many_params();
+    const fig_family_choice choice = choice_of_many(&params);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_LONG);
+    assert_string_equal(choice.entry, "fig_kernel_decode_attention_long");
+    assert_int_equal(choice.shape.grid[0], 257 * 3);
+    params.rows.row_limit = 4096;
+    assert_int_equal(choice_of_many(&params).shape.grid[0], 512 * 3);
+    params.rows.row_limit = 512;
+    expect_no_many(&params, "a bucket of more than 512 query tokens");
+}
+
+static void tokens_without_vectors_run_the_general_kernel(void **state) {
+    (void)state;
+    static const char of_q[] = "heads of q and norms at multiples of 16 bytes";
+    fig_decode_attention_params params = many_params();
+    params.head_dim = 120;
+    expect_no_many(&params, "pairs in whole vectors");
+    params = many_params();
+    params.rope.rotary_dim = 24;
+    expect_no_many(&params, "pairs in whole vectors");
+    params = many_params();
+    params.q = (void *)8;
+    expect_no_many(&params, of_q);
+    params = many_params();
+    params.q_strides.row = 4100;
+    expect_no_many(&params, of_q);
+    params = many_params();
+    params.k_norm = (const void *)8;
+    expect_no_many(&params, of_q);
+    params = many_params();
+    params.v_strides.head = 132;
+    expect_no_many(&params, "heads of k and v at multiples of 16 bytes");
+    params = many_params();
+    params.k_cache = (void *)4;
+    expect_no_many(&params,
+                   "heads of the cache at multiples of 16 bytes, or of 8 if it has 8-bit codes");
+}
+
+static void the_host_runs_the_general_kernel(void **state) {
+    (void)state;
+    const fig_traits host = {sizeof(fig_traits), "host", 0, 1, 0};
+    const fig_decode_attention_params params = many_params();
+    fig_family_choice choice;
+    fig_families_choose(FIG_OP_DECODE_ATTENTION, &params, &host, &choice);
+    assert_int_equal(choice.family, FIG_FAMILY_DECODE_ATTENTION_GENERAL);
+}
+
 static void other_machines_run_the_general_kernel(void **state) {
     (void)state;
     const fig_traits older = {sizeof(fig_traits), "a100", 80, 108, 166912};
@@ -449,6 +520,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_node_that_rotates_or_norms_runs_the_general_kernel),
         cmocka_unit_test(heads_and_caches_without_vectors_run_the_general_kernel),
         cmocka_unit_test(other_machines_run_the_general_kernel),
+        cmocka_unit_test(buckets_of_more_than_512_tokens_have_a_kernel_of_their_own),
+        cmocka_unit_test(tokens_without_vectors_run_the_general_kernel),
+        cmocka_unit_test(the_host_runs_the_general_kernel),
     };
     seed = fig_reference_seed(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,36 @@ static void blocks_of_large_launches_take_four_tokens(void **state) {
     }
 }
 
+/* In a packed program a block handles several query tokens in turn. Otherwise each row has blocks
+ * of its own. */
+static void packed_launches_have_blocks_for_512_tokens(void **state) {
+    (void)state;
+    fig_launch_shape shape;
+    char entry[FIG_ENTRY_BYTES];
+    fig_gated_params gated = {.width = 5000, .dtype = FIG_BF16};
+    fig_append_kv_params append = {0};
+    fig_rms_norm_params rms_norm = {.width = 4096, .dtype = FIG_BF16};
+    fig_decode_attention_params decode = {
+        .q_heads = 32, .kv_heads = 1, .head_dim = 128, .dtype = FIG_BF16};
+    for (uint32_t tokens = 510; tokens <= 514; tokens++) {
+        for (uint32_t queries_offset = 0; queries_offset <= 64; queries_offset += 64) {
+            const uint32_t due = queries_offset != 0 && tokens > 512 ? 512 : tokens;
+            const fig_rows rows = {(int32_t)tokens, 1, queries_offset, 0};
+            gated.rows = append.rows = rms_norm.rows = decode.rows = rows;
+            fig_gated_shape(&gated, &shape);
+            assert_int_equal(shape.grid[0], 3 * due);
+            fig_append_kv_shape(&append, &shape);
+            assert_int_equal(shape.grid[0], due);
+            fig_rms_norm_shape(&rms_norm, &shape);
+            assert_int_equal(shape.grid[0], due);
+            fig_decode_attention_still_shape(&decode, &shape);
+            assert_int_equal(shape.grid[0], due);
+            fig_gated_entry(&gated, entry);
+            assert_string_equal(entry, due < tokens ? "fig_kernel_gated_long" : "fig_kernel_gated");
+        }
+    }
+}
+
 static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
     [FIG_OP_FETCH] = 1,
     [FIG_OP_GATED] = 21 * 3,
@@ -46,6 +76,14 @@ static const uint32_t grids[FIG_OP_KERNEL_COUNT] = {
     [FIG_OP_PROMPT_ATTENTION] = 11,
     [FIG_OP_SCORED_PROMPT] = 11,
 };
+
+static uint32_t grid_of(int op, int family) {
+    if (op == FIG_OP_LATENT_ATTENTION && family == FIG_FAMILY_LATENT_ATTENTION_PAIR)
+        return 2 * grids[op];
+    if (op == FIG_OP_DECODE_ATTENTION && family == FIG_FAMILY_DECODE_ATTENTION_STILL) return 21;
+    if (op == FIG_OP_DECODE_ATTENTION && family == FIG_FAMILY_DECODE_ATTENTION_LONG) return 11 * 3;
+    return grids[op];
+}
 
 static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **state) {
     (void)state;
@@ -102,11 +140,7 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
             fig_launch_shape shape;
             memset(&shape, 0xff, sizeof shape);
             fig_kernel_table[op].families[i].shape(params[op], &shape);
-            const int is_still =
-                op == FIG_OP_DECODE_ATTENTION && i == FIG_FAMILY_DECODE_ATTENTION_STILL;
-            const int is_pair =
-                op == FIG_OP_LATENT_ATTENTION && i == FIG_FAMILY_LATENT_ATTENTION_PAIR;
-            assert_int_equal(shape.grid[0], is_still ? 21 : grids[op] * (is_pair ? 2 : 1));
+            assert_int_equal(shape.grid[0], grid_of(op, i));
             assert_int_equal(shape.grid[1], 1);
             assert_int_equal(shape.grid[2], 1);
             assert_true(shape.block[0] >= 32 && shape.block[0] <= 1024 && shape.block[0] % 32 == 0);
@@ -119,6 +153,7 @@ static void grids_follow_row_limit_or_workers_and_blocks_are_whole_warps(void **
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_of_large_launches_take_four_tokens),
+        cmocka_unit_test(packed_launches_have_blocks_for_512_tokens),
         cmocka_unit_test(grids_follow_row_limit_or_workers_and_blocks_are_whole_warps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -299,6 +299,9 @@ ends_with=$?
 verdict $? 'replays of the shapes that suit the device must be written'
 [ "$(head -n 1 "$scratch/replays/host_replay.csv" | tr , '\n' | grep -c '^driver$')" -eq 1 ]
 verdict $? 'a file that has a driver must not get a second one'
+tools/bench/run.sh --only chunks "$scratch/chunks" --device host --quick > "$scratch/out" 2>&1
+[ $? -eq 0 ] && grep -q "^host,host,.*,\"1:1+60:20\"," "$scratch/chunks/host_chunks.csv"
+verdict $? 'steps with chunks of prompts must be written'
 tools/bench/run.sh --only drafts "$scratch/drafts" --device host > "$scratch/out" 2>&1
 [ $? -eq 0 ] && grep -q '^host,host,kv,3x70:2-16,' "$scratch/drafts/host_drafts.csv"
 verdict $? 'rows of drafts must be written'
