@@ -75,6 +75,7 @@ CHIPS.attention_copy.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.decode_attention.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.decode_attention_long.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.gated.plain := $(CHIPS.plain) $(PACKED)
+CHIPS.rms_norm.plain := $(CHIPS.plain) $(PACKED)
 CHIPS.rope.plain := $(CHIPS.plain) $(PACKED)
 # These have no code for 9.0. There only tests use them, and the driver compiles the PTX.
 CHIPS.scored_prompt.plain := -gencode arch=compute_80,code=[sm_80,compute_80]

@@ -25,12 +25,9 @@ void fig_gated_shape(const void *params, fig_launch_shape *shape) {
     *shape = (fig_launch_shape){.grid = {blocks, 1, 1}, .block = {threads, 1, 1}};
 }
 
-/* A block that may handle several rows has an entry of its own, since the loop costs registers. */
 void fig_gated_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_gated_params *p = params;
-    fig_entry_name entry = {name, name};
-    const int is_long = fig_params_abreast(&p->rows) < p->rows.row_limit;
-    fig_entry_put(&entry, is_long ? "fig_kernel_gated_long" : "fig_kernel_gated");
+    fig_entry_put_long(name, "gated", &p->rows);
 }
 
 static float silu(float x) {

@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "kernels/common/numeric.h"
+#include "kernels/table/entry.h"
 
 enum { WARP = 32, WARP_LIMIT = 16, VECTOR_BYTES = 16, STRETCH = 256, MANY_ROWS = 512 };
 
@@ -22,6 +23,11 @@ void fig_rms_norm_shape(const void *params, fig_launch_shape *shape) {
     const int32_t warps = fig_size_min(1 + (vectors - 1) / of_warp, WARP_LIMIT);
     *shape = (fig_launch_shape){.grid = {(uint32_t)fig_params_abreast(&p->rows), 1, 1},
                                 .block = {(uint32_t)(warps * WARP), 1, 1}};
+}
+
+void fig_rms_norm_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
+    const fig_rms_norm_params *p = params;
+    fig_entry_put_long(name, "rms_norm", &p->rows);
 }
 
 static void add_to_residual(const fig_rms_norm_params *p, int32_t row) {

@@ -141,6 +141,7 @@ static __device__ __forceinline__ void norm_row(const fig_rms_norm_params *p, in
     norm_behind(p, &at, scale, dtype);
 }
 
+template <int32_t IS_LONG>
 static __device__ __forceinline__ void norm_rows(const fig_rms_norm_params *p, int32_t dtype,
                                                  double *sums) {
     const int32_t abreast = fig_params_abreast(&p->rows);
@@ -149,15 +150,18 @@ static __device__ __forceinline__ void norm_rows(const fig_rms_norm_params *p, i
     do {
         norm_row(p, row, dtype, sums);
         row += abreast;
-    } while (row < p->rows.row_limit && row < fig_params_rows(&p->rows, p->plan));
+    } while (IS_LONG && row < fig_params_rows(&p->rows, p->plan));
 }
 
-extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)
-    fig_kernel_rms_norm(const __grid_constant__ fig_rms_norm_params p) {
-    __shared__ double sums[FIG_BLOCK_WARP_LIMIT];
-    switch (p.dtype) {
-    case FIG_F16: norm_rows(&p, FIG_F16, sums); break;
-    case FIG_BF16: norm_rows(&p, FIG_BF16, sums); break;
-    default: norm_rows(&p, FIG_F32, sums); break;
+#define ENTRY(name, is_long)                                                                       \
+    extern "C" __global__ void __launch_bounds__(THREAD_LIMIT)                                     \
+        fig_kernel_##name(const __grid_constant__ fig_rms_norm_params p) {                         \
+        __shared__ double sums[FIG_BLOCK_WARP_LIMIT];                                              \
+        switch (p.dtype) {                                                                         \
+        case FIG_F16: norm_rows<is_long>(&p, FIG_F16, sums); break;                                \
+        case FIG_BF16: norm_rows<is_long>(&p, FIG_BF16, sums); break;                              \
+        default: norm_rows<is_long>(&p, FIG_F32, sums); break;                                     \
+        }                                                                                          \
     }
-}
+ENTRY(rms_norm, 0)
+ENTRY(rms_norm_long, 1)

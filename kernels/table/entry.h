@@ -35,6 +35,15 @@ static inline void fig_entry_put_number(fig_entry_name *name, int32_t number) {
     fig_entry_put(name, from);
 }
 
+/* Writes the name of a kernel that has an entry for launches whose blocks may handle several rows,
+ * beside the usual one, since the loop costs registers. kernel: its name in its source file. */
+static inline void fig_entry_put_long(char *name, const char *kernel, const fig_rows *rows) {
+    fig_entry_name entry = {name, name};
+    fig_entry_put(&entry, "fig_kernel_");
+    fig_entry_put(&entry, kernel);
+    if (fig_params_abreast(rows) < rows->row_limit) fig_entry_put(&entry, "_long");
+}
+
 /* Writes the name of a kernel that has an entry for packed programs beside the usual one. kernel:
  * its name in its source file. */
 static inline void fig_entry_put_packed(char *name, const char *kernel, const fig_rows *rows) {

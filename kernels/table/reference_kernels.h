@@ -18,6 +18,7 @@ FIG_OPERATIONS(FIG_REFERENCES_OF, FIG_OP_NOTHING)
 
 void fig_planning_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_gated_entry(const void *params, char name[FIG_ENTRY_BYTES]);
+void fig_rms_norm_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_append_kv_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 void fig_latent_decode_entry(const void *params, char name[FIG_ENTRY_BYTES]);
 int fig_attention_family_cut(void *params, const fig_traits *traits, int32_t n);

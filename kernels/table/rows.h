@@ -216,7 +216,7 @@ static const fig_field rms_norm_fields[] = {
     OPERANDS(rms_norm_operands, FIG_RMS_NORM_OUT, FIG_RMS_NORM_OUT), FIELDS(rms_norm_fields),      \
         ATTRIBUTE_BYTES(fig_rms_norm_attributes, sizeof(fig_rms_norm_attributes)),                 \
         .early_weights = 1u << FIG_RMS_NORM_WEIGHT
-#define RMS_NORM_GENERAL .shape = fig_rms_norm_shape
+#define RMS_NORM_GENERAL .shape = fig_rms_norm_shape, .entry = fig_rms_norm_entry
 
 /* ---- rope */
 

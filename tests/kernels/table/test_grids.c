@@ -51,6 +51,9 @@ static void packed_launches_have_blocks_for_512_tokens(void **state) {
             assert_int_equal(shape.grid[0], due);
             fig_gated_entry(&gated, entry);
             assert_string_equal(entry, due < tokens ? "fig_kernel_gated_long" : "fig_kernel_gated");
+            fig_append_kv_entry(&append, entry);
+            assert_string_equal(entry, queries_offset != 0 ? "fig_kernel_append_kv_packed"
+                                                           : "fig_kernel_append_kv");
         }
     }
 }
