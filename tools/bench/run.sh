@@ -156,16 +156,20 @@ replays='--preset tutorial --rows 1 --kv 500'
 calls replay replay "$@" << END
 $replays
 END
-# Whole steps of a program whose rows may be chunks of prompts, with chunks and without. replay
-# compares a step's first row with float64, so that row is short.
+# Whole steps of a program whose rows may be chunks of prompts, with chunks and without, and the
+# latter in a program that is not packed. replay compares a step's first row with float64, so that
+# row is short.
 chunks='--preset tutorial --layers 1 --batch-limit 3 --kv-limit 80 --row-tokens 20 --query-limit 24'
 chunks="$chunks --rows 2 --kv 1:1+60:20"
 [ -n "$device" ] || {
     of='--preset llama-3.1-8b --layers 4 --batch-limit 129 --kv-limit 16384 --steps 100'
-    of="$of --row-tokens 4096 --query-limit 4224"
+    packed='--row-tokens 4096 --query-limit 4224'
     chunks=$(for step in '2 --kv 1:1+8192:512' '2 --kv 1:1+8192:2048' \
         '3 --kv 1:1+2048:62+2048:500' '129 --kv 128x1024:1+8192:512' '1 --kv 512:1' \
-        '8 --kv 8x2048:1' '64 --kv 64x2048:1'; do echo "$of --rows $step"; done)
+        '8 --kv 8x2048:1' '64 --kv 64x2048:1'; do echo "$of $packed --rows $step"; done
+        for step in '1 --kv 512' '8 --kv 8x2048' '64 --kv 64x2048'; do
+            echo "$of --rows $step"
+        done)
 }
 calls chunks replay "$@" << END
 $chunks
