@@ -67,16 +67,12 @@ PTX.hopper := -ptx -arch=compute_90a
 PTX.plain := -ptx -arch=compute_80
 # One PTX serves all chips except 9.0, so running it on a 9.0 tests the code that an 8.0 runs.
 CHIPS.plain := -gencode arch=compute_80,code=[sm_80,sm_90,compute_80]
-# Large images that only an 8.0 loads are compressed, so that all fit into a file together.
+# Images that only an 8.0 loads are compressed if they are large, so that all fit into a file
+# together.
 PACKED := --compress-mode=speed -Xfatbin -compress-all
-CHIPS.all_reduce.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.all_reduce_two_shot.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.attention_copy.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.decode_attention.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.decode_attention_long.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.gated.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.rms_norm.plain := $(CHIPS.plain) $(PACKED)
-CHIPS.rope.plain := $(CHIPS.plain) $(PACKED)
+$(foreach name,all_reduce all_reduce_two_shot attention_copy decode_attention \
+    decode_attention_long gated rms_norm rope,\
+    $(eval CHIPS.$(name).plain := $(CHIPS.plain) $(PACKED)))
 # These have no code for 9.0. There only tests use them, and the driver compiles the PTX.
 CHIPS.scored_prompt.plain := -gencode arch=compute_80,code=[sm_80,compute_80]
 CHIPS.prompt_attention.plain := $(CHIPS.scored_prompt.plain) $(PACKED)

@@ -139,9 +139,9 @@ static __device__ __forceinline__ int32_t fig_vector_fetch_number(const int32_t 
     return number;
 }
 
-/* The same for a number that many warps of an SM load behind the wait: L1 keeps it. If thousands of
- * blocks load the same few numbers of the plan, the one slice of L2 that holds these numbers limits
- * the launch. */
+/* Loads a number that many warps of an SM load behind the wait. The load goes through L1. Past L1,
+ * thousands of blocks would read the same few numbers of the plan from one slice of L2, which would
+ * limit the launch. */
 static __device__ __forceinline__ int32_t fig_vector_fetch_common(const int32_t *from) {
     int32_t number;
     asm volatile("ld.relaxed.cta.global.s32 %0, [%1];" : "=r"(number) : "l"(from));

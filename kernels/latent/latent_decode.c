@@ -27,7 +27,7 @@ void fig_latent_decode_shape(const void *params, fig_launch_shape *shape) {
 
 void fig_latent_decode_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_latent_decode_params *p = params;
-    fig_entry_put_packed(name, "latent_decode", &p->rows);
+    fig_entry_write(name, "latent_decode", fig_entry_packed(&p->rows));
 }
 
 /* Normalises the latent in place, in f32, and rounds it to the dtype. */

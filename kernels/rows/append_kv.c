@@ -33,7 +33,7 @@ void fig_append_kv_shape(const void *params, fig_launch_shape *shape) {
 
 void fig_append_kv_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_append_kv_params *p = params;
-    fig_entry_put_packed(name, "append_kv", &p->rows);
+    fig_entry_write(name, "append_kv", fig_entry_packed(&p->rows));
 }
 
 /* Returns the number of a row's queries that are tokens. */

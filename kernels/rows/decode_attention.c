@@ -24,7 +24,7 @@ void fig_decode_attention_shape(const void *params, fig_launch_shape *shape) {
 
 void fig_decode_attention_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_decode_attention_params *p = params;
-    fig_entry_put_packed(name, "decode_attention", &p->rows);
+    fig_entry_write(name, "decode_attention", fig_entry_packed(&p->rows));
 }
 
 void fig_decode_attention_reference(const void *params, const uint32_t block[3]) {
@@ -106,9 +106,8 @@ void fig_decode_attention_still_shape(const void *params, fig_launch_shape *shap
 }
 
 void fig_decode_attention_still_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    fig_entry_name entry = {name, name};
     (void)params;
-    fig_entry_put(&entry, "fig_kernel_decode_attention_still");
+    fig_entry_write(name, "decode_attention", "_still");
 }
 
 /* ---- The family for buckets of many query tokens */
@@ -136,7 +135,6 @@ void fig_decode_attention_long_shape(const void *params, fig_launch_shape *shape
 }
 
 void fig_decode_attention_long_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
-    fig_entry_name entry = {name, name};
     (void)params;
-    fig_entry_put(&entry, "fig_kernel_decode_attention_long");
+    fig_entry_write(name, "decode_attention", "_long");
 }

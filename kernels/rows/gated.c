@@ -27,7 +27,7 @@ void fig_gated_shape(const void *params, fig_launch_shape *shape) {
 
 void fig_gated_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_gated_params *p = params;
-    fig_entry_put_long(name, "gated", &p->rows);
+    fig_entry_write(name, "gated", fig_entry_long(&p->rows));
 }
 
 static float silu(float x) {

@@ -27,7 +27,7 @@ void fig_rms_norm_shape(const void *params, fig_launch_shape *shape) {
 
 void fig_rms_norm_entry(const void *params, char name[FIG_ENTRY_BYTES]) {
     const fig_rms_norm_params *p = params;
-    fig_entry_put_long(name, "rms_norm", &p->rows);
+    fig_entry_write(name, "rms_norm", fig_entry_long(&p->rows));
 }
 
 static void add_to_residual(const fig_rms_norm_params *p, int32_t row) {

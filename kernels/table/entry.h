@@ -35,22 +35,22 @@ static inline void fig_entry_put_number(fig_entry_name *name, int32_t number) {
     fig_entry_put(name, from);
 }
 
-/* Writes the name of a kernel that has an entry for launches whose blocks may handle several rows,
- * beside the usual one, since the loop costs registers. kernel: its name in its source file. */
-static inline void fig_entry_put_long(char *name, const char *kernel, const fig_rows *rows) {
+/* Writes a whole name. form: what stands behind the kernel's name; "" for nothing. */
+static inline void fig_entry_write(char *name, const char *kernel, const char *form) {
     fig_entry_name entry = {name, name};
     fig_entry_put(&entry, "fig_kernel_");
     fig_entry_put(&entry, kernel);
-    if (fig_params_abreast(rows) < rows->row_limit) fig_entry_put(&entry, "_long");
+    fig_entry_put(&entry, form);
 }
 
-/* Writes the name of a kernel that has an entry for packed programs beside the usual one. kernel:
- * its name in its source file. */
-static inline void fig_entry_put_packed(char *name, const char *kernel, const fig_rows *rows) {
-    fig_entry_name entry = {name, name};
-    fig_entry_put(&entry, "fig_kernel_");
-    fig_entry_put(&entry, kernel);
-    if (rows->queries_offset != 0) fig_entry_put(&entry, "_packed");
+/* Returns the form for launches whose blocks may handle several rows: the loop costs registers. */
+static inline const char *fig_entry_long(const fig_rows *rows) {
+    return fig_params_abreast(rows) < rows->row_limit ? "_long" : "";
+}
+
+/* Returns the form for packed programs. */
+static inline const char *fig_entry_packed(const fig_rows *rows) {
+    return rows->queries_offset != 0 ? "_packed" : "";
 }
 
 #endif

@@ -22,9 +22,7 @@ void fig_families_entry(fig_op op, uint32_t index, const void *params, char name
     if (family->entry != NULL) {
         family->entry(params, name);
     } else {
-        fig_entry_name general = {name, name};
-        fig_entry_put(&general, "fig_kernel_");
-        fig_entry_put(&general, fig_kernel_table[op].name);
+        fig_entry_write(name, fig_kernel_table[op].name, "");
     }
 }
 

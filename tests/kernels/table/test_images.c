@@ -14,6 +14,7 @@
 #include "graphs/view/hash.h"
 #include "kernels/table/families.h"
 #include "kernels/table/images.h"
+#include "tests/support/kernels/row_entries.h"
 
 enum { BYTES_LIMIT = 32 << 20, PART_LIMIT = 64 << 20, PTX = 1, MACHINE_CODE = 2 };
 
@@ -175,10 +176,24 @@ static unsigned bit_of(const images_part *part) {
     return part->chip == 80 ? 2 : part->chip == 90 ? 4 : 0;
 }
 
-/* Returns 1 if the part holds the family's entry. Families that choose among entries by params are
- * not checked. */
+/* Returns 1 if the part holds both entries of a kernel that works row by row. nvcc compresses some
+ * of their plain images, in which names cannot be found; these have the same source. */
+static int part_holds_pair(const images_place *place, const char *second, const char *bytes,
+                           size_t count) {
+    char name[FIG_ENTRY_BYTES];
+    const int length = snprintf(name, sizeof name, "fig_kernel_%s", name_of(place));
+    if (place->path == FIG_IMAGE_PLAIN) return 1;
+    if (!part_holds_name(bytes, count, name)) return 0;
+    snprintf(name + length, sizeof name - (size_t)length, "%s", second);
+    return part_holds_name(bytes, count, name);
+}
+
+/* Returns 1 if the part holds the family's entry. Other families that choose among entries by
+ * params are not checked. */
 static int part_holds_entry(const images_place *place, const char *bytes, size_t count) {
     char name[FIG_ENTRY_BYTES];
+    const char *second = fig_row_entries_suffix(place->op, place->family);
+    if (second != NULL) return part_holds_pair(place, second, bytes, count);
     if (fig_families_of(place->op, place->family)->entry != NULL) return 1;
     fig_families_entry(place->op, place->family, NULL, name);
     return part_holds_name(bytes, count, name);

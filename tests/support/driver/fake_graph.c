@@ -5,6 +5,7 @@
 #include "tests/support/driver/fake_graph.h"
 
 #include "kernels/table/families.h"
+#include "tests/support/kernels/row_entries.h"
 
 #include <stdalign.h>
 #include <stdio.h>
@@ -312,14 +313,16 @@ static int is_named(const char *name, const char *of, char end) {
 }
 
 /* An image holds the entry that is named after the operation. If the family has entry names of its
- * own, it also holds all entries with that name or with the family's, an underscore and a
- * suffix. */
+ * own, it holds instead all entries with that name or with the family's, an underscore and a
+ * suffix, or two entries (row_entries.h). */
 static int holds_entry(fig_cu_library library, const char *name) {
     const fig_family *family = fig_families_of(library->op, library->family);
     const char *op = fig_kernel_table[library->op].name;
     if (family->compiles) return holds_scored(library, name);
-    if (is_named(name, op, '\0')) return 1;
-    return family->entry != NULL && (is_named(name, op, '_') || is_named(name, family->name, '_'));
+    if (family->entry == NULL) return is_named(name, op, '\0');
+    if (fig_row_entries_suffix(library->op, library->family) != NULL)
+        return fig_row_entries_hold(library->op, library->family, name);
+    return is_named(name, op, '_') || is_named(name, family->name, '_');
 }
 
 static fig_cu_result library_get_kernel(fig_cu_kernel *kernel, fig_cu_library library,
