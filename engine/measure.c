@@ -165,13 +165,11 @@ static void advance(measuring *m) {
 
 /* Chooses the bucket for the caller's step after each row that has tokens has grown by `tokens`. */
 static fig_status choose(measuring *m, int32_t tokens, int32_t *bucket) {
-    const fig_engine *engine = m->engine;
     fig_plan_step planned;
     *bucket = -1;
     lengthen(m, tokens);
-    FIG_TRY(fig_step_check(engine->program, &m->step, &m->engine->stamps, &planned));
-    return fig_bucket_choose(engine->graphs->buckets, (int32_t)engine->graphs->bucket_count,
-                             &planned, bucket);
+    FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
+    return fig_replay_choose(m->engine, &planned, bucket);
 }
 
 /* Counts the successive lengths, from `base` on, that stay in one bucket. */
@@ -338,12 +336,15 @@ static fig_status run_step(measuring *m) {
  * whole. */
 static fig_status put(measuring *m, int32_t horizon) {
     fig_plan_step planned;
+    int32_t bucket;
     FIG_TRY(wait_for_slot(m));
     FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
+    FIG_TRY(fig_replay_choose(m->engine, &planned, &bucket));
+    assert(bucket == (int32_t)m->bucket);
     planned.horizon = horizon;
     planned.row_tokens = 0;
     m->engine->held.exec = -1;
-    return fig_replay_put(m->engine, &planned, (int32_t)m->bucket);
+    return fig_replay_put(m->engine, &planned, bucket);
 }
 
 static fig_status mark(measuring *m, int32_t which) {
@@ -372,6 +373,7 @@ static fig_status time_stage(measuring *m) {
     const int64_t begin_ns = fig_clock_ns();
     FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
     const int64_t checked_ns = fig_clock_ns();
+    if (fig_sharing_had_groups(&m->engine->sharing)) planned.groups = &m->engine->sharing.found;
     FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &bucket));
     const int64_t chosen_ns = fig_clock_ns();
     planned.hidden = fig_mask_lines_find(&m->engine->lines, shape, &planned);

@@ -71,6 +71,19 @@ static void count_shared(fig_engine *engine, const fig_sharing_counts *shared, i
     fig_stats_add(&counters->shared_saved, sign * shared->saved);
 }
 
+/* Buckets of ones have no strips, so a step with groups takes another one. Mostly a step has groups
+ * if the step before it had some; then one choice is enough. */
+fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *index) {
+    const fig_bucket_shape *buckets = engine->graphs->buckets;
+    const int32_t count = (int32_t)engine->graphs->bucket_count;
+    const int had_groups = fig_sharing_had_groups(&engine->sharing);
+    if (had_groups) step->groups = &engine->sharing.found;
+    FIG_TRY(fig_bucket_choose(buckets, count, step, index));
+    step->groups = fig_sharing_find(&engine->sharing, &buckets[*index].plan, step);
+    if (had_groups == (step->groups != NULL)) return FIG_OK;
+    return fig_bucket_choose(buckets, count, step, index);
+}
+
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
     const fig_plan_shape *shape = &engine->graphs->buckets[index].plan;
     uint8_t *slot;
@@ -84,7 +97,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
 
     fig_plan_step shared = *step;
     const fig_sharing_plans plans = {engine->ring.next, engine->running};
-    shared.groups = fig_sharing_find(&engine->sharing, shape, step);
+    if (engine->graphs->buckets[index].form == FIG_BUCKET_OF_ONES) shared.groups = NULL;
     shared.hidden = fig_mask_lines_find(&engine->lines, shape, step);
     shared.paces = engine->graphs->buckets[index].paces;
     const fig_engine_plan plan = {.bucket = (uint32_t)index,
@@ -102,14 +115,13 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
 }
 
 static fig_status stage(fig_engine *engine, const fig_step *step) {
-    const fig_graphs *graphs = engine->graphs;
     fig_plan_step planned;
     int32_t index;
     fig_ring_warm(&engine->ring, engine->plan_bytes);
     fig_engine_catch_up(engine);
     FIG_TRY(fig_step_check(engine->program, step, &engine->stamps, &planned));
     FIG_TRY(catch_up_on_rare(engine));
-    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &index));
+    FIG_TRY(fig_replay_choose(engine, &planned, &index));
     return fig_replay_put(engine, &planned, index);
 }
 

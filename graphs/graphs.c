@@ -82,12 +82,12 @@ static fig_status share_execs(fig_graphs *graphs) {
     return FIG_OK;
 }
 
-/* Checks that some bucket of each size serves every step. Buckets for single query tokens come last
+/* Checks that some bucket of each size serves every step. Buckets of singles and of ones come last
  * among those of their size. */
 static fig_status check_sizes(const fig_graphs *graphs) {
     const fig_bucket_shape *buckets = graphs->buckets;
     for (uint32_t i = 0; i < graphs->bucket_count; i++)
-        if (buckets[i].is_for_singles &&
+        if (buckets[i].form != FIG_BUCKET_OF_ANY &&
             (i == 0 || fig_bucket_compare(&buckets[i - 1], &buckets[i]) != 0))
             return fig_fail(FIG_INVALID,
                             "bucket %u: variant %" PRId32
@@ -226,7 +226,7 @@ static fig_status take_variants(const fig_program_view *view, const fig_lower_ta
                                 uint32_t *variants) {
     const int32_t count = fig_traits_variant_count(&target->traits);
     *variants = 0;
-    if (variant < 0) return fig_lower_offer(view, target, buckets, index, variants);
+    if (variant < 0) return fig_variants_offer(view, target, buckets, index, variants);
     if (variant >= count)
         return fig_fail(FIG_INVALID, "variant is %" PRId32 ", limits 0 to %" PRId32, variant,
                         count - 1);
@@ -304,17 +304,18 @@ static fig_status take_queries(const fig_program_view *view, const fig_lower_opt
 /* Adds a bucket in each of its variants: once without a limit on query tokens, and once for each
  * listed number of query tokens that is below the largest number that the bucket's rows may
  * have. */
-static void add_shapes(const fig_spec *spec, const bucket_list *list, int32_t index,
-                       uint32_t variants, fig_bucket_shape *shapes, uint32_t *shape_count) {
+static void add_shapes(const fig_spec *spec, const fig_lower_target *target,
+                       const bucket_list *list, int32_t index, uint32_t variants,
+                       fig_bucket_shape *shapes, uint32_t *shape_count) {
     const int32_t most = fig_lower_query_limit(spec, &list->buckets[index]);
     for (int32_t q = 0; q <= list->query_count; q++) {
         if (list->queries[q] >= most && q < list->query_count) continue;
         for (int32_t v = 0; variants >> v != 0; v++) {
-            if (!(variants >> v & 1)) continue;
-            fig_bucket_shape *shape = &shapes[(*shape_count)++];
-            shape->caps = list->buckets[index];
-            shape->queries = list->queries[q];
-            shape->variant = v;
+            const fig_bucket_shape shape = {
+                .caps = list->buckets[index], .queries = list->queries[q], .variant = v};
+            const int is_ones = fig_variants_form(target, v) == FIG_BUCKET_OF_ONES;
+            if (!(variants >> v & 1) || (is_ones && !fig_lower_may_be_ones(spec, &shape))) continue;
+            shapes[(*shape_count)++] = shape;
         }
     }
 }
@@ -334,7 +335,7 @@ static fig_status multiply_buckets(const fig_program_view *view, const fig_lower
     for (int32_t i = 0; i < list->count; i++) {
         uint32_t variants;
         FIG_TRY(take_variants(view, target, list->buckets, i, variant, &variants));
-        add_shapes(&view->spec, list, i, variants, *shapes, shape_count);
+        add_shapes(&view->spec, target, list, i, variants, *shapes, shape_count);
     }
     return FIG_OK;
 }
@@ -540,9 +541,11 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     count_size(graphs, (uint32_t)bucket - 1, info);
     info->bucket = shape->caps;
     info->variant = shape->variant;
-    info->query_limit = shape->plan.query_limit;
+    info->query_limit = fig_bucket_query_limit(shape);
     info->row_queries = shape->plan.row_tokens;
-    if (classes.has_chunks) info->row_queries = shape->is_for_singles ? 1 : FIG_NARROW_TOKENS_LIMIT;
+    if (classes.has_chunks)
+        info->row_queries = shape->form != FIG_BUCKET_OF_ANY ? 1 : FIG_NARROW_TOKENS_LIMIT;
+    info->one_each = shape->form == FIG_BUCKET_OF_ONES;
     info->launch_count = (int32_t)fig_launch_list_count(view);
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;

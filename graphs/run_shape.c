@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "graphs/lower/variants.h"
 #include "planner/size.h"
 #include "planner/spec/spec.h"
 #include "planner/status.h"
@@ -186,7 +187,7 @@ static fig_status make_best(const fig_graphs *graphs, const fig_traits *traits,
     FIG_TRY(fig_run_shape_of_variant(graphs, traits, size, 0, best));
     for (int32_t variant = 1; variant < count && graphs->common.classes.count > 0; variant++) {
         fig_run_shape other;
-        if (!fig_lower_variant_serves(view, &target, variant)) continue;
+        if (!fig_variants_serves(view, &target, variant)) continue;
         FIG_TRY(fig_run_shape_of_variant(graphs, traits, size, variant, &other));
         if (cost_of(&other, size) < cost_of(best, size)) *best = other;
     }

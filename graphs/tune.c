@@ -72,6 +72,7 @@ static fig_status fill_variant(const fig_graphs *graphs, int32_t split_class, in
     fig_split_classes classes;
     fig_bucket_shape shape;
     int32_t number;
+    const int32_t of_form = fig_traits_variant_count(&graphs->target.traits);
     FIG_TRY(find_class(graphs, split_class, &classes));
     FIG_TRY(find_variant(graphs, &classes, variant, &number));
     FIG_TRY(shape_of(graphs, 1, 1, number, &shape));
@@ -88,7 +89,10 @@ static fig_status fill_variant(const fig_graphs *graphs, int32_t split_class, in
     info->once = of->once;
     info->tile_ns = of->tile_ns;
     info->is_tuned = tuned != NULL && fig_tuning_fits(tuned, of);
-    info->serves = fig_lower_variant_serves(view, &graphs->target, number);
+    /* The costs of singles are also those of ones, whose variants serve more programs. */
+    info->serves = fig_variants_serves(view, &graphs->target, number) ||
+                   (fig_variants_form(&graphs->target, number) == FIG_BUCKET_OF_SINGLES &&
+                    fig_variants_serves(view, &graphs->target, number + of_form));
     return FIG_OK;
 }
 
@@ -130,9 +134,9 @@ static fig_status fill_work(const fig_graphs *graphs, const fig_tune_costs *of,
     int32_t number;
     FIG_TRY(find_class(graphs, of->split_class, &classes));
     FIG_TRY(find_variant(graphs, &classes, of->variant, &number));
-    const int32_t least = fig_variants_is_for_singles(&graphs->target, number)
-                              ? 1
-                              : fig_program_view_narrow_tokens(view);
+    const int32_t least = fig_variants_form(&graphs->target, number) == FIG_BUCKET_OF_ANY
+                              ? fig_program_view_narrow_tokens(view)
+                              : 1;
     FIG_TRY(check_step(&view->spec, step, least, &tokens));
     FIG_TRY(shape_of(graphs, step->rows, tokens, number, &shape));
     const fig_plan_step plan = {.rows = step->rows, .lengths = step->kv_lengths, .horizon = 1};

@@ -910,16 +910,21 @@ typedef struct fig_bucket_info {
     uint64_t plan_bytes;
     /* The most bytes of workspace that any step needs. */
     uint64_t workspace_bytes;
-    /* The number of the first bucket with the same batch, kv and query_limit. */
+    /* The number of the first bucket of this size: of the same batch, kv, and query_limit but for
+     * buckets with one_each. */
     int32_t size_first;
-    /* The number of buckets with the same batch, kv and query_limit, one per variant. They have
-     * consecutive numbers, from size_first on. */
+    /* The number of buckets of this size, one per variant. They have consecutive numbers, from
+     * size_first on. */
     int32_t size_count;
     /* For a packed program: the largest number of query tokens in a step. 0: it is not packed. */
     int32_t query_limit;
     /* The most query tokens of a row. If rows may be chunks, of a row that is not a chunk: 1 in
      * variants for decode rows, which read them sooner. */
     int32_t row_queries;
+    /* 1: a bucket of a packed program for steps in which each row has one query token; rows behind
+     * them are idle. Its launches are those of a program that is not packed, for query_limit rows.
+     * A step that names no bucket takes it if it can and no rows share pages. */
+    int32_t one_each;
 } fig_bucket_info;
 /* Describes a bucket. FIG_INVALID: no bucket has that number. */
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,

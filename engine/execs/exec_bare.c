@@ -44,6 +44,7 @@ static uint32_t find_leaves(const fig_lowered *lowered, fig_launch_range range,
     uint32_t count = 0;
     for (uint32_t i = range.first; i < range.first + range.count; i++) {
         uint32_t edge = 0;
+        if (fig_lower_is_idle(lowered, i)) continue;
         while (edge < lowered->edge_count && lowered->edges[edge].from != i)
             edge++;
         if (edge == lowered->edge_count) leaves[count++] = numbers[i - range.first];

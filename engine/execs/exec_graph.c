@@ -33,7 +33,7 @@ static fig_status add_call(const fig_execs *execs, const fig_bucket_shape *bucke
     call.args = (fig_call_args){.size = sizeof call.args,
                                 .device = bindings->api->kind,
                                 .bucket = bucket->caps,
-                                .queries = bucket->plan.query_limit,
+                                .queries = fig_bucket_query_limit(bucket),
                                 .tag = attributes.tag,
                                 .bytes = attributes.bytes,
                                 .byte_count = (int32_t)attributes.byte_count,
@@ -82,15 +82,20 @@ fig_dev_launch fig_exec_graph_own(const fig_execs *execs, fig_op op, const void 
     return dev_launch_of(op, &choice, params);
 }
 
-int fig_exec_graph_is_left_out(const fig_exec *exec, uint32_t index) {
+/* Returns 1 if the next launch of the same program node also does the work of this one. */
+static int is_done_by_next(const fig_exec *exec, uint32_t index) {
     const fig_launch *launch = &exec->lowered.launches[index], *next = launch + 1;
     if (launch->node_count == 0 || index + 1 == exec->lowered.launch_count) return 0;
     if (next->node != launch->node || next->op == FIG_OP_CALL) return 0;
     const fig_family *family = fig_families_of((fig_op)next->op, exec->choices[index + 1].family);
     /* A launch for chunks, beside the next one, would begin before the tokens are appended. */
     assert(!family->does_all || index + 2 == exec->lowered.launch_count ||
-           next[1].node != launch->node);
+           next[1].node != launch->node || fig_lower_is_idle(&exec->lowered, index + 2));
     return family->does_all;
+}
+
+int fig_exec_graph_is_left_out(const fig_exec *exec, uint32_t index) {
+    return fig_lower_is_idle(&exec->lowered, index) || is_done_by_next(exec, index);
 }
 
 uint32_t fig_exec_graph_number(const fig_exec *exec, fig_launch_range range, uint32_t *numbers) {
@@ -127,8 +132,8 @@ static fig_status add_look_ahead(const fig_execs *execs, uint32_t launch_count,
 }
 
 /* The edges are sorted by target, so the edges into one launch are adjacent. The loop skips edges
- * from outside the range. A launch that makes no node passes its predecessors on to the next
- * launch. */
+ * from outside the range. A launch whose work the next one does passes its predecessors on to the
+ * next one. */
 fig_status fig_exec_graph_add(const fig_execs *execs, const fig_exec_order *order,
                               fig_dev_graph *graph, const uint32_t *numbers, uint32_t *from) {
     const fig_exec *exec = &execs->of[order->exec];
@@ -143,6 +148,7 @@ fig_status fig_exec_graph_add(const fig_execs *execs, const fig_exec_order *orde
             if (before >= range.first && !fig_exec_graph_is_left_out(exec, before))
                 from[count++] = order->first_node + numbers[before - range.first];
         }
+        if (fig_lower_is_idle(lowered, i)) count = 0;
         if (fig_exec_graph_is_left_out(exec, i)) continue;
         if (order->serial && made > 0) {
             from[0] = order->first_node + made - 1;

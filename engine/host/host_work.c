@@ -194,10 +194,12 @@ static void run_kernel(fig_host_work *work, const fig_host_node *node, uint64_t 
     }
 }
 
-/* Returns the query tokens of the step; 0 if the program is not packed. */
+/* Returns the query tokens of the step; 0 if the program is not packed. Without a section of them,
+ * each row has one. */
 static int32_t call_queries(const host_call *call) {
     const uint8_t *plan = (const uint8_t *)call->plan;
-    if (call->queries_offset == 0 || call->plan->rows == 0) return 0;
+    if (call->args.queries == 0 || call->plan->rows == 0) return 0;
+    if (call->queries_offset == 0) return call->plan->rows;
     return *(const int32_t *)(const void *)(plan + call->queries_offset);
 }
 

@@ -77,9 +77,11 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
                                     .lengths = step->lengths,
                                     .sequences = step->sequences,
                                     .queries = step->queries};
-    const int32_t limit = fig_plan_shared_limit(shape);
+    const int32_t limit =
+        shape->query_limit > 0 ? fig_plan_shared_limit(shape) : shape->row_limit;
     const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &rows);
-    sharing->is_kept = !is_new && limit == sharing->shared_limit;
+    sharing->is_kept = !is_new && limit == sharing->shared_limit && sharing->is_noted;
+    sharing->is_noted = 0;
     if (!sharing->is_kept)
         sharing->found = (fig_plan_groups){
             .count = fig_prefix_groups_take(&sharing->prefixes, limit, sharing->groups),
@@ -169,6 +171,7 @@ fig_sharing_counts fig_sharing_note(fig_sharing *sharing, const fig_plan_step *s
                                     const fig_sharing_plans *plans) {
     if (step->groups == NULL) return (fig_sharing_counts){.groups = 0};
     note_plan(&sharing->of_any, plans->number);
+    sharing->is_noted = 1;
     if (sharing->is_kept && sharing->run.first > 0 && sharing->run.last + 1 == plans->number)
         return lengthen_run(sharing, plans);
     return note_rows(sharing, step, plans);

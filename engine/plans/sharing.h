@@ -57,6 +57,7 @@ typedef struct fig_sharing {
     fig_sharing_lent of_any; /* only `last` and `plans` are used */
     int32_t shared_limit;    /* the limit of query tokens with which groups were last taken */
     int is_kept;             /* 1: the groups found last are those of the step before */
+    int is_noted;            /* 1: a plan with the groups found last was noted */
     fig_sharing_run run;
 } fig_sharing;
 
@@ -66,8 +67,13 @@ void fig_sharing_finish(fig_sharing *sharing);
 
 /* Returns the reason why a step that is staged now has no groups, or NULL if it may have some. */
 const char *fig_sharing_refuse(const fig_sharing *sharing);
-/* Finds the groups of a step in a bucket of this shape. Returns NULL if there are none. The
- * result is valid until the next call. */
+/* Returns 1 if the step for which groups were last looked for has some. */
+static inline int fig_sharing_had_groups(const fig_sharing *sharing) {
+    return sharing->found.count > 0;
+}
+/* Finds the groups of a step in a bucket of this shape; if it is a bucket of ones, those that
+ * another bucket would have. Returns NULL if there are none. The result is valid until the next
+ * call. */
 const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_shape *shape,
                                         const fig_plan_step *step);
 /* Records which sequences lend entries in plan plans->number. step->groups may be NULL. Returns the

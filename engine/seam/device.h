@@ -68,7 +68,7 @@ typedef struct fig_dev_call {
     fig_call_args args;
     int32_t read_count, write_count;
     const void *plan;
-    uint32_t queries_offset; /* offset of the plan's query tokens; 0: the program is not packed */
+    uint32_t queries_offset; /* offset of the plan's query tokens; 0: there are none in the plan */
 } fig_dev_call;
 
 /* The predecessors of a node, as numbers of nodes that the graph already has. */

@@ -145,7 +145,9 @@ static int does_all(const fig_inspection_own *own, const fig_launch *launch) {
     return fig_families_of((fig_op)launch->op, choice.family)->does_all;
 }
 
-static int is_left_out(const fig_inspection_own *own, uint32_t l) {
+/* Returns fig_inspect_launch.left_out. */
+static int32_t left_out(const fig_inspection_own *own, uint32_t l) {
+    if (fig_lower_is_idle(&own->lowered, l)) return 2;
     const fig_launch *of = &own->lowered.launches[l], *next = of + 1;
     if (of->node_count == 0 || l + 1 == own->lowered.launch_count) return 0;
     if (next->node != of->node || next->op == FIG_OP_CALL) return 0;
@@ -183,7 +185,7 @@ static void fill_launches(fig_inspection_own *own) {
             .gives_plan =
                 launch->op < FIG_OP_KERNEL_COUNT && fig_kernel_table[launch->op].makes_plan};
         if (to->is_call) continue;
-        to->left_out = is_left_out(own, l);
+        to->left_out = left_out(own, l);
         fill_family(own, launch, to);
     }
 }

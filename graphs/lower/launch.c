@@ -117,13 +117,14 @@ static void put_rows(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     const fig_bucket_shape *shape = f->source->shape;
     assert(fig_program_view_has_rows(tensor));
-    const int32_t count =
-        tensor->symbol == FIG_SYMBOL_QUERIES ? shape->plan.query_limit : shape->caps.batch;
+    const int32_t count = tensor->symbol == FIG_SYMBOL_QUERIES && shape->form != FIG_BUCKET_OF_ONES
+                              ? shape->plan.query_limit
+                              : shape->caps.batch;
     put_number(f, field, fig_program_view_extent(tensor, count));
 }
 
-/* If the tensor's rows are query tokens, fills in the offset of the plan's section of query
- * tokens. */
+/* If the tensor's rows are query tokens, fills in the offset of the plan's section of query tokens,
+ * which is 0 in buckets of ones. */
 static void put_queries(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     if (tensor->symbol == FIG_SYMBOL_QUERIES)
@@ -135,11 +136,18 @@ static void put_is_packed(filling *f, const fig_field *field) {
     put_number(f, field, tensor->symbol == FIG_SYMBOL_QUERIES ? FIG_ATTENTION_PACKED : 0);
 }
 
-/* In buckets for single query tokens, replaces what the other buckets have. */
-static void put_singles(filling *f, const fig_field *field) {
+/* In buckets of singles and of ones, replaces what the other buckets have. */
+static void put_form(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
-    if (f->source->shape->is_for_singles && tensor->symbol == FIG_SYMBOL_QUERIES)
-        put_number(f, field, FIG_ATTENTION_SINGLES);
+    const fig_bucket_form form = f->source->shape->form;
+    if (form == FIG_BUCKET_OF_ANY || tensor->symbol != FIG_SYMBOL_QUERIES) return;
+    put_number(f, field, form == FIG_BUCKET_OF_SINGLES ? FIG_ATTENTION_SINGLES : 0);
+}
+
+/* In buckets of ones there is no launch for chunks beside attention. */
+static void put_early_reads(filling *f, const fig_field *field) {
+    const int is_ones = f->source->shape->form == FIG_BUCKET_OF_ONES;
+    put_number(f, field, f->early_reads & ~(is_ones ? FIG_ATTENTION_APART : UINT32_C(0)));
 }
 
 static void put_multiple(filling *f, const fig_field *field) {
@@ -325,8 +333,8 @@ static void put_common(filling *f, const fig_field *field) {
  * each bucket, so it dominates the time to load a file. */
 static void put_of_bucket(filling *f, const fig_field *field) {
     switch (field->kind) {
-    case FIG_FIELD_IS_PACKED: put_singles(f, field); return;
-    case FIG_FIELD_EARLY_READS: put_number(f, field, f->early_reads); return;
+    case FIG_FIELD_IS_PACKED: put_form(f, field); return;
+    case FIG_FIELD_EARLY_READS: put_early_reads(f, field); return;
     case FIG_FIELD_ROWS: put_rows(f, field); return;
     case FIG_FIELD_QUERIES: put_queries(f, field); return;
     case FIG_FIELD_PLAN_SHAPE: put_plan_shape(f, field); return;

@@ -103,8 +103,8 @@ static uint32_t join_nodes(const fig_lower_common *common, const fig_edge *edge,
     return count;
 }
 
-/* Returns 1 if the launch processes the chunks of its node. */
-static int is_beside(const fig_program_view *view, const fig_launch *launch) {
+int fig_launch_list_is_beside(const fig_program_view *view, const fig_launch *launch) {
+    if (launch->node_count == 0 || launch->op == FIG_OP_CALL) return 0;
     return launch->op == fig_kernel_table[view->nodes[launch->node].op].beside;
 }
 
@@ -134,7 +134,7 @@ fig_status fig_launch_list_join(fig_lower_common *common) {
         if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
         if (to >= first.first + first.count) edges[count++] = (fig_edge){first.first, to};
         if (split_class == UINT32_MAX) continue;
-        uint32_t *before = &last[is_beside(view, launch)][split_class];
+        uint32_t *before = &last[fig_launch_list_is_beside(view, launch)][split_class];
         if (*before != 0) edges[count++] = (fig_edge){*before, to};
         *before = to;
     }

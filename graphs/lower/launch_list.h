@@ -13,6 +13,8 @@ uint32_t fig_launch_list_count(const fig_program_view *view);
 /* Sets launches, launch_count and node_launches; classes and view must be set. The caller frees
  * both arrays, also after a failure. */
 fig_status fig_launch_list_make(fig_lower_common *common);
+/* Returns 1 if the launch processes the chunks of its node. */
+int fig_launch_list_is_beside(const fig_program_view *view, const fig_launch *launch);
 /* Sets edges and edge_count from the launches. The caller frees the edges, also after a failure. */
 fig_status fig_launch_list_join(fig_lower_common *common);
 

@@ -20,7 +20,6 @@
 #include "kernels/latent/latent_short.h"
 #include "kernels/latent/latent_wide.h"
 #include "kernels/wide/wide.h"
-#include "planner/plans/offer.h"
 #include "planner/size.h"
 #include "planner/spec/spec.h"
 #include "planner/split/bounds.h"
@@ -35,6 +34,11 @@ enum { OTHER_SECTIONS = 1 << 20 };
 int32_t fig_lower_query_limit(const fig_spec *spec, const fig_bucket *caps) {
     const int64_t all = (int64_t)caps->batch * spec->row_tokens;
     return (int32_t)(spec->query_limit < all ? spec->query_limit : all);
+}
+
+int fig_lower_may_be_ones(const fig_spec *spec, const fig_bucket_shape *shape) {
+    const int32_t most = fig_lower_query_limit(spec, &shape->caps);
+    return shape->caps.batch <= (shape->queries > 0 ? shape->queries : most);
 }
 
 static fig_status check_caps(const fig_spec *spec, const fig_lower_target *target,
@@ -257,11 +261,10 @@ static int have_room(const fig_program_view *view, const fig_strips_shape *strip
     return bytes <= FIG_PLAN_BYTES_LIMIT - OTHER_SECTIONS;
 }
 
-/* Fills in how the chunks of each class are cut, and makes room for their strips in the plan. The
- * strips are cut for all SMs whatever the bucket, so that one workspace and one record of what the
- * device holds serve every bucket. */
-static fig_status shape_strips(const fig_program_view *view, const fig_lower_target *target,
-                               const fig_split_classes *classes, fig_bucket_shape *shape) {
+/* Fills in how the chunks of each class are cut: for all SMs whatever the bucket, so that one
+ * workspace and one record of what the device holds serve every bucket. */
+static void shape_strips(const fig_program_view *view, const fig_lower_target *target,
+                         const fig_split_classes *classes, fig_bucket_shape *shape) {
     const int32_t sms = target->traits.sm_count, sharer = class_that_shares(view, classes, target);
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class *own = &classes->of[i];
@@ -278,7 +281,6 @@ static fig_status shape_strips(const fig_program_view *view, const fig_lower_tar
     }
     if (sharer >= 0 && !have_room(view, shape->strips, classes->count))
         shape->strips[sharer].shares = 0;
-    return fig_plan_add_strips(&shape->plan, shape->strips, FIG_NARROW_TOKENS_LIMIT + 1);
 }
 
 /* How fast workers read rows beside chunks, as measured on one H200: bytes in a us of one worker
@@ -323,7 +325,9 @@ static int32_t bytes_of_token(const fig_split_class *own, int32_t heads) {
 static fig_status shape_classes(const fig_program_view *view, const fig_lower_target *target,
                                 const fig_split_classes *classes, fig_bucket_shape *shape) {
     const int32_t most = fig_lower_query_limit(&view->spec, &shape->caps);
+    const int is_ones = shape->form == FIG_BUCKET_OF_ONES;
     shape->plan.query_limit = shape->queries > 0 ? shape->queries : most;
+    if (is_ones) shape->plan.query_limit = 0;
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class own = fig_variants_class(classes, i, target, shape->variant);
         fig_split_shape *split = &shape->plan.splits[i];
@@ -333,12 +337,24 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
         FIG_TRY(shape_workers(target, view->spec.kv_limit, &own, shape, i));
         shape->paces[i] = pace_of(target, &own, shape, i);
     }
-    shape->is_for_singles = fig_variants_is_for_singles(target, shape->variant);
     shape->plan.row_limit = shape->caps.batch;
-    shape->plan.row_tokens = view->spec.row_tokens;
+    shape->plan.row_tokens = is_ones ? 1 : view->spec.row_tokens;
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
-    return classes->has_chunks ? shape_strips(view, target, classes, shape) : FIG_OK;
+    if (classes->has_chunks) shape_strips(view, target, classes, shape);
+    return classes->has_chunks && !is_ones
+               ? fig_plan_add_strips(&shape->plan, shape->strips, FIG_NARROW_TOKENS_LIMIT + 1)
+               : FIG_OK;
+}
+
+static fig_status check_ones(const fig_spec *spec, const fig_bucket_shape *shape) {
+    if (shape->form != FIG_BUCKET_OF_ONES || fig_lower_may_be_ones(spec, shape)) return FIG_OK;
+    return fig_fail(FIG_INVALID,
+                    "bucket: variant %" PRId32 " has a query token for each of %" PRId32
+                    " rows, the limit is %" PRId32,
+                    shape->variant, shape->caps.batch,
+                    shape->queries > 0 ? shape->queries
+                                       : fig_lower_query_limit(spec, &shape->caps));
 }
 
 static fig_status fill_shape(const fig_program_view *view, const fig_lower_target *target,
@@ -350,6 +366,8 @@ static fig_status fill_shape(const fig_program_view *view, const fig_lower_targe
                                 .is_loose = shape->is_loose};
     FIG_TRY(check_caps(&view->spec, target, shape));
     FIG_TRY(fig_variants_take(view, classes, target, table, shape));
+    shape->form = fig_variants_form(target, shape->variant);
+    FIG_TRY(check_ones(&view->spec, shape));
     return shape_classes(view, target, classes, shape);
 }
 
@@ -368,65 +386,6 @@ fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target 
     FIG_TRY(fig_lower_shapes(view, target, shape, 1));
     shape->plan.exec = exec;
     return FIG_OK;
-}
-
-/* ---- Variants that a bucket offers ----------------------------------------------------------- */
-
-int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
-                             int32_t variant) {
-    fig_split_classes classes;
-    const int32_t candidates = fig_traits_variant_count(&target->traits);
-    assert(variant >= 0 && variant < FIG_VARIANTS_FORMS * candidates);
-    if (target->deterministic) return variant == 0;
-    if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
-    if (variant >= fig_variants_count(view, &classes, target)) return 0;
-    if (fig_variants_ends_late(&classes, target, variant)) return 0;
-    for (int32_t smaller = variant / candidates * candidates; smaller < variant; smaller++) {
-        int alike = 1;
-        for (int32_t i = 0; i < classes.count; i++) {
-            const fig_variant own = fig_variants_resolve(&classes, i, target, variant);
-            const fig_variant other = fig_variants_resolve(&classes, i, target, smaller);
-            alike &= fig_variants_read_alike(&own, &other);
-        }
-        if (alike) return 0;
-    }
-    return 1;
-}
-
-/* Adds the variants of one form that a bucket offers. */
-static fig_status offer(const fig_program_view *view, const fig_lower_target *target,
-                        const fig_bucket *buckets, int32_t index, int32_t form,
-                        fig_bucket_shape *candidates, uint32_t *offered) {
-    const int32_t of_form = fig_traits_variant_count(&target->traits);
-    int32_t numbers[FIG_VARIANT_LIMIT], count = 0;
-    for (int32_t n = form * of_form; n < (form + 1) * of_form; n++) {
-        if (!fig_lower_variant_serves(view, target, n)) continue;
-        candidates[count].caps = buckets[index];
-        candidates[count].variant = numbers[count] = n;
-        FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
-        count++;
-    }
-    if (count == 0) return FIG_OK;
-    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
-    const uint32_t chosen = fig_offer_choose(candidates, count, &range);
-    if (chosen == 0) return fig_fail(FIG_NOMEM, "bucket: the costs of %d variants", count);
-    for (int32_t i = 0; i < count; i++)
-        *offered |= (chosen >> i & 1) << numbers[i];
-    return FIG_OK;
-}
-
-/* Allocates the shapes of all variants, because they are too large for the stack of a small
- * thread. */
-fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
-                           const fig_bucket *buckets, int32_t index, uint32_t *offered) {
-    fig_bucket_shape *candidates = calloc(FIG_VARIANT_LIMIT, sizeof *candidates);
-    *offered = 0;
-    if (candidates == NULL) return fig_fail(FIG_NOMEM, "bucket: %d shapes", FIG_VARIANT_LIMIT);
-    fig_status status = FIG_OK;
-    for (int32_t form = 0; form < FIG_VARIANTS_FORMS && status == FIG_OK; form++)
-        status = offer(view, target, buckets, index, form, candidates, offered);
-    free(candidates);
-    return status;
 }
 
 /* ---- Parts that all buckets share ------------------------------------------------------------ */
@@ -586,6 +545,13 @@ fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_sha
                              .launch_count = common->launch_count,
                              .edge_count = common->edge_count,
                              .reloc_count = common->reloc_count,
-                             .params_bytes = common->params_bytes};
+                             .params_bytes = common->params_bytes,
+                             .view = common->view,
+                             .form = shape->form};
     return FIG_OK;
+}
+
+int fig_lower_is_idle(const fig_lowered *lowered, uint32_t launch) {
+    return lowered->form == FIG_BUCKET_OF_ONES &&
+           fig_launch_list_is_beside(lowered->view, &lowered->launches[launch]);
 }

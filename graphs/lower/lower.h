@@ -34,6 +34,8 @@ typedef struct fig_lowered {
     const fig_reloc *relocs;
     uint8_t *params;
     uint32_t launch_count, edge_count, reloc_count, params_bytes;
+    const fig_program_view *view;
+    fig_bucket_form form;
 } fig_lowered;
 
 /* The machine and options for which a program is lowered. */
@@ -50,6 +52,9 @@ enum { FIG_LOWER_PARAMS_LIMIT = 1 << 22 };
 /* Returns the largest number of query tokens that the rows of a bucket may have, or 0 if the
  * program is not packed. */
 int32_t fig_lower_query_limit(const fig_spec *spec, const fig_bucket *caps);
+/* Returns 1 if each row of the bucket may have a query token. Only then the bucket may be one of
+ * ones: its launches process a query token for each of its rows, whatever the step. */
+int fig_lower_may_be_ones(const fig_spec *spec, const fig_bucket_shape *shape);
 
 /* Fills in a shape whose caps, variant, query tokens and is_loose are given. FIG_INVALID: the
  * program has no such variant on the machine. FIG_TOO_LARGE: the number of tiles on the line does
@@ -59,15 +64,6 @@ fig_status fig_lower_shape(const fig_program_view *view, const fig_lower_target 
 /* Like fig_lower_shape(), for several shapes, but does not set their exec. */
 fig_status fig_lower_shapes(const fig_program_view *view, const fig_lower_target *target,
                             fig_bucket_shape *shapes, uint32_t count);
-/* Returns 1 if the variant is worth a bucket: the program has it, and for this program it reads the
- * cache differently from every lower-numbered variant of the same form. */
-int fig_lower_variant_serves(const fig_program_view *view, const fig_lower_target *target,
-                             int32_t variant);
-/* Finds the variants that a bucket of a normalised list offers, as bit n for variant n; see
- * planner/plans/offer.h. */
-fig_status fig_lower_offer(const fig_program_view *view, const fig_lower_target *target,
-                           const fig_bucket *buckets, int32_t index, uint32_t *offered);
-
 /* Makes the parts that all buckets share. `view` must outlive `common`. Only init reads
  * `workspace`, which serves all buckets. finish accepts a zeroed struct. */
 fig_status fig_lower_common_init(fig_lower_common *common, const fig_program_view *view,
@@ -89,5 +85,9 @@ uint64_t fig_lower_digest(const fig_lower_common *common, uint64_t shape_digest)
 fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_shape *shape,
                             fig_lowered *lowered);
 void fig_lower_finish(fig_lowered *lowered);
+/* Returns 1 if the launch has no work in any step of the bucket. Execs leave such a launch out, with
+ * its edges: whatever comes before or after it also comes before or after another launch of its
+ * node. */
+int fig_lower_is_idle(const fig_lowered *lowered, uint32_t launch);
 
 #endif

@@ -30,12 +30,14 @@ static int32_t row_tokens_of(const fig_program_view *view, const fig_tensor_reco
                                            : (int32_t)q->dims[0];
 }
 
-static int may_be_short(const fig_tensor_record *q, const fig_tensor_record *cache, int is_dense) {
-    if (q->symbol == FIG_SYMBOL_QUERIES) return 0;
+/* needs: those needs that follow from q alone */
+static int may_be_short(const fig_tensor_record *q, const fig_tensor_record *cache,
+                        const fig_split_class *needs, int is_dense) {
+    if (needs->is_packed) return 0;
     const fig_geometry_rows rows = {.dtype = (int32_t)q->dtype,
                                     .kv_dtype = (int32_t)cache->dtype,
                                     .head_dim = (int32_t)q->dims[2],
-                                    .row_tokens = (int32_t)q->dims[0],
+                                    .row_tokens = needs->row_tokens,
                                     .ratio = (int32_t)(q->dims[1] / cache->dims[2]),
                                     .page_size = is_dense ? 0 : (int32_t)cache->dims[1]};
     return fig_geometry_short_refuses(&rows) == NULL;
@@ -51,8 +53,7 @@ static int has_operand(const fig_program_view *view, const fig_node *node, const
 }
 
 /* Returns 1 if the family `many` serves the node on a GPU of compute capability 9.0, as far as its
- * tensors and not their places decide that. Beside chunks most rows have one query token; workers
- * of several heads read those sooner. */
+ * tensors and not their places decide that. */
 static int is_many(const fig_program_view *view, const fig_node *node, const fig_split_class *needs,
                    int is_dense) {
     const fig_split_row *split = fig_kernel_table[node->op].split;
@@ -62,8 +63,13 @@ static int is_many(const fig_program_view *view, const fig_node *node, const fig
     if (q->dtype != cache->dtype || (q->dtype != FIG_F16 && q->dtype != FIG_BF16)) return 0;
     if (fig_kernel_table[node->op].has_score || has_operand(view, node, "alibi")) return 0;
     if (!is_dense && cache->dims[1] % FIG_GEOMETRY_TOKENS != 0) return 0;
-    if (fig_program_view_has_chunks(view) && fig_geometry_heads(vectors) > 1) return 0;
     return fig_many_serves(needs->value_bytes, needs->head_dim, vectors);
+}
+
+/* Returns 1 if workers can read several heads at once. Beside chunks most rows have one query
+ * token, and such workers read those sooner than the family `many`. */
+static int reads_heads(const fig_split_class *needs) {
+    return fig_geometry_heads(needs->q_heads / needs->kv_heads * needs->row_tokens) > 1;
 }
 
 /* Completes the needs of a node whose heads share a latent cache. needs: those needs that follow
@@ -116,27 +122,36 @@ static int32_t is_masked(const fig_program_view *view, const fig_node *node) {
     return code.mask_node_count > 0;
 }
 
+/* How to look at a program. */
+typedef struct looking {
+    int32_t knows_masks;
+    int32_t at_ones; /* 1: as if it were not packed, with one query token in each row */
+} looking;
+
 /* Returns the needs of a single split node. */
 static fig_split_class needs_of(const fig_program_view *view, const fig_node *node,
-                                int32_t knows_masks) {
+                                const looking *how) {
     const fig_split_row *split = fig_kernel_table[node->op].split;
     const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
     const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
     const int is_dense = fig_program_view_operand(view, node, split->table) == 0;
-    fig_split_class needs = {.row_tokens = row_tokens_of(view, q),
-                             .is_packed = q->symbol == FIG_SYMBOL_QUERIES,
+    fig_split_class needs = {.row_tokens = how->at_ones ? 1 : row_tokens_of(view, q),
+                             .is_packed = q->symbol == FIG_SYMBOL_QUERIES && !how->at_ones,
                              .q_heads = (int32_t)q->dims[1],
                              .head_dim = (int32_t)q->dims[2],
                              .value_bytes = (int32_t)fig_program_view_dtype_bytes(cache->dtype)};
     fig_program_view_attributes(view, node, split->window, &needs.window, sizeof needs.window);
     if (split->v_in_k) return latent_needs_of(cache, needs);
     needs.kv_heads = (int32_t)cache->dims[2];
-    needs.may_be_short = !fig_kernel_table[node->op].has_score && may_be_short(q, cache, is_dense);
-    needs.is_many = is_many(view, node, &needs, is_dense);
+    needs.may_be_short =
+        !fig_kernel_table[node->op].has_score && may_be_short(q, cache, &needs, is_dense);
+    const int beside_chunks = fig_program_view_has_chunks(view) && !how->at_ones;
+    needs.is_many =
+        is_many(view, node, &needs, is_dense) && !(beside_chunks && reads_heads(&needs));
     needs.shared_table = shared_table_of(view, node, &needs);
     needs.is_masked = is_masked(view, node);
     needs.may_divide = is_wide(view, node, &needs) && cache->dims[1] % FIG_GEOMETRY_TOKENS == 0;
-    if (knows_masks) needs.mask = mask_of(view, node);
+    if (how->knows_masks) needs.mask = mask_of(view, node);
     return needs;
 }
 
@@ -152,7 +167,7 @@ static int same_class(const fig_program_view *view, const fig_split_class *a,
 uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
                                  const fig_node *node) {
     if (!fig_program_view_is_split(view, node)) return UINT32_MAX;
-    const fig_split_class needs = needs_of(view, node, classes->knows_masks);
+    const fig_split_class needs = needs_of(view, node, &(looking){classes->knows_masks, 0});
     for (int32_t i = 0; i < classes->count; i++) {
         if (same_class(view, &classes->of[i], &needs)) return (uint32_t)i;
     }
@@ -173,6 +188,18 @@ static fig_status refuse(const fig_program_view *view, uint32_t n, const fig_spl
                     FIG_CLASS_LIMIT);
 }
 
+/* Raises the needs of a class to those of one more node. */
+static void add_needs(fig_split_class *most, const fig_split_class *needs) {
+    most->q_heads = max_of(most->q_heads, needs->q_heads);
+    most->head_dim = max_of(most->head_dim, needs->head_dim);
+    most->value_bytes = max_of(most->value_bytes, needs->value_bytes);
+    most->is_packed &= needs->is_packed;
+    most->may_be_short &= needs->may_be_short;
+    most->is_many &= needs->is_many;
+    most->may_divide &= needs->may_divide;
+    if (most->shared_table != needs->shared_table) most->shared_table = 0;
+}
+
 static fig_status find(const fig_program_view *view, int32_t knows_masks,
                        fig_split_classes *classes) {
     classes->count = 0;
@@ -181,22 +208,17 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
         if (!fig_program_view_is_split(view, node)) continue;
-        const fig_split_class needs = needs_of(view, node, knows_masks);
+        const fig_split_class needs = needs_of(view, node, &(looking){knows_masks, 0});
+        const fig_split_class at_ones = needs_of(view, node, &(looking){knows_masks, 1});
         const uint32_t index = fig_split_classes_index(classes, view, node);
         if (index == UINT32_MAX) {
             if (classes->count == FIG_CLASS_LIMIT) return refuse(view, n, &needs);
+            classes->ones[classes->count] = at_ones;
             classes->of[classes->count++] = needs;
             continue;
         }
-        fig_split_class *most = &classes->of[index];
-        most->q_heads = max_of(most->q_heads, needs.q_heads);
-        most->head_dim = max_of(most->head_dim, needs.head_dim);
-        most->value_bytes = max_of(most->value_bytes, needs.value_bytes);
-        most->is_packed &= needs.is_packed;
-        most->may_be_short &= needs.may_be_short;
-        most->is_many &= needs.is_many;
-        most->may_divide &= needs.may_divide;
-        if (most->shared_table != needs.shared_table) most->shared_table = 0;
+        add_needs(&classes->of[index], &needs);
+        add_needs(&classes->ones[index], &at_ones);
     }
     return FIG_OK;
 }

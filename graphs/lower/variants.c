@@ -4,9 +4,11 @@
 #include "graphs/lower/variants.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "graphs/lower/fitting.h"
 #include "kernels/attention/geometry.h"
+#include "planner/plans/offer.h"
 #include "planner/status.h"
 
 /* Returns 1 if variants for rows of at most one query token help the class: its rows then have
@@ -30,15 +32,38 @@ static int has_singles(const fig_program_view *view, const fig_split_classes *cl
     return 0;
 }
 
-int fig_variants_is_for_singles(const fig_lower_target *target, int32_t variant) {
-    return variant >= fig_traits_variant_count(&target->traits);
+/* Returns 1 if the program has variants for ones. Fixed splits serve every step of a program in the
+ * same way. */
+static int has_ones(const fig_program_view *view, const fig_split_classes *classes,
+                    const fig_lower_target *target) {
+    int are_packed = classes->count > 0;
+    for (int32_t i = 0; i < classes->count; i++)
+        are_packed &= classes->of[i].is_packed;
+    return are_packed && !fig_program_view_reads_lengths(view) && !target->deterministic;
 }
 
-/* The last form is the one that tune measures. */
+fig_bucket_form fig_variants_form(const fig_lower_target *target, int32_t variant) {
+    return (fig_bucket_form)(variant / fig_traits_variant_count(&target->traits));
+}
+
+int fig_variants_has(const fig_program_view *view, const fig_split_classes *classes,
+                     const fig_lower_target *target, int32_t variant) {
+    if (variant < 0) return 0;
+    switch (fig_variants_form(target, variant)) {
+    case FIG_BUCKET_OF_ANY: return 1;
+    case FIG_BUCKET_OF_SINGLES: return has_singles(view, classes, target);
+    case FIG_BUCKET_OF_ONES: return has_ones(view, classes, target);
+    }
+    return 0;
+}
+
 int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes *classes,
                            const fig_lower_target *target) {
-    return fig_variants_first_tuned(view, classes, target) +
-           fig_traits_variant_count(&target->traits);
+    const int32_t of_form = fig_traits_variant_count(&target->traits);
+    int32_t count = FIG_VARIANTS_FORMS * of_form;
+    while (!fig_variants_has(view, classes, target, count - 1))
+        count -= of_form;
+    return count;
 }
 
 int32_t fig_variants_first_tuned(const fig_program_view *view, const fig_split_classes *classes,
@@ -48,8 +73,10 @@ int32_t fig_variants_first_tuned(const fig_program_view *view, const fig_split_c
 
 fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t index,
                                    const fig_lower_target *target, int32_t variant) {
+    const fig_bucket_form form = fig_variants_form(target, variant);
     fig_split_class own = classes->of[index];
-    if (!fig_variants_is_for_singles(target, variant) || !own.is_packed) return own;
+    if (form == FIG_BUCKET_OF_ONES) return classes->ones[index];
+    if (form == FIG_BUCKET_OF_ANY || !own.is_packed) return own;
     own.row_tokens = 1;
     own.is_many = 0;
     return own;
@@ -58,12 +85,16 @@ fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t ind
 fig_variant fig_variants_resolve(const fig_split_classes *classes, int32_t index,
                                  const fig_lower_target *target, int32_t variant) {
     const fig_split_class own = fig_variants_class(classes, index, target, variant);
-    const int32_t number = variant % fig_traits_variant_count(&target->traits);
+    const int32_t of_form = fig_traits_variant_count(&target->traits), number = variant % of_form;
     const fig_variant candidate = fig_traits_variant(&target->traits, number, own.value_bytes);
     fig_variant fitted = candidate;
     fitted.heads = fig_split_classes_heads(&own, fitted.heads);
     fig_fitting_fit(&own, target, &candidate, &fitted);
-    const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, variant);
+    /* Tune measures programs of ones, and gives the times to singles. */
+    const int32_t measured = fig_variants_form(target, variant) == FIG_BUCKET_OF_ONES
+                                 ? variant - of_form
+                                 : variant;
+    const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, measured);
     if (tuned == NULL || !fig_tuning_fits(tuned, &fitted)) return fitted;
     const fig_variant of_table = fitted;
     fitted = tuned->variant;
@@ -85,7 +116,7 @@ static int ends_late(const fig_split_class *own, const fig_variant *fitted) {
 int fig_variants_ends_late(const fig_split_classes *classes, const fig_lower_target *target,
                            int32_t variant) {
     if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
-        !fig_variants_is_for_singles(target, variant))
+        fig_variants_form(target, variant) != FIG_BUCKET_OF_SINGLES)
         return 0;
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class own = fig_variants_class(classes, i, target, variant);
@@ -107,6 +138,11 @@ fig_status fig_variants_take(const fig_program_view *view, const fig_split_class
     if (variant < 0 || variant >= count)
         return fig_fail(FIG_INVALID, "bucket: variant is %" PRId32 ", limits 0 to %" PRId32,
                         variant, count - 1);
+    if (!fig_variants_has(view, classes, target, variant))
+        return fig_fail(FIG_INVALID,
+                        "bucket: variant is %" PRId32
+                        ", which only programs have whose rows may be chunks",
+                        variant);
     assert(count <= FIG_VARIANT_LIMIT);
     for (int32_t i = 0; i < classes->count && !table->known[variant]; i++)
         table->of[variant][i] = fig_variants_resolve(classes, i, target, variant);
@@ -114,4 +150,63 @@ fig_status fig_variants_take(const fig_program_view *view, const fig_split_class
     for (int32_t i = 0; i < classes->count; i++)
         shape->variants[i] = table->of[variant][i];
     return FIG_OK;
+}
+
+int fig_variants_serves(const fig_program_view *view, const fig_lower_target *target,
+                             int32_t variant) {
+    fig_split_classes classes;
+    const int32_t candidates = fig_traits_variant_count(&target->traits);
+    assert(variant >= 0 && variant < FIG_VARIANTS_FORMS * candidates);
+    if (target->deterministic) return variant == 0;
+    if (fig_split_classes_find(view, &classes) != FIG_OK) return 1;
+    if (!fig_variants_has(view, &classes, target, variant)) return 0;
+    if (fig_variants_ends_late(&classes, target, variant)) return 0;
+    for (int32_t smaller = variant / candidates * candidates; smaller < variant; smaller++) {
+        int alike = 1;
+        for (int32_t i = 0; i < classes.count; i++) {
+            const fig_variant own = fig_variants_resolve(&classes, i, target, variant);
+            const fig_variant other = fig_variants_resolve(&classes, i, target, smaller);
+            alike &= fig_variants_read_alike(&own, &other);
+        }
+        if (alike) return 0;
+    }
+    return 1;
+}
+
+/* Adds the variants of one form that a bucket offers. */
+static fig_status offer(const fig_program_view *view, const fig_lower_target *target,
+                        const fig_bucket *buckets, int32_t index, int32_t form,
+                        fig_bucket_shape *candidates, uint32_t *offered) {
+    const int32_t of_form = fig_traits_variant_count(&target->traits);
+    int32_t numbers[FIG_VARIANT_LIMIT], count = 0;
+    const fig_bucket_shape size = {.caps = buckets[index]};
+    if (form == FIG_BUCKET_OF_ONES && !fig_lower_may_be_ones(&view->spec, &size)) return FIG_OK;
+    for (int32_t n = form * of_form; n < (form + 1) * of_form; n++) {
+        if (!fig_variants_serves(view, target, n)) continue;
+        candidates[count] = size;
+        candidates[count].variant = numbers[count] = n;
+        FIG_TRY(fig_lower_shape(view, target, 0, &candidates[count]));
+        count++;
+    }
+    if (count == 0) return FIG_OK;
+    const fig_offer_range range = fig_offer_range_of(buckets, index, view->spec.kv_limit);
+    const uint32_t chosen = fig_offer_choose(candidates, count, &range);
+    if (chosen == 0) return fig_fail(FIG_NOMEM, "bucket: the costs of %d variants", count);
+    for (int32_t i = 0; i < count; i++)
+        *offered |= (chosen >> i & 1) << numbers[i];
+    return FIG_OK;
+}
+
+/* Allocates the shapes of all variants, because they are too large for the stack of a small
+ * thread. */
+fig_status fig_variants_offer(const fig_program_view *view, const fig_lower_target *target,
+                           const fig_bucket *buckets, int32_t index, uint32_t *offered) {
+    fig_bucket_shape *candidates = calloc(FIG_VARIANT_LIMIT, sizeof *candidates);
+    *offered = 0;
+    if (candidates == NULL) return fig_fail(FIG_NOMEM, "bucket: %d shapes", FIG_VARIANT_LIMIT);
+    fig_status status = FIG_OK;
+    for (int32_t form = 0; form < FIG_VARIANTS_FORMS && status == FIG_OK; form++)
+        status = offer(view, target, buckets, index, form, candidates, offered);
+    free(candidates);
+    return status;
 }

@@ -33,6 +33,10 @@ static int compare(const void *left, const void *right) {
     return (a->kv > b->kv) - (a->kv < b->kv);
 }
 
+int32_t fig_bucket_query_limit(const fig_bucket_shape *bucket) {
+    return bucket->form == FIG_BUCKET_OF_ONES ? bucket->caps.batch : bucket->plan.query_limit;
+}
+
 int fig_bucket_compare(const fig_bucket_shape *a, const fig_bucket_shape *b) {
     const int by_caps = compare(&a->caps, &b->caps);
     /* 0 means "as many query tokens as the rows may have", so it comes last. */
@@ -228,9 +232,48 @@ static int32_t first_draft(const fig_plan_step *step) {
     return -1;
 }
 
+/* Returns the first row whose query tokens are not those that a bucket of ones demands, or -1 if
+ * there is none. An idle row without query tokens may have any length, but the plan of such a
+ * bucket would not call it idle. */
+static int32_t first_other(const fig_plan_step *step) {
+    int32_t before = 1;
+    if (step->queries == NULL) return step->row_tokens == 1 || step->rows == 0 ? -1 : 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t queries = step->queries[row];
+        if (queries > before || (queries == 0 && step->lengths[row] > 0)) return row;
+        before = queries;
+    }
+    return -1;
+}
+
+/* Returns the form of the buckets that the step takes among those of one size. The buckets of a
+ * form are neighbours, in the order of fig_bucket_form. */
+static fig_bucket_form form_of(const fig_bucket_shape *of_size, int32_t count,
+                               const fig_plan_step *step) {
+    int32_t last = count - 1;
+    if (of_size[last].form == FIG_BUCKET_OF_ONES && step->groups == NULL && first_other(step) < 0)
+        return FIG_BUCKET_OF_ONES;
+    while (of_size[last].form == FIG_BUCKET_OF_ONES)
+        last--;
+    return of_size[last].form == FIG_BUCKET_OF_SINGLES && first_draft(step) < 0
+               ? FIG_BUCKET_OF_SINGLES
+               : FIG_BUCKET_OF_ANY;
+}
+
+/* Fails if a bucket of ones is named for another step. */
+static fig_status check_ones(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    const int32_t row = bucket->form == FIG_BUCKET_OF_ONES ? first_other(step) : -1;
+    if (row < 0) return FIG_OK;
+    const int32_t queries = step->queries != NULL ? step->queries[row] : step->row_tokens;
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: row %" PRId32 " has %" PRId32 " query token%s, each row of bucket %" PRId32
+                    " has 1, or none and no tokens if no later row has any",
+                    row, queries, FIG_PLURAL(queries), step->bucket);
+}
+
 /* Fails if a bucket for single query tokens is named for a step that has a row of more. */
 static fig_status check_singles(const fig_bucket_shape *bucket, const fig_plan_step *step) {
-    const int32_t row = bucket->is_for_singles ? first_draft(step) : -1;
+    const int32_t row = bucket->form == FIG_BUCKET_OF_SINGLES ? first_draft(step) : -1;
     if (row < 0) return FIG_OK;
     return fig_fail(FIG_TOO_LARGE,
                     "step: row %" PRId32 " has %" PRId32 " query tokens, bucket %" PRId32
@@ -240,7 +283,7 @@ static fig_status check_singles(const fig_bucket_shape *bucket, const fig_plan_s
 
 static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {
     return bucket->caps.batch >= step->rows && capacity_of(&bucket->caps) >= tokens &&
-           queries_of(bucket, step) <= bucket->plan.query_limit;
+           queries_of(bucket, step) <= fig_bucket_query_limit(bucket);
 }
 
 /* Takes the bucket that the step names, or fails and says why that bucket does not hold the
@@ -255,6 +298,7 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
     if (holds(bucket, step, tokens) || (step->lengths == NULL && bucket->caps.batch >= step->rows &&
                                         capacity_of(&bucket->caps) >= tokens)) {
         FIG_TRY(check_singles(bucket, step));
+        FIG_TRY(check_ones(bucket, step));
         *index = step->bucket - 1;
         return FIG_OK;
     }
@@ -266,9 +310,10 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
         return fig_fail(FIG_TOO_LARGE,
                         "step: %s %" PRId64 " tokens, bucket %" PRId32 " takes %" PRId64,
                         tokens_phrase(step), tokens, step->bucket, capacity_of(&bucket->caps));
+    FIG_TRY(check_ones(bucket, step));
     return fig_fail(FIG_TOO_LARGE,
                     "step: it has %" PRId64 " query tokens, bucket %" PRId32 " takes %" PRId32,
-                    queries_of(bucket, step), step->bucket, bucket->plan.query_limit);
+                    queries_of(bucket, step), step->bucket, fig_bucket_query_limit(bucket));
 }
 
 /* Returns the first bucket whose batch is at least `batch`. */
@@ -308,8 +353,7 @@ static int32_t end_of_size(const fig_bucket_shape *buckets, int32_t count, int32
     return end;
 }
 
-/* A step without drafts takes a bucket for single query tokens, if there is one: its workers read
- * the same rows sooner. */
+/* The more a form demands, the sooner its workers read the same rows. */
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
     const int64_t tokens = tokens_of(step);
@@ -322,9 +366,9 @@ fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
         first++;
     if (first == count) return refuse(buckets, count, step, tokens);
     const int32_t end = end_of_size(buckets, count, first);
-    const int may_be_singles = buckets[end - 1].is_for_singles && first_draft(step) < 0;
+    const fig_bucket_form form = form_of(&buckets[first], end - first, step);
     for (int32_t i = first; i < end; i++) {
-        if (buckets[i].is_for_singles != may_be_singles) continue;
+        if (buckets[i].form != form) continue;
         int64_t cost = fig_bucket_cost(&buckets[i], step);
         if (*index >= 0 && cost >= least) continue;
         *index = i;

@@ -10,12 +10,21 @@
 
 enum { FIG_BUCKET_LIMIT = 4096, FIG_BUCKET_KV_LEAST = 128 };
 
+/* What a bucket of a packed program demands of the query tokens of rows. */
+typedef enum fig_bucket_form {
+    FIG_BUCKET_OF_ANY,     /* nothing */
+    FIG_BUCKET_OF_SINGLES, /* rows that are not chunks have at most one */
+    /* query token r is the only one of row r, so the step runs as in a program that is not packed;
+     * rows behind the last query token are idle */
+    FIG_BUCKET_OF_ONES
+} fig_bucket_form;
+
 /* The part of a lowered bucket that planning needs. */
 typedef struct fig_bucket_shape {
     fig_bucket caps;
-    int32_t variant;        /* see graphs/lower/variants.h */
-    int32_t is_for_singles; /* 1: rows that are not chunks have at most one query token */
-    int32_t queries;        /* most query tokens of a step; 0: as many as the rows may have */
+    int32_t variant; /* see graphs/lower/variants.h */
+    fig_bucket_form form;
+    int32_t queries; /* most query tokens of a step; 0: as many as the rows may have */
     /* 1: caps.kv is the capacity of a cache, and most rows are far shorter; only the device knows
      * how long they are */
     int32_t is_loose;
@@ -38,6 +47,8 @@ int32_t fig_bucket_ladder(int32_t batch_limit, int32_t kv_limit, fig_bucket *buc
 fig_status fig_bucket_normalise(fig_bucket *buckets, int32_t *count, int32_t batch_limit,
                                 int32_t kv_limit);
 
+/* Returns the most query tokens of a step in the bucket; 0: the program is not packed. */
+int32_t fig_bucket_query_limit(const fig_bucket_shape *bucket);
 /* Compares the sizes of two buckets: batch, kv and query tokens. */
 int fig_bucket_compare(const fig_bucket_shape *a, const fig_bucket_shape *b);
 
@@ -55,8 +66,8 @@ fig_bucket_work fig_bucket_work_of(const fig_bucket_shape *bucket, int32_t split
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step);
 
 /* Chooses the bucket that the step names, or else the cheapest variant of the first (batch, kv)
- * that holds the step. A step without lengths counts as token_limit tokens. *index is -1 on
- * failure.
+ * that holds the step. Takes a bucket of ones only if the step has no groups. A step without
+ * lengths counts as token_limit tokens. *index is -1 on failure.
  *
  * FIG_TOO_LARGE: no bucket holds the step, or the named bucket does not; the message names the rows
  * or tokens and their limit, or the tokens by which rows may grow. FIG_INVALID: no bucket has the

@@ -337,7 +337,7 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     const int held_none = held->exec != (int32_t)shape->exec || held->rows != step->rows;
     uint32_t sections = step->positions != NULL ? FIG_PLAN_HAS_POSITIONS : 0;
     assert(step->rows >= 0 && step->rows <= shape->row_limit && step->horizon >= 1);
-    assert(step->queries == NULL || shape->query_limit > 0);
+    assert(step->queries == NULL || shape->query_limit > 0 || shape->row_tokens == 1);
     assert(group_count_of(step) == 0 || held->narrow != NULL);
     held->exec = (int32_t)shape->exec;
     held->rows = step->rows;
@@ -359,6 +359,7 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     const int is_rechunked = has_strips && settle_chunks(step, held);
     const int is_divided = (is_recut | is_rechunked | is_regrouped) && has_strips &&
                            settle_division(shape, step, held);
+    if (!has_strips) memset(held->readers, 0, sizeof held->readers);
     if (is_recut | is_divided) {
         sections |= FIG_PLAN_HAS_SPLITS;
         settle_starts(shape, step, held);

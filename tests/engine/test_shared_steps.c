@@ -283,6 +283,7 @@ static void a_group_that_breaks_is_gone_in_the_next_step(void **state) {
     const fig_chunk_form form = form_of(4, 1, 64);
     open_world(&form, 21);
     fig_chunk_step step = make_group(6, 40);
+    assert_int_equal(fig_engine_prepare(w.c.engine, 0), FIG_OK);
     take_step(&step, 1);
     const int64_t first = groups_so_far();
     const int32_t execs = stats_of(w.c.engine).exec_count;

@@ -206,6 +206,8 @@ static void the_ladder_of_chunks_has_steps_of_query_tokens(void **state) {
         const int32_t most = size.bucket.batch > 1 ? CHUNK_LIMIT : 500;
         assert_int_equal(size.query_limit, made.query_limit);
         assert_int_equal(size.plan_bytes, made.plan_bytes);
+        if (size.one_each) assert_int_equal(size.query_limit, size.bucket.batch);
+        if (size.one_each) continue;
         assert_true(size.query_limit == 64 || size.query_limit == most ||
                     (size.query_limit == 512 && most > 512));
     }
@@ -275,8 +277,10 @@ static int32_t least_limit(int32_t reads) {
     expect(fig_program_finish(program));
     expect(fig_graphs_lower(&graphs, program, NULL));
     fig_graphs_read_info(graphs, &info);
-    for (int32_t n = 1; n <= info.bucket_count; n++)
-        if (info_of(graphs, n).query_limit < least) least = info_of(graphs, n).query_limit;
+    for (int32_t n = 1; n <= info.bucket_count; n++) {
+        const fig_bucket_info bucket = info_of(graphs, n);
+        if (!bucket.one_each && bucket.query_limit < least) least = bucket.query_limit;
+    }
     fig_graphs_destroy(graphs);
     fig_program_destroy(program);
     return least;

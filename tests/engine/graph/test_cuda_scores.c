@@ -193,9 +193,9 @@ static void a_score_of_chunks_is_interpreted(void **state) {
     scene s;
     open_packed(&s, plain_text, NULL, (packing){64, 128});
     if (fig_engine_prepare(s.engine, 0) != FIG_OK) fail_msg("%s", fig_message());
-    assert_string_equal(family_of(&s, 2), "bulk");
-    assert_string_equal(family_of_op(&s, 2, "scored_prompt"), "plain");
-    assert_null(family_of_op(&s, 2, "prompt_attention"));
+    assert_string_equal(family_of(&s, 1), "bulk");
+    assert_string_equal(family_of_op(&s, 1, "scored_prompt"), "plain");
+    assert_null(family_of_op(&s, 1, "prompt_attention"));
     assert_true(fake->links >= 1);
     if (fig_engine_step(s.engine, FIG_OPTIONS(fig_step, .rows = 2, .kv_lengths = lengths,
                                               .query_counts = counts)) != FIG_OK)

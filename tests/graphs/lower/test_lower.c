@@ -10,6 +10,7 @@
 
 #include "graphs/lower/launch_list.h"
 #include "graphs/lower/lower.h"
+#include "graphs/lower/variants.h"
 #include "graphs/record/program.h"
 #include "kernels/attention/geometry.h"
 #include "planner/split/bounds.h"
@@ -157,10 +158,10 @@ static void groups_over_latent_caches_have_several_sizes(void **state) {
             shape.is_short[0] != cases[i].is_short)
             fail_msg("case %zu: %d groups, %d workers, is_short %d", i, split->groups,
                      split->workers, shape.is_short[0]);
-        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &old, 1), 0);
-        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 2),
+        assert_int_equal(fig_variants_serves(fig_program_view_of(program), &old, 1), 0);
+        assert_int_equal(fig_variants_serves(fig_program_view_of(program), &target, 2),
                          cases[i].heads > 16);
-        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 3),
+        assert_int_equal(fig_variants_serves(fig_program_view_of(program), &target, 3),
                          cases[i].heads > 64);
         fig_program_destroy(program);
     }
@@ -190,7 +191,7 @@ static void short_rows_have_clusters_only_where_a_kernel_does(void **state) {
             shape.is_short[0] != cases[i].is_short)
             fail_msg("case %zu: %d groups, is_short %d", i, shape.plan.splits[0].groups,
                      shape.is_short[0]);
-        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 3), 0);
+        assert_int_equal(fig_variants_serves(fig_program_view_of(program), &target, 3), 0);
         fig_program_destroy(program);
     }
 }
@@ -431,8 +432,8 @@ static void a_deterministic_split_is_fixed_and_alike_in_every_bucket(void **stat
         assert_int_equal(split->groups, 2);
         assert_int_equal(split->tile_limit, 2 * caps[i % 4].batch);
         assert_int_equal(fig_split_partial_limit(split), split->tile_limit);
-        assert_int_equal(fig_lower_variant_serves(view, &target, 0), 1);
-        assert_int_equal(fig_lower_variant_serves(view, &target, 1), 0);
+        assert_int_equal(fig_variants_serves(view, &target, 0), 1);
+        assert_int_equal(fig_variants_serves(view, &target, 1), 0);
         FIG_SAMPLE_REFUSES(shape_for(program, &target, &caps[i % 4], 1, &shape), FIG_INVALID,
                            "variant is 1, it must be 0 where splits are fixed");
     }
@@ -528,8 +529,8 @@ static void without_attention_there_is_no_split_and_one_variant(void **state) {
     assert_int_equal(fig_workspace_init(&workspace, view, &shape, 1), FIG_OK);
     assert_int_equal(workspace.bytes, 0);
     assert_int_equal(fig_launch_list_count(view), 2);
-    assert_int_equal(fig_lower_variant_serves(view, &target, 0), 1);
-    assert_int_equal(fig_lower_variant_serves(view, &target, 1), 0);
+    assert_int_equal(fig_variants_serves(view, &target, 0), 1);
+    assert_int_equal(fig_variants_serves(view, &target, 1), 0);
     fig_workspace_finish(&workspace);
     fig_program_destroy(program);
 
@@ -538,7 +539,7 @@ static void without_attention_there_is_no_split_and_one_variant(void **state) {
         fig_spec spec = fig_sample_spec();
         spec.kv_heads = kv_heads;
         program = fig_sample_step(&spec);
-        assert_int_equal(fig_lower_variant_serves(fig_program_view_of(program), &target, 1), 1);
+        assert_int_equal(fig_variants_serves(fig_program_view_of(program), &target, 1), 1);
         fig_program_destroy(program);
     }
 }

@@ -1,5 +1,5 @@
-/* test_variants.c: tests the variants for rows of at most one query token, which only programs
- * whose rows may be chunks have. */
+/* test_variants.c: tests the variants for singles, which only programs whose rows may be chunks
+ * have, and which programs have variants for ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,6 +49,20 @@ static int32_t count_of(const fig_program *program, const fig_lower_target *targ
     return fig_variants_count(view, &classes, target);
 }
 
+/* Returns 1 if the program has all variants of the form, and 0 if it has none. */
+static int has_form(const fig_program *program, const fig_lower_target *target,
+                    fig_bucket_form form) {
+    const fig_program_view *view = fig_program_view_of(program);
+    const int32_t of_form = fig_traits_variant_count(&target->traits);
+    int32_t has = 0;
+    fig_split_classes classes;
+    assert_int_equal(fig_split_classes_find(view, &classes), FIG_OK);
+    for (int32_t v = 0; v < of_form; v++)
+        has += fig_variants_has(view, &classes, target, (int32_t)form * of_form + v);
+    assert_true(has == 0 || has == of_form);
+    return has > 0;
+}
+
 /* With 4 query heads of a kv head, 8 query tokens fill 4 of a worker's 8 warps, and one fills
  * half a warp. Of rows with one token, workers may read all 8 heads. */
 static void workers_read_more_heads_of_single_tokens(void **state) {
@@ -57,11 +71,11 @@ static void workers_read_more_heads_of_single_tokens(void **state) {
     static const int32_t tiles[] = {64, 16, 64, 32, 64, 16, 64, 32};
     const fig_lower_target target = fig_sample_target("h200");
     fig_program *program = record(32, 8, 200);
-    assert_int_equal(count_of(program, &target), 8);
+    assert_int_equal(count_of(program, &target), 12);
     for (int32_t v = 0; v < 8; v++) {
         const fig_bucket_shape shape = shape_of(program, &target, v);
         const fig_split_shape *split = &shape.plan.splits[0];
-        assert_int_equal(shape.is_for_singles, v >= 4);
+        assert_int_equal(shape.form, v / 4);
         assert_int_equal(split->row_tokens, v >= 4 ? 1 : FIG_NARROW_TOKENS_LIMIT);
         assert_int_equal(shape.variants[0].heads, heads[v]);
         assert_int_equal(split->tile_tokens, tiles[v]);
@@ -81,9 +95,13 @@ static void only_programs_that_gain_have_them(void **state) {
         const int32_t candidates = fig_traits_variant_count(&target.traits);
         fig_program *chunks = record(32, 8, 200), *drafts = record(32, 8, 8);
         fig_program *alone = record(8, 8, 200);
-        assert_int_equal(count_of(chunks, &target), i == 3 ? candidates : 2 * candidates);
-        assert_int_equal(count_of(drafts, &target), candidates);
-        assert_int_equal(count_of(alone, &target), candidates);
+        assert_int_equal(has_form(chunks, &target, FIG_BUCKET_OF_SINGLES), i != 3);
+        assert_int_equal(has_form(drafts, &target, FIG_BUCKET_OF_SINGLES), 0);
+        assert_int_equal(has_form(alone, &target, FIG_BUCKET_OF_SINGLES), 0);
+        assert_int_equal(has_form(chunks, &target, FIG_BUCKET_OF_ONES), 1);
+        assert_int_equal(has_form(drafts, &target, FIG_BUCKET_OF_ONES), 1);
+        assert_int_equal(has_form(alone, &target, FIG_BUCKET_OF_ONES), 1);
+        assert_int_equal(count_of(drafts, &target), 3 * candidates);
         target.deterministic = 1;
         assert_int_equal(count_of(chunks, &target), candidates);
         fig_program_destroy(chunks);
@@ -100,13 +118,14 @@ static void a_bucket_offers_them_unless_their_blocks_end_late(void **state) {
     fig_program *program = record(32, 8, 200);
     const fig_program_view *view = fig_program_view_of(program);
     uint32_t offered;
-    assert_int_equal(fig_lower_variant_serves(view, &target, 4), 1);
-    assert_int_equal(fig_lower_variant_serves(view, &target, 5), 1);
-    assert_int_equal(fig_lower_variant_serves(view, &target, 6), 1);
-    assert_int_equal(fig_lower_variant_serves(view, &target, 7), 0);
-    assert_int_equal(fig_lower_offer(view, &target, &bucket, 0, &offered), FIG_OK);
-    assert_true((offered & 0xf) != 0 && (offered & 0x70) != 0);
-    assert_int_equal(offered >> 7, 0);
+    assert_int_equal(fig_variants_serves(view, &target, 4), 1);
+    assert_int_equal(fig_variants_serves(view, &target, 5), 1);
+    assert_int_equal(fig_variants_serves(view, &target, 6), 1);
+    assert_int_equal(fig_variants_serves(view, &target, 7), 0);
+    assert_int_equal(fig_variants_offer(view, &target, &bucket, 0, &offered), FIG_OK);
+    assert_true((offered & 0xf) != 0 && (offered & 0x70) != 0 && (offered & 0xf00) != 0);
+    assert_int_equal(offered & 0x80, 0);
+    assert_int_equal(offered >> 12, 0);
     fig_program_destroy(program);
 }
 
@@ -198,7 +217,13 @@ static void a_variant_that_the_program_lacks_is_refused(void **state) {
     fig_program *drafts = record(32, 8, 8);
     fig_bucket_shape shape = {.caps = {ROWS, KV}, .variant = 4};
     FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
-                       FIG_INVALID, "variant is 4, limits 0 to 3");
+                       FIG_INVALID, "variant is 4, which only programs have whose rows may be chunks");
+    shape = (fig_bucket_shape){.caps = {ROWS, KV}, .variant = 12};
+    FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
+                       FIG_INVALID, "variant is 12, limits 0 to 11");
+    shape = (fig_bucket_shape){.caps = {ROWS, KV}, .variant = 8, .queries = ROWS - 1};
+    FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
+                       FIG_INVALID, "variant 8 has a query token for each of 64 rows, the limit is 63");
     fig_program_destroy(drafts);
 }
 
@@ -226,7 +251,7 @@ static void tune_measures_those_for_single_tokens(void **state) {
         fig_tune_variant variant = {.size = sizeof variant};
         assert_int_equal(fig_graphs_tune_variant(graphs, 0, v, &variant), FIG_OK);
         assert_int_equal(variant.heads, heads[v]);
-        assert_int_equal(variant.serves, v < 3);
+        assert_int_equal(variant.serves, 1); /* number 3 serves ones */
     }
     fig_tune_costs costs = {.size = sizeof costs, .variant = 2, .start_ns = 777, .bytes_per_us = 9};
     fig_tune_work work = {.size = sizeof work};
@@ -237,6 +262,7 @@ static void tune_measures_those_for_single_tokens(void **state) {
     assert_int_equal(shape_of(program, target, 6).variants[0].start_ns, 777);
     assert_true(shape_of(program, target, 2).variants[0].start_ns != 777);
     assert_true(shape_of(program, target, 5).variants[0].start_ns != 777);
+    assert_int_equal(shape_of(program, target, 10).variants[0].start_ns, 777);
     costs.variant = 4;
     FIG_SAMPLE_REFUSES(fig_graphs_tune_work(graphs, &costs, &step, &work), FIG_INVALID,
                        "variant is 4, limits 0 to 3");

@@ -20,7 +20,7 @@ static void make_buckets(void) {
         const int32_t rows = i < COUNT / 2 ? 2 : 4, own = i % 4;
         fig_bucket_shape *shape = &buckets[i];
         *shape =
-            (fig_bucket_shape){.caps = {rows, 512}, .variant = own, .is_for_singles = own >= 2};
+            (fig_bucket_shape){.caps = {rows, 512}, .variant = own, .form = own >= 2};
         shape->variants[0] = (fig_variant){
             .heads = 1, .tile_tokens = 16, .start_ns = 900 - 100 * own, .bytes_per_us = 1000};
         shape->token_bytes[0] = 1024;
@@ -99,7 +99,7 @@ static void without_such_buckets_nothing_differs(void **state) {
     const fig_plan_step step = step_of(2, decode);
     make_buckets();
     for (int32_t i = 0; i < COUNT; i++)
-        buckets[i].is_for_singles = 0;
+        buckets[i].form = FIG_BUCKET_OF_ANY;
     assert_int_equal(chosen(&step), 3);
     buckets[3].variants[0].start_ns = 2000;
     assert_int_equal(chosen(&step), 2);

@@ -341,7 +341,9 @@ static void print_kernel(fig_print *print, const fig_inspect_page *page, uint32_
     const int32_t count = fig_inspection_launch_fields(page->bucket->view, l, fields);
     char number[FIG_PRINT_NUMBER];
     fig_print_raw(print, "<span>");
-    if (launch->left_out) {
+    if (launch->left_out == 2) {
+        fig_print_raw(print, "left out, since no step has chunks");
+    } else if (launch->left_out) {
         fig_print_text(print, "left out, since launch %" PRIu32 " does all", l + 1);
     } else {
         print_triple(print, "grid", launch->grid);

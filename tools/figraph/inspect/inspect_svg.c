@@ -153,7 +153,8 @@ static void draw_launch(fig_print *print, const fig_inspect_bucket *bucket,
     snprintf(line, sizeof line, "grid %" PRIu32 "  block %" PRIu32,
              launch->grid[0] * launch->grid[1] * launch->grid[2],
              launch->block[0] * launch->block[1] * launch->block[2]);
-    if (launch->left_out) snprintf(line, sizeof line, "left out: the next does all");
+    if (launch->left_out == 1) snprintf(line, sizeof line, "left out: the next does all");
+    if (launch->left_out == 2) snprintf(line, sizeof line, "left out: no chunks");
     draw_line(print, box, 1, line);
 }
 

@@ -520,7 +520,9 @@ static void print_launch(fig_print *print, const fig_inspect_bucket *bucket, uin
         print_call(print, view, l);
         return;
     }
-    if (launch->left_out) {
+    if (launch->left_out == 2) {
+        fig_print_raw(print, "  left out, since no step has chunks");
+    } else if (launch->left_out) {
         fig_print_text(print, "  left out, since launch %" PRIu32 " does all", l + 1);
     } else {
         print_triple(print, "grid", launch->grid);

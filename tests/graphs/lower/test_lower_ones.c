@@ -1,0 +1,177 @@
+/* test_lower_ones.c: tests that a bucket of ones lowers to the launches that the program would have
+ * if it were not packed and its rows had one query token each, byte for byte.
+ *
+ * Invariant: both programs have the same nodes, and their launches differ only in those for
+ * chunks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "graphs/lower/variants.h"
+#include "graphs/record/program.h"
+#include "tests/support/files/sample.h"
+
+enum { ROWS = 24, KV = 2000 };
+
+/* A program, and its lowering for one bucket. */
+typedef struct ground {
+    fig_program *program;
+    fig_bucket_shape shape;
+    fig_workspace workspace;
+    fig_lower_common common;
+    fig_lowered lowered;
+} ground;
+
+static void expect(fig_status status) {
+    if (status != FIG_OK) fail_msg("%s", fig_message());
+}
+
+static void ground_make(ground *g, fig_program *program, const fig_lower_target *target,
+                        int32_t variant) {
+    const fig_program_view *view = fig_program_view_of(program);
+    g->program = program;
+    g->shape = (fig_bucket_shape){.caps = {ROWS, KV}, .variant = variant};
+    expect(fig_lower_shape(view, target, 3, &g->shape));
+    expect(fig_workspace_init(&g->workspace, view, &g->shape, 1));
+    expect(fig_lower_common_init(&g->common, view, &g->workspace));
+    expect(fig_lower_bucket(&g->common, &g->shape, &g->lowered));
+}
+
+static void ground_finish(ground *g) {
+    fig_lower_finish(&g->lowered);
+    fig_lower_common_finish(&g->common);
+    fig_workspace_finish(&g->workspace);
+    fig_program_destroy(g->program);
+}
+
+static fig_spec spec_of(int32_t q_heads, int32_t kv_heads, int32_t head_dim) {
+    fig_spec spec = fig_sample_spec();
+    spec.dtype = FIG_BF16;
+    spec.q_heads = q_heads;
+    spec.kv_heads = kv_heads;
+    spec.head_dim = head_dim;
+    spec.batch_limit = spec.sequence_limit = ROWS;
+    spec.kv_limit = KV;
+    return spec;
+}
+
+static void expect_same_launches(const ground *ones, const ground *plain) {
+    uint32_t other = 0;
+    for (uint32_t i = 0; i < ones->lowered.launch_count; i++) {
+        const fig_launch *a = &ones->lowered.launches[i], *b = &plain->lowered.launches[other];
+        if (fig_lower_is_idle(&ones->lowered, i)) continue;
+        assert_true(other++ < plain->lowered.launch_count);
+        assert_int_equal(a->op, b->op);
+        assert_int_equal(a->node, b->node);
+        assert_int_equal(a->params_bytes, b->params_bytes);
+        if (a->op != FIG_OP_CALL &&
+            memcmp(ones->lowered.params + a->params, plain->lowered.params + b->params,
+                   a->params_bytes) != 0)
+            fail_msg("launch %u, %s: other params", i, fig_table_op_name(a->op));
+    }
+    assert_int_equal(other, plain->lowered.launch_count);
+}
+
+/* Returns the number of launches of the bucket of ones that have no work. */
+static uint32_t compare(const fig_spec *given, int32_t row_tokens, const char *machine,
+                        int32_t candidate, fig_program *(*record)(const fig_spec *)) {
+    static ground ones, plain; /* too large for the stack */
+    const fig_lower_target target = fig_sample_target(machine);
+    const int32_t of_form = fig_traits_variant_count(&target.traits);
+    fig_spec packed = *given;
+    uint32_t idle = 0;
+    packed.row_tokens = row_tokens;
+    packed.query_limit = row_tokens + ROWS;
+    ground_make(&ones, record(&packed), &target, FIG_BUCKET_OF_ONES * of_form + candidate);
+    ground_make(&plain, record(given), &target, candidate);
+    assert_int_equal(ones.shape.form, FIG_BUCKET_OF_ONES);
+    assert_memory_equal(&ones.shape.plan, &plain.shape.plan, sizeof plain.shape.plan);
+    assert_memory_equal(ones.shape.variants, plain.shape.variants, sizeof plain.shape.variants);
+    assert_memory_equal(ones.shape.is_short, plain.shape.is_short, sizeof plain.shape.is_short);
+    assert_int_equal(fig_plan_strips_room(&ones.shape.plan), 0);
+    expect_same_launches(&ones, &plain);
+    for (uint32_t i = 0; i < ones.lowered.launch_count; i++)
+        idle += (uint32_t)fig_lower_is_idle(&ones.lowered, i);
+    ground_finish(&ones);
+    ground_finish(&plain);
+    return idle;
+}
+
+static void every_variant_is_that_of_a_program_that_is_not_packed(void **state) {
+    (void)state;
+    static const char *const machines[] = {"h200", "a100", "host"};
+    static const int32_t heads[][3] = {
+        {32, 8, 128}, {8, 2, 64}, {16, 1, 128}, {8, 8, 256}, {24, 8, 80}, {64, 4, 64}};
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
+        fig_spec spec = spec_of(heads[i][0], heads[i][1], heads[i][2]);
+        if (i % 3 == 1) spec.kv_dtype = FIG_E4M3;
+        for (size_t m = 0; m < sizeof machines / sizeof machines[0]; m++) {
+            const fig_lower_target target = fig_sample_target(machines[m]);
+            const int32_t count = fig_traits_variant_count(&target.traits);
+            for (int32_t v = 0; v < count; v++) {
+                assert_int_equal(compare(&spec, 8, machines[m], v, fig_sample_step), 0);
+                assert_int_equal(compare(&spec, 200, machines[m], v, fig_sample_step),
+                                 (uint32_t)spec.layers);
+                assert_int_equal(compare(&spec, 200, machines[m], v, fig_sample_apart),
+                                 (uint32_t)spec.layers);
+            }
+        }
+    }
+}
+
+static void latents_have_the_same_groups_too(void **state) {
+    (void)state;
+    static const int32_t heads[] = {16, 128};
+    for (int32_t i = 0; i < 2; i++) {
+        fig_spec spec = spec_of(heads[i], 1, 576);
+        spec.latent_dim = 512;
+        spec.sm_scale = 0.07f;
+        for (int32_t v = 0; v < 4; v++)
+            assert_int_equal(compare(&spec, 4, "h200", v, fig_sample_step), 0);
+    }
+}
+
+static void windows_keep_their_classes(void **state) {
+    (void)state;
+    fig_spec spec = spec_of(8, 2, 64);
+    spec.window = 100;
+    spec.window_layers[0] = 1;
+    for (int32_t v = 0; v < 4; v++)
+        assert_int_equal(compare(&spec, 200, "h200", v, fig_sample_step), (uint32_t)spec.layers);
+}
+
+/* Edges of the launches that are left must not lead through launches that are not made. */
+static void launches_that_are_left_keep_their_order(void **state) {
+    (void)state;
+    static ground g;
+    fig_spec spec = spec_of(32, 8, 128);
+    const fig_lower_target target = fig_sample_target("h200");
+    spec.row_tokens = 200;
+    spec.query_limit = 300;
+    ground_make(&g, fig_sample_apart(&spec), &target, 8);
+    const fig_lowered *of = &g.lowered;
+    for (uint32_t i = 0; i < of->edge_count; i++) {
+        uint32_t other = 0;
+        const fig_edge *edge = &of->edges[i];
+        if (!fig_lower_is_idle(of, edge->from)) continue;
+        /* whatever comes behind an idle launch also comes behind its node's attention */
+        for (uint32_t j = 0; j < of->edge_count; j++)
+            other |= of->edges[j].from == edge->from - 1 &&
+                     (of->edges[j].to == edge->to || of->edges[j].to == edge->to - 1);
+        assert_true(other || fig_lower_is_idle(of, edge->to));
+    }
+    ground_finish(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_variant_is_that_of_a_program_that_is_not_packed),
+        cmocka_unit_test(latents_have_the_same_groups_too),
+        cmocka_unit_test(windows_keep_their_classes),
+        cmocka_unit_test(launches_that_are_left_keep_their_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
