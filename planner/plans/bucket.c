@@ -246,20 +246,6 @@ static int32_t first_other(const fig_plan_step *step) {
     return -1;
 }
 
-/* Returns the form of the buckets that the step takes among those of one size. The buckets of a
- * form are neighbours, in the order of fig_bucket_form. */
-static fig_bucket_form form_of(const fig_bucket_shape *of_size, int32_t count,
-                               const fig_plan_step *step) {
-    int32_t last = count - 1;
-    if (of_size[last].form == FIG_BUCKET_OF_ONES && step->groups == NULL && first_other(step) < 0)
-        return FIG_BUCKET_OF_ONES;
-    while (of_size[last].form == FIG_BUCKET_OF_ONES)
-        last--;
-    return of_size[last].form == FIG_BUCKET_OF_SINGLES && first_draft(step) < 0
-               ? FIG_BUCKET_OF_SINGLES
-               : FIG_BUCKET_OF_ANY;
-}
-
 /* Fails if a bucket of ones is named for another step. */
 static fig_status check_ones(const fig_bucket_shape *bucket, const fig_plan_step *step) {
     const int32_t row = bucket->form == FIG_BUCKET_OF_ONES ? first_other(step) : -1;
@@ -353,7 +339,39 @@ static int32_t end_of_size(const fig_bucket_shape *buckets, int32_t count, int32
     return end;
 }
 
-/* The more a form demands, the sooner its workers read the same rows. */
+/* Buckets [first, end) of one size and form. */
+typedef struct choices {
+    int32_t first, end;
+} choices;
+
+/* Narrows the choices to those of a form, which are neighbours. Returns 0 if there are none. */
+static int narrow(const fig_bucket_shape *buckets, fig_bucket_form form, choices *of) {
+    choices own = *of;
+    while (own.first < own.end && buckets[own.first].form != form)
+        own.first++;
+    while (own.end > own.first && buckets[own.end - 1].form != form)
+        own.end--;
+    if (own.first == own.end) return 0;
+    *of = own;
+    return 1;
+}
+
+/* Returns the buckets among which the step chooses. `first` is the first bucket that holds it. The
+ * more a form demands, the sooner its workers read the same rows. Only one of the sizes with a
+ * batch and kv has buckets of ones. */
+static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_t first,
+                          const fig_plan_step *step) {
+    choices of = {first, first + 1}, of_size = {first, end_of_size(buckets, count, first)};
+    while (of.end < count && compare(&buckets[of.end].caps, &buckets[first].caps) == 0)
+        of.end++;
+    if (step->groups == NULL && buckets[of.end - 1].form == FIG_BUCKET_OF_ONES &&
+        first_other(step) < 0 && narrow(buckets, FIG_BUCKET_OF_ONES, &of))
+        return of;
+    if (first_draft(step) < 0 && narrow(buckets, FIG_BUCKET_OF_SINGLES, &of_size)) return of_size;
+    narrow(buckets, FIG_BUCKET_OF_ANY, &of_size);
+    return of_size;
+}
+
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
     const int64_t tokens = tokens_of(step);
@@ -365,10 +383,8 @@ fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
     while (first < count && !holds(&buckets[first], step, tokens))
         first++;
     if (first == count) return refuse(buckets, count, step, tokens);
-    const int32_t end = end_of_size(buckets, count, first);
-    const fig_bucket_form form = form_of(&buckets[first], end - first, step);
-    for (int32_t i = first; i < end; i++) {
-        if (buckets[i].form != form) continue;
+    const choices of = choices_of(buckets, count, first, step);
+    for (int32_t i = of.first; i < of.end; i++) {
         int64_t cost = fig_bucket_cost(&buckets[i], step);
         if (*index >= 0 && cost >= least) continue;
         *index = i;

@@ -51,6 +51,27 @@ static void graphs_fit_the_machine_that_they_are_for(void **state) {
     }
 }
 
+/* Buckets of packed programs have limits on query tokens, and variants of three forms. */
+static void packed_graphs_fit_the_machine_that_they_are_for(void **state) {
+    (void)state;
+    fig_spec spec = {.size = sizeof spec};
+    const fig_traits own = machine("h200");
+    fig_program *program;
+    fig_graphs *graphs;
+    assert_int_equal(fig_spec_preset(&spec, "llama-3.1-8b-layer"), FIG_OK);
+    spec.row_tokens = 1000;
+    spec.query_limit = 2000;
+    assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
+    fig_program_decode_step(program);
+    assert_int_equal(fig_program_finish(program), FIG_OK);
+    assert_int_equal(fig_graphs_lower(&graphs, program,
+                                      FIG_OPTIONS(fig_lower_options, .traits = &own)),
+                     FIG_OK);
+    assert_string_equal(ask(graphs, &own, FIG_FIT_FINE), "");
+    fig_graphs_destroy(graphs);
+    fig_program_destroy(program);
+}
+
 /* Counts in *common the buckets of `a` that `b` also has, by limits and variant. Returns the number
  * of these whose launches are equal in both. */
 static uint32_t count_alike(const fig_graphs *a, const fig_graphs *b, uint32_t *common) {
@@ -174,6 +195,7 @@ static void a_failed_allocation_is_reported(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(graphs_fit_the_machine_that_they_are_for),
+        cmocka_unit_test(packed_graphs_fit_the_machine_that_they_are_for),
         cmocka_unit_test(a_machine_of_other_costs_is_a_warning),
         cmocka_unit_test(a_machine_with_other_sms_needs_its_own_capture),
         cmocka_unit_test(a_gpu_without_kernels_refuses),

@@ -216,6 +216,34 @@ static void the_ladder_of_chunks_has_steps_of_query_tokens(void **state) {
     free(bytes);
 }
 
+/* A model with half as many layers more could still be lowered. */
+static void presets_with_chunks_lower(void **state) {
+    (void)state;
+    const char *preset;
+    fig_traits h200 = {.size = sizeof h200};
+    expect(fig_traits_named(&h200, "h200"));
+    for (int32_t p = 0; (preset = fig_spec_preset_name(p)) != NULL; p++) {
+        fig_spec spec = {.size = sizeof spec};
+        fig_graphs_info info = {.size = sizeof info};
+        fig_program *program;
+        fig_graphs *graphs;
+        expect(fig_spec_preset(&spec, preset));
+        if (spec.latent_dim > 0) continue;
+        spec.row_tokens = spec.kv_limit < 4096 ? spec.kv_limit : 4096;
+        spec.query_limit = spec.batch_limit + spec.row_tokens;
+        expect(fig_program_create(&program, &spec));
+        fig_program_decode_step(program);
+        expect(fig_program_finish(program));
+        expect(fig_graphs_lower(&graphs, program,
+                                FIG_OPTIONS(fig_lower_options, .traits = &h200)));
+        fig_graphs_read_info(graphs, &info);
+        assert_in_range(info.bucket_count * info_of(graphs, 1).launch_count, 1,
+                        FIG_LAUNCH_LIMIT * 2 / 3);
+        fig_graphs_destroy(graphs);
+        fig_program_destroy(program);
+    }
+}
+
 static void a_report_tells_chunks_apart(void **state) {
     (void)state;
     fig_graphs *graphs = lower_chunks();
@@ -301,6 +329,7 @@ int main(void) {
         cmocka_unit_test(a_step_takes_the_fewest_query_tokens_that_hold_it),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(the_ladder_of_chunks_has_steps_of_query_tokens),
+        cmocka_unit_test(presets_with_chunks_lower),
         cmocka_unit_test(a_report_tells_chunks_apart),
         cmocka_unit_test(a_device_that_reads_lengths_gets_no_limits_of_query_tokens),
     };

@@ -1,5 +1,5 @@
-/* test_bucket_singles.c: tests which steps take buckets for single query tokens, where rows may be
- * chunks. */
+/* test_bucket_singles.c: tests which steps of packed programs take buckets of singles and buckets of
+ * ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,9 @@
  * last one of a size is the cheapest, then the second. */
 enum { COUNT = 8 };
 static fig_bucket_shape buckets[COUNT];
+/* As above, with rows of 2; the second size has more query tokens, and behind it is one of ones. */
+enum { WITH_ONES = 9 };
+static fig_bucket_shape all[WITH_ONES];
 
 static void make_buckets(void) {
     for (int32_t i = 0; i < COUNT; i++) {
@@ -105,12 +108,98 @@ static void without_such_buckets_nothing_differs(void **state) {
     assert_int_equal(chosen(&step), 2);
 }
 
+/* ---- Ones ------------------------------------------------------------------------------------ */
+
+static void make_ones(void) {
+    make_buckets();
+    for (int32_t i = 0; i < WITH_ONES; i++) {
+        all[i] = buckets[i % 4];
+        all[i].queries = i < 4 ? 60 : 0;
+        if (i < 4) all[i].plan.query_limit = 60;
+    }
+    all[8].form = FIG_BUCKET_OF_ONES;
+    all[8].variant = 4;
+    all[8].variants[0].start_ns = 5000; /* never chosen by its costs */
+    all[8].plan.query_limit = 0;
+    all[8].plan.row_tokens = 1;
+    fig_plan_lay_out(&all[8].plan);
+}
+
+static int32_t chosen_of_all(const fig_plan_step *step) {
+    int32_t index = -7;
+    if (fig_bucket_choose(all, WITH_ONES, step, &index) != FIG_OK) fail_msg("%s", fig_message());
+    return index;
+}
+
+static void a_step_of_ones_takes_the_bucket_of_ones(void **state) {
+    (void)state;
+    static const int32_t one[] = {1, 1}, last_idle[] = {1, 0}, none[] = {0, 0}, first_idle[] = {0, 1};
+    static const int32_t chunk[] = {1, 30}, large[] = {1, 100}, lengths[] = {100, 0};
+    make_ones();
+    fig_plan_step step = step_of(2, one);
+    assert_int_equal(chosen_of_all(&step), 8);
+    step = step_of(2, last_idle); /* the idle row has a length */
+    assert_int_equal(chosen_of_all(&step), 3);
+    step.lengths = lengths;
+    assert_int_equal(chosen_of_all(&step), 8);
+    step = step_of(2, first_idle);
+    assert_int_equal(chosen_of_all(&step), 3);
+    step = step_of(2, none);
+    assert_int_equal(chosen_of_all(&step), 3);
+    step = step_of(0, NULL);
+    assert_int_equal(chosen_of_all(&step), 8);
+    step = step_of(2, chunk);
+    assert_int_equal(chosen_of_all(&step), 3);
+    step = step_of(2, large);
+    assert_int_equal(chosen_of_all(&step), 7);
+    step = step_of(2, NULL);
+    step.row_tokens = 1;
+    assert_int_equal(chosen_of_all(&step), 8);
+}
+
+/* Groups need strips, which the plan of such a bucket has not. */
+static void a_step_with_groups_takes_another_bucket(void **state) {
+    (void)state;
+    static const int32_t one[] = {1, 1};
+    const fig_plan_groups groups = {.count = 1};
+    make_ones();
+    fig_plan_step step = step_of(2, one);
+    step.groups = &groups;
+    assert_int_equal(chosen_of_all(&step), 3);
+}
+
+static void a_named_bucket_of_ones_takes_only_ones(void **state) {
+    (void)state;
+    static const int32_t one[] = {1, 1}, late[] = {0, 1}, last_idle[] = {1, 0}, draft[] = {1, 3};
+    int32_t index;
+    make_ones();
+    fig_plan_step step = step_of(2, one);
+    step.bucket = 9;
+    assert_int_equal(chosen_of_all(&step), 8);
+    step.queries = late;
+    assert_int_equal(fig_bucket_choose(all, WITH_ONES, &step, &index), FIG_TOO_LARGE);
+    assert_non_null(strstr(fig_message(), "step: row 0 has 0 query tokens, each row of bucket 9"));
+    step.queries = last_idle;
+    assert_int_equal(fig_bucket_choose(all, WITH_ONES, &step, &index), FIG_TOO_LARGE);
+    assert_non_null(strstr(fig_message(), "step: row 1 has 0 query tokens"));
+    step.queries = draft;
+    assert_int_equal(fig_bucket_choose(all, WITH_ONES, &step, &index), FIG_TOO_LARGE);
+    assert_non_null(strstr(fig_message(), "step: row 1 has 3 query tokens"));
+    step.queries = NULL;
+    step.row_tokens = 100;
+    assert_int_equal(fig_bucket_choose(all, WITH_ONES, &step, &index), FIG_TOO_LARGE);
+    assert_non_null(strstr(fig_message(), "step: row 0 has 100 query tokens"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_without_drafts_takes_the_cheapest_bucket_for_single_tokens),
         cmocka_unit_test(a_step_with_a_draft_takes_another_bucket),
         cmocka_unit_test(a_named_bucket_for_single_tokens_takes_no_draft),
         cmocka_unit_test(without_such_buckets_nothing_differs),
+        cmocka_unit_test(a_step_of_ones_takes_the_bucket_of_ones),
+        cmocka_unit_test(a_step_with_groups_takes_another_bucket),
+        cmocka_unit_test(a_named_bucket_of_ones_takes_only_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
