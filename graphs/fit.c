@@ -50,8 +50,7 @@ static fig_traits kernel_traits(const fig_traits *machine) {
 static int serves_alike(const fitting *f, const fig_bucket_shape *own) {
     const fig_program_view *view = fig_program_view_of(f->graphs->program);
     fig_lower_target target = f->graphs->target;
-    fig_bucket_shape there = {
-        .caps = own->caps, .variant = own->variant, .queries = own->queries};
+    fig_bucket_shape there = {.caps = own->caps, .variant = own->variant, .queries = own->queries};
     target.traits = f->traits;
     return fig_lower_shape(view, &target, 0, &there) == FIG_OK && fig_lower_alike(own, &there);
 }

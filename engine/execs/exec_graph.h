@@ -29,8 +29,8 @@ fig_status fig_exec_graph_add(const fig_execs *execs, const fig_exec_order *orde
 fig_status fig_exec_graph_add_one(const fig_execs *execs, const fig_exec_order *order,
                                   fig_dev_graph *graph, uint32_t index, fig_dev_after after);
 
-/* Returns 1 if the launch makes no node: it has no work, or the next launch of the same program node
- * also does its work. */
+/* Returns 1 if the launch makes no node: it has no work, or the next launch of the same program
+ * node also does its work. */
 int fig_exec_graph_is_left_out(const fig_exec *exec, uint32_t index);
 /* For each launch of the range, sets the entry in `numbers`, [range.count], to the number of nodes
  * that the earlier launches make. Returns the number of nodes that the whole range makes. */

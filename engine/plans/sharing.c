@@ -77,8 +77,7 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
                                     .lengths = step->lengths,
                                     .sequences = step->sequences,
                                     .queries = step->queries};
-    const int32_t limit =
-        shape->query_limit > 0 ? fig_plan_shared_limit(shape) : shape->row_limit;
+    const int32_t limit = shape->query_limit > 0 ? fig_plan_shared_limit(shape) : shape->row_limit;
     const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &rows);
     sharing->is_kept = !is_new && limit == sharing->shared_limit && sharing->is_noted;
     sharing->is_noted = 0;

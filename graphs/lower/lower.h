@@ -85,9 +85,9 @@ uint64_t fig_lower_digest(const fig_lower_common *common, uint64_t shape_digest)
 fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_shape *shape,
                             fig_lowered *lowered);
 void fig_lower_finish(fig_lowered *lowered);
-/* Returns 1 if the launch has no work in any step of the bucket. Execs leave such a launch out, with
- * its edges: whatever comes before or after it also comes before or after another launch of its
- * node. */
+/* Returns 1 if the launch has no work in any step of the bucket. Execs leave such a launch out,
+ * with its edges: whatever comes before or after it also comes before or after another launch of
+ * its node. */
 int fig_lower_is_idle(const fig_lowered *lowered, uint32_t launch);
 
 #endif

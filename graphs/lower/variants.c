@@ -91,9 +91,8 @@ fig_variant fig_variants_resolve(const fig_split_classes *classes, int32_t index
     fitted.heads = fig_split_classes_heads(&own, fitted.heads);
     fig_fitting_fit(&own, target, &candidate, &fitted);
     /* Tune measures programs of ones, and gives the times to singles. */
-    const int32_t measured = fig_variants_form(target, variant) == FIG_BUCKET_OF_ONES
-                                 ? variant - of_form
-                                 : variant;
+    const int32_t measured =
+        fig_variants_form(target, variant) == FIG_BUCKET_OF_ONES ? variant - of_form : variant;
     const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, measured);
     if (tuned == NULL || !fig_tuning_fits(tuned, &fitted)) return fitted;
     const fig_variant of_table = fitted;
@@ -153,7 +152,7 @@ fig_status fig_variants_take(const fig_program_view *view, const fig_split_class
 }
 
 int fig_variants_serves(const fig_program_view *view, const fig_lower_target *target,
-                             int32_t variant) {
+                        int32_t variant) {
     fig_split_classes classes;
     const int32_t candidates = fig_traits_variant_count(&target->traits);
     assert(variant >= 0 && variant < FIG_VARIANTS_FORMS * candidates);
@@ -200,7 +199,7 @@ static fig_status offer(const fig_program_view *view, const fig_lower_target *ta
 /* Allocates the shapes of all variants, because they are too large for the stack of a small
  * thread. */
 fig_status fig_variants_offer(const fig_program_view *view, const fig_lower_target *target,
-                           const fig_bucket *buckets, int32_t index, uint32_t *offered) {
+                              const fig_bucket *buckets, int32_t index, uint32_t *offered) {
     fig_bucket_shape *candidates = calloc(FIG_VARIANT_LIMIT, sizeof *candidates);
     *offered = 0;
     if (candidates == NULL) return fig_fail(FIG_NOMEM, "bucket: %d shapes", FIG_VARIANT_LIMIT);

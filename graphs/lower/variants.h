@@ -57,10 +57,10 @@ fig_status fig_variants_take(const fig_program_view *view, const fig_split_class
 /* Returns 1 if the variant is worth a bucket: the program has it, and for this program it reads the
  * cache differently from every lower-numbered variant of the same form. */
 int fig_variants_serves(const fig_program_view *view, const fig_lower_target *target,
-                             int32_t variant);
+                        int32_t variant);
 /* Finds the variants that a bucket of a normalised list offers, as bit n for variant n; see
  * planner/plans/offer.h. */
 fig_status fig_variants_offer(const fig_program_view *view, const fig_lower_target *target,
-                           const fig_bucket *buckets, int32_t index, uint32_t *offered);
+                              const fig_bucket *buckets, int32_t index, uint32_t *offered);
 
 #endif

@@ -252,7 +252,8 @@ static fig_status check_ones(const fig_bucket_shape *bucket, const fig_plan_step
     if (row < 0) return FIG_OK;
     const int32_t queries = step->queries != NULL ? step->queries[row] : step->row_tokens;
     return fig_fail(FIG_TOO_LARGE,
-                    "step: row %" PRId32 " has %" PRId32 " query token%s, each row of bucket %" PRId32
+                    "step: row %" PRId32 " has %" PRId32
+                    " query token%s, each row of bucket %" PRId32
                     " has 1, or none and no tokens if no later row has any",
                     row, queries, FIG_PLURAL(queries), step->bucket);
 }

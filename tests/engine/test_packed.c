@@ -415,8 +415,7 @@ static void expect_equals(int32_t least, int32_t most, uint64_t steps) {
     for (uint64_t n = 0; n < steps; n++) {
         fig_random random = fig_random_seed(n + 77);
         const int takes_ones = least == 0 && n % 3 == 2;
-        const step of =
-            takes_ones ? draw_ones(&random, most) : draw_step(&random, least, most);
+        const step of = takes_ones ? draw_ones(&random, most) : draw_step(&random, least, most);
         assert_true(least == 0 || count_of(&of) > ALL_AT_ONCE);
         fill(&packed, &of, n);
         fill(&padded, &of, n);

@@ -64,9 +64,8 @@ static void packed_graphs_fit_the_machine_that_they_are_for(void **state) {
     assert_int_equal(fig_program_create(&program, &spec), FIG_OK);
     fig_program_decode_step(program);
     assert_int_equal(fig_program_finish(program), FIG_OK);
-    assert_int_equal(fig_graphs_lower(&graphs, program,
-                                      FIG_OPTIONS(fig_lower_options, .traits = &own)),
-                     FIG_OK);
+    assert_int_equal(
+        fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options, .traits = &own)), FIG_OK);
     assert_string_equal(ask(graphs, &own, FIG_FIT_FINE), "");
     fig_graphs_destroy(graphs);
     fig_program_destroy(program);

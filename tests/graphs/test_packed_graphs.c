@@ -234,8 +234,7 @@ static void presets_with_chunks_lower(void **state) {
         expect(fig_program_create(&program, &spec));
         fig_program_decode_step(program);
         expect(fig_program_finish(program));
-        expect(fig_graphs_lower(&graphs, program,
-                                FIG_OPTIONS(fig_lower_options, .traits = &h200)));
+        expect(fig_graphs_lower(&graphs, program, FIG_OPTIONS(fig_lower_options, .traits = &h200)));
         fig_graphs_read_info(graphs, &info);
         assert_in_range(info.bucket_count * info_of(graphs, 1).launch_count, 1,
                         FIG_LAUNCH_LIMIT * 2 / 3);

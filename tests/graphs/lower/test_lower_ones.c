@@ -67,9 +67,8 @@ static void expect_same_launches(const ground *ones, const ground *plain) {
         assert_int_equal(a->op, b->op);
         assert_int_equal(a->node, b->node);
         assert_int_equal(a->params_bytes, b->params_bytes);
-        if (a->op != FIG_OP_CALL &&
-            memcmp(ones->lowered.params + a->params, plain->lowered.params + b->params,
-                   a->params_bytes) != 0)
+        if (a->op != FIG_OP_CALL && memcmp(ones->lowered.params + a->params,
+                                           plain->lowered.params + b->params, a->params_bytes) != 0)
             fail_msg("launch %u, %s: other params", i, fig_table_op_name(a->op));
     }
     assert_int_equal(other, plain->lowered.launch_count);
@@ -103,8 +102,8 @@ static uint32_t compare(const fig_spec *given, int32_t row_tokens, const char *m
 static void every_variant_is_that_of_a_program_that_is_not_packed(void **state) {
     (void)state;
     static const char *const machines[] = {"h200", "a100", "host"};
-    static const int32_t heads[][3] = {
-        {32, 8, 128}, {8, 2, 64}, {16, 1, 128}, {8, 8, 256}, {24, 8, 80}, {64, 4, 64}};
+    static const int32_t heads[][3] = {{32, 8, 128}, {8, 2, 64},  {16, 1, 128},
+                                       {8, 8, 256},  {24, 8, 80}, {64, 4, 64}};
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         fig_spec spec = spec_of(heads[i][0], heads[i][1], heads[i][2]);
         if (i % 3 == 1) spec.kv_dtype = FIG_E4M3;

@@ -217,13 +217,15 @@ static void a_variant_that_the_program_lacks_is_refused(void **state) {
     fig_program *drafts = record(32, 8, 8);
     fig_bucket_shape shape = {.caps = {ROWS, KV}, .variant = 4};
     FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
-                       FIG_INVALID, "variant is 4, which only programs have whose rows may be chunks");
+                       FIG_INVALID,
+                       "variant is 4, which only programs have whose rows may be chunks");
     shape = (fig_bucket_shape){.caps = {ROWS, KV}, .variant = 12};
     FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
                        FIG_INVALID, "variant is 12, limits 0 to 11");
     shape = (fig_bucket_shape){.caps = {ROWS, KV}, .variant = 8, .queries = ROWS - 1};
     FIG_SAMPLE_REFUSES(fig_lower_shape(fig_program_view_of(drafts), &target, 0, &shape),
-                       FIG_INVALID, "variant 8 has a query token for each of 64 rows, the limit is 63");
+                       FIG_INVALID,
+                       "variant 8 has a query token for each of 64 rows, the limit is 63");
     fig_program_destroy(drafts);
 }
 

@@ -1,5 +1,5 @@
-/* test_bucket_singles.c: tests which steps of packed programs take buckets of singles and buckets of
- * ones. */
+/* test_bucket_singles.c: tests which steps of packed programs take buckets of singles and which
+ * take buckets of ones. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +22,7 @@ static void make_buckets(void) {
     for (int32_t i = 0; i < COUNT; i++) {
         const int32_t rows = i < COUNT / 2 ? 2 : 4, own = i % 4;
         fig_bucket_shape *shape = &buckets[i];
-        *shape =
-            (fig_bucket_shape){.caps = {rows, 512}, .variant = own, .form = own >= 2};
+        *shape = (fig_bucket_shape){.caps = {rows, 512}, .variant = own, .form = own >= 2};
         shape->variants[0] = (fig_variant){
             .heads = 1, .tile_tokens = 16, .start_ns = 900 - 100 * own, .bytes_per_us = 1000};
         shape->token_bytes[0] = 1024;
@@ -133,7 +132,8 @@ static int32_t chosen_of_all(const fig_plan_step *step) {
 
 static void a_step_of_ones_takes_the_bucket_of_ones(void **state) {
     (void)state;
-    static const int32_t one[] = {1, 1}, last_idle[] = {1, 0}, none[] = {0, 0}, first_idle[] = {0, 1};
+    static const int32_t one[] = {1, 1}, last_idle[] = {1, 0}, none[] = {0, 0},
+                         first_idle[] = {0, 1};
     static const int32_t chunk[] = {1, 30}, large[] = {1, 100}, lengths[] = {100, 0};
     make_ones();
     fig_plan_step step = step_of(2, one);

@@ -349,8 +349,8 @@ int32_t fig_chunk_case_took_ones(const fig_chunk_case *c) {
     return bucket.one_each ? bucket.bucket.batch : 0;
 }
 
-/* Allows the vectors that the step which was launched may write: those of its query tokens. A bucket
- * of ones writes those of each of its rows. */
+/* Allows the vectors that the step which was launched may write: those of its query tokens. A
+ * bucket of ones writes those of each of its rows. */
 static void allow_written(fig_chunk_case *c, const fig_chunk_step *step) {
     const int32_t ones = fig_chunk_case_took_ones(c);
     const int64_t vectors =

@@ -30,8 +30,8 @@ typedef struct fig_chunk_form {
     /* The text of the score, whose arrays all have a count; NULL: no score. An array of floats gets
      * small numbers, an i32 array numbers of tokens, and the i32 array `sees` any bits. */
     const char *score;
-    int32_t on_device; /* 1: the device reads lengths and query tokens, and makes the plan */
-    int32_t twice;     /* 1: a second node computes the attention without the score */
+    int32_t on_device;        /* 1: the device reads lengths and query tokens, and makes the plan */
+    int32_t twice;            /* 1: a second node computes the attention without the score */
     const fig_traits *traits; /* the machine to lower for; NULL: fig_place_traits() */
 } fig_chunk_form;
 

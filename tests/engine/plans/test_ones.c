@@ -113,9 +113,9 @@ static void a_score_is_right_too(void **state) {
  * record must not reach another's. */
 static void steps_of_all_kinds_follow_each_other(void **state) {
     (void)state;
-    static const int32_t kinds[][4] = {
-        {1, 1, 1, 1}, {1, 40, 1, 1}, {1, 1, 1, 1}, {3, 1, 2, 1}, {1, 1, 1, 0},
-        {1, 1, 0, 1}, {20, 30, 1, 9}, {1, 1, 1, 1}, {0, 0, 0, 0}, {1, 0, 0, 0}};
+    static const int32_t kinds[][4] = {{1, 1, 1, 1}, {1, 40, 1, 1}, {1, 1, 1, 1},   {3, 1, 2, 1},
+                                       {1, 1, 1, 0}, {1, 1, 0, 1},  {20, 30, 1, 9}, {1, 1, 1, 1},
+                                       {0, 0, 0, 0}, {1, 0, 0, 0}};
     static const int32_t are_ones[] = {1, 0, 1, 0, 1, 0, 0, 1, 1, 1};
     fig_traits h200 = {.size = sizeof h200};
     assert_int_equal(fig_traits_named(&h200, "h200"), FIG_OK);
@@ -194,7 +194,8 @@ static void some_graphs_have_none(void **state) {
         assert_int_equal(fig_graphs_read_info(c.graphs, &info), FIG_OK);
         for (int32_t n = 1; n <= info.bucket_count; n++) {
             assert_int_equal(fig_graphs_bucket(c.graphs, n, &bucket), FIG_OK);
-            assert_int_equal(bucket.one_each, i == 2 && bucket.bucket.batch <= 8 && bucket.one_each);
+            assert_int_equal(bucket.one_each,
+                             i == 2 && bucket.bucket.batch <= 8 && bucket.one_each);
         }
         fig_chunk_case_close(&c);
     }
