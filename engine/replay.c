@@ -71,12 +71,16 @@ static void count_shared(fig_engine *engine, const fig_sharing_counts *shared, i
     fig_stats_add(&counters->shared_saved, sign * shared->saved);
 }
 
-/* Buckets of ones have no strips, so a step with groups takes another one. Mostly a step has groups
- * if the step before it had some; then one choice is enough. */
+/* A step with groups takes other buckets than one without. Mostly a step has groups if the step
+ * before it had some; then one choice is enough. */
 fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *index) {
     const fig_bucket_shape *buckets = engine->graphs->buckets;
     const int32_t count = (int32_t)engine->graphs->bucket_count;
     const int had_groups = fig_sharing_had_groups(&engine->sharing);
+    if (step->bucket >= 1 && step->bucket <= count) {
+        step->groups = fig_sharing_find(&engine->sharing, &buckets[step->bucket - 1].plan, step);
+        return fig_bucket_choose(buckets, count, step, index);
+    }
     if (had_groups) step->groups = &engine->sharing.found;
     FIG_TRY(fig_bucket_choose(buckets, count, step, index));
     step->groups = fig_sharing_find(&engine->sharing, &buckets[*index].plan, step);
@@ -97,7 +101,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
 
     fig_plan_step shared = *step;
     const fig_sharing_plans plans = {engine->ring.next, engine->running};
-    if (engine->graphs->buckets[index].form == FIG_BUCKET_OF_ONES) shared.groups = NULL;
+    if (engine->graphs->buckets[index].form == FIG_FORM_ONES) shared.groups = NULL;
     shared.hidden = fig_mask_lines_find(&engine->lines, shape, step);
     shared.paces = engine->graphs->buckets[index].paces;
     const fig_engine_plan plan = {.bucket = (uint32_t)index,

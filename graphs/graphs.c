@@ -82,16 +82,16 @@ static fig_status share_execs(fig_graphs *graphs) {
     return FIG_OK;
 }
 
-/* Checks that some bucket of each size serves every step. Buckets of singles and of ones come last
- * among those of their size. */
+/* Checks that some bucket of each size serves every step. Buckets of other forms come last among
+ * those of their size. */
 static fig_status check_sizes(const fig_graphs *graphs) {
     const fig_bucket_shape *buckets = graphs->buckets;
     for (uint32_t i = 0; i < graphs->bucket_count; i++)
-        if (buckets[i].form != FIG_BUCKET_OF_ANY &&
+        if (buckets[i].form != FIG_FORM_ANY &&
             (i == 0 || fig_bucket_compare(&buckets[i - 1], &buckets[i]) != 0))
             return fig_fail(FIG_INVALID,
                             "bucket %u: variant %" PRId32
-                            " is for single query tokens, and no other bucket has this size",
+                            " is not for any step, and no other bucket has this size",
                             i, buckets[i].variant);
     return FIG_OK;
 }
@@ -313,7 +313,7 @@ static void add_shapes(const fig_spec *spec, const fig_lower_target *target,
         for (int32_t v = 0; variants >> v != 0; v++) {
             const fig_bucket_shape shape = {
                 .caps = list->buckets[index], .queries = list->queries[q], .variant = v};
-            const int is_ones = fig_variants_form(target, v) == FIG_BUCKET_OF_ONES;
+            const int is_ones = fig_variants_form(target, v) == FIG_FORM_ONES;
             if (!(variants >> v & 1) || (is_ones && q < list->query_count)) continue;
             shapes[(*shape_count)++] = shape;
         }
@@ -544,8 +544,10 @@ static fig_status fill_bucket(const fig_graphs *graphs, int32_t bucket, fig_buck
     info->query_limit = fig_bucket_query_limit(shape);
     info->row_queries = shape->plan.row_tokens;
     if (classes.has_chunks)
-        info->row_queries = shape->form != FIG_BUCKET_OF_ANY ? 1 : FIG_NARROW_TOKENS_LIMIT;
-    info->one_each = shape->form == FIG_BUCKET_OF_ONES;
+        info->row_queries = shape->form == FIG_FORM_SINGLES || shape->form == FIG_FORM_ONES
+                                ? 1
+                                : FIG_NARROW_TOKENS_LIMIT;
+    info->form = shape->form;
     info->launch_count = (int32_t)fig_launch_list_count(view);
     info->plan_bytes = shape->plan.layout.bytes;
     info->workspace_bytes = workspace.bytes;

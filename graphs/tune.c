@@ -91,7 +91,7 @@ static fig_status fill_variant(const fig_graphs *graphs, int32_t split_class, in
     info->is_tuned = tuned != NULL && fig_tuning_fits(tuned, of);
     /* The costs of singles are also those of ones, whose variants serve more programs. */
     info->serves = fig_variants_serves(view, &graphs->target, number) ||
-                   (fig_variants_form(&graphs->target, number) == FIG_BUCKET_OF_SINGLES &&
+                   (fig_variants_form(&graphs->target, number) == FIG_FORM_SINGLES &&
                     fig_variants_serves(view, &graphs->target, number + of_form));
     return FIG_OK;
 }
@@ -134,7 +134,7 @@ static fig_status fill_work(const fig_graphs *graphs, const fig_tune_costs *of,
     int32_t number;
     FIG_TRY(find_class(graphs, of->split_class, &classes));
     FIG_TRY(find_variant(graphs, &classes, of->variant, &number));
-    const int32_t least = fig_variants_form(&graphs->target, number) == FIG_BUCKET_OF_ANY
+    const int32_t least = fig_variants_form(&graphs->target, number) == FIG_FORM_ANY
                               ? fig_program_view_narrow_tokens(view)
                               : 1;
     FIG_TRY(check_step(&view->spec, step, least, &tokens));

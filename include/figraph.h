@@ -890,6 +890,22 @@ typedef struct fig_graphs_info {
 /* Describes graphs. Its pointers are valid as long as the graphs. */
 FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
 
+/* The steps that a bucket of a packed program takes. Buckets of other programs take any step. A step
+ * that names no bucket takes one of the form that demands most: fewer launches serve it, or faster
+ * ones. */
+typedef uint32_t fig_bucket_form;
+enum {
+    /* Any step. */
+    FIG_FORM_ANY = 0,
+    /* Rows that are not chunks have at most one query token. */
+    FIG_FORM_SINGLES,
+    /* Each row has one query token. Rows behind these may be idle, with length 0. No rows share
+     * pages. The launches are those of a program that is not packed, for query_limit rows. */
+    FIG_FORM_ONES,
+    /* Each row with query tokens is a chunk, or shares pages. */
+    FIG_FORM_STRIPS
+};
+
 typedef struct fig_bucket_info {
     uint32_t size; /* sizeof(fig_bucket_info) */
     /* The size of the bucket. */
@@ -910,8 +926,8 @@ typedef struct fig_bucket_info {
     uint64_t plan_bytes;
     /* The most bytes of workspace that any step needs. */
     uint64_t workspace_bytes;
-    /* The number of the first bucket of this size: of the same batch, kv, and query_limit but for
-     * buckets with one_each. */
+    /* The number of the first bucket of this size: of the same batch, kv and query_limit, but for
+     * the query_limit of ones. */
     int32_t size_first;
     /* The number of buckets of this size, one per variant. They have consecutive numbers, from
      * size_first on. */
@@ -921,10 +937,8 @@ typedef struct fig_bucket_info {
     /* The most query tokens of a row. If rows may be chunks, of a row that is not a chunk: 1 in
      * variants for decode rows, which read them sooner. */
     int32_t row_queries;
-    /* 1: a bucket of a packed program for steps in which each row has one query token; rows behind
-     * them are idle. Its launches are those of a program that is not packed, for query_limit rows.
-     * A step that names no bucket takes it if it can and no rows share pages. */
-    int32_t one_each;
+    /* The steps that the bucket takes. */
+    fig_bucket_form form;
 } fig_bucket_info;
 /* Describes a bucket. FIG_INVALID: no bucket has that number. */
 FIG_API fig_status fig_graphs_bucket(const fig_graphs *graphs, int32_t bucket,

@@ -157,7 +157,7 @@ typedef struct fig_inspect_launch {
     /* 1: the launch fetches the plan or makes it. */
     int32_t gives_plan;
     /* 1: the launch is not made, because the next launch of the same node also does this launch's
-     * work. 2: it is not made, because no step of the bucket has chunks. */
+     * work. 2: it is not made, because it has no work in any step of the bucket. */
     int32_t left_out;
     /* Blocks in each direction. */
     uint32_t grid[3];

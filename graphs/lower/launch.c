@@ -117,7 +117,7 @@ static void put_rows(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     const fig_bucket_shape *shape = f->source->shape;
     assert(fig_program_view_has_rows(tensor));
-    const int32_t count = tensor->symbol == FIG_SYMBOL_QUERIES && shape->form != FIG_BUCKET_OF_ONES
+    const int32_t count = tensor->symbol == FIG_SYMBOL_QUERIES && shape->form != FIG_FORM_ONES
                               ? shape->plan.query_limit
                               : shape->caps.batch;
     put_number(f, field, fig_program_view_extent(tensor, count));
@@ -140,13 +140,14 @@ static void put_is_packed(filling *f, const fig_field *field) {
 static void put_form(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     const fig_bucket_form form = f->source->shape->form;
-    if (form == FIG_BUCKET_OF_ANY || tensor->symbol != FIG_SYMBOL_QUERIES) return;
-    put_number(f, field, form == FIG_BUCKET_OF_SINGLES ? FIG_ATTENTION_SINGLES : 0);
+    if (tensor->symbol != FIG_SYMBOL_QUERIES) return;
+    if (form == FIG_FORM_SINGLES) put_number(f, field, FIG_ATTENTION_SINGLES);
+    if (form == FIG_FORM_ONES) put_number(f, field, 0);
 }
 
 /* In buckets of ones there is no launch for chunks beside attention. */
 static void put_early_reads(filling *f, const fig_field *field) {
-    const int is_ones = f->source->shape->form == FIG_BUCKET_OF_ONES;
+    const int is_ones = f->source->shape->form == FIG_FORM_ONES;
     put_number(f, field, f->early_reads & ~(is_ones ? FIG_ATTENTION_APART : UINT32_C(0)));
 }
 

@@ -322,10 +322,17 @@ static int32_t bytes_of_token(const fig_split_class *own, int32_t heads) {
     return 2 * heads * own->head_dim * own->value_bytes;
 }
 
+/* In a bucket of strips, no row is on the line. A plan needs one worker. Then buckets of different
+ * kv share an exec. */
+static void idle_workers(fig_bucket_shape *shape, int32_t index) {
+    shape->plan.splits[index].workers = 1;
+    shape->plan.once[index] = 0;
+}
+
 static fig_status shape_classes(const fig_program_view *view, const fig_lower_target *target,
                                 const fig_split_classes *classes, fig_bucket_shape *shape) {
     const int32_t most = fig_lower_query_limit(&view->spec, &shape->caps);
-    const int is_ones = shape->form == FIG_BUCKET_OF_ONES;
+    const int is_ones = shape->form == FIG_FORM_ONES;
     shape->plan.query_limit = shape->queries > 0 ? shape->queries : most;
     if (is_ones) shape->plan.query_limit = 0;
     for (int32_t i = 0; i < classes->count; i++) {
@@ -335,7 +342,11 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
         shape_tiles(&own, target, &shape->variants[i], split);
         shape->token_bytes[i] = bytes_of_token(&own, own.kv_heads / split->groups);
         FIG_TRY(shape_workers(target, view->spec.kv_limit, &own, shape, i));
-        shape->paces[i] = pace_of(target, &own, shape, i);
+        if (shape->form == FIG_FORM_STRIPS) {
+            idle_workers(shape, i);
+        } else {
+            shape->paces[i] = pace_of(target, &own, shape, i);
+        }
     }
     shape->plan.row_limit = shape->caps.batch;
     shape->plan.row_tokens = is_ones ? 1 : view->spec.row_tokens;
@@ -348,7 +359,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
 }
 
 static fig_status check_ones(const fig_spec *spec, const fig_bucket_shape *shape) {
-    if (shape->form != FIG_BUCKET_OF_ONES || fig_lower_may_be_ones(spec, shape)) return FIG_OK;
+    if (shape->form != FIG_FORM_ONES || fig_lower_may_be_ones(spec, shape)) return FIG_OK;
     return fig_fail(FIG_INVALID,
                     "bucket: variant %" PRId32 " has a query token for each of %" PRId32
                     " rows, the limit is %" PRId32,
@@ -503,14 +514,21 @@ static held held_of(const fig_bucket_shape *shape) {
     return of;
 }
 
+/* Of the forms whose launches differ, only strips cannot be told by what params hold. */
+static int32_t is_of_strips(const fig_bucket_shape *shape) {
+    return shape->form == FIG_FORM_STRIPS;
+}
+
 int fig_lower_alike(const fig_bucket_shape *a, const fig_bucket_shape *b) {
     const held x = held_of(a), y = held_of(b);
-    return memcmp(&x, &y, sizeof x) == 0;
+    return is_of_strips(a) == is_of_strips(b) && memcmp(&x, &y, sizeof x) == 0;
 }
 
 uint64_t fig_lower_shape_digest(const fig_bucket_shape *shape) {
     const held of = held_of(shape);
-    return fig_hash_mix(0, &of, sizeof of);
+    const int32_t strips = is_of_strips(shape);
+    const uint64_t digest = fig_hash_mix(0, &of, sizeof of);
+    return strips ? fig_hash_mix(digest, &strips, sizeof strips) : digest;
 }
 
 uint64_t fig_lower_digest(const fig_lower_common *common, uint64_t shape_digest) {
@@ -552,6 +570,8 @@ fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_sha
 }
 
 int fig_lower_is_idle(const fig_lowered *lowered, uint32_t launch) {
-    return lowered->form == FIG_BUCKET_OF_ONES &&
-           fig_launch_list_is_beside(lowered->view, &lowered->launches[launch]);
+    const fig_launch *of = &lowered->launches[launch];
+    const int is_beside = fig_launch_list_is_beside(lowered->view, of);
+    if (lowered->form == FIG_FORM_ONES) return is_beside;
+    return lowered->form == FIG_FORM_STRIPS && !is_beside && of->split_class != UINT32_MAX;
 }

@@ -42,27 +42,38 @@ static int has_ones(const fig_program_view *view, const fig_split_classes *class
     return are_packed && !fig_program_view_reads_lengths(view) && !target->deterministic;
 }
 
+/* Returns 1 if the program has the variant for strips. */
+static int has_strips(const fig_program_view *view, const fig_split_classes *classes,
+                      const fig_lower_target *target) {
+    int have_chunks = classes->has_chunks;
+    for (uint32_t n = 0; n < view->node_count; n++)
+        if (fig_program_view_is_split(view, &view->nodes[n]))
+            have_chunks &= fig_kernel_table[view->nodes[n].op].beside != 0;
+    return have_chunks && has_ones(view, classes, target);
+}
+
 fig_bucket_form fig_variants_form(const fig_lower_target *target, int32_t variant) {
     return (fig_bucket_form)(variant / fig_traits_variant_count(&target->traits));
 }
 
 int fig_variants_has(const fig_program_view *view, const fig_split_classes *classes,
                      const fig_lower_target *target, int32_t variant) {
+    const int32_t of_form = fig_traits_variant_count(&target->traits);
     if (variant < 0) return 0;
     switch (fig_variants_form(target, variant)) {
-    case FIG_BUCKET_OF_ANY: return 1;
-    case FIG_BUCKET_OF_SINGLES: return has_singles(view, classes, target);
-    case FIG_BUCKET_OF_ONES: return has_ones(view, classes, target);
+    case FIG_FORM_ANY: return 1;
+    case FIG_FORM_SINGLES: return has_singles(view, classes, target);
+    case FIG_FORM_ONES: return has_ones(view, classes, target);
+    case FIG_FORM_STRIPS: return variant % of_form == 0 && has_strips(view, classes, target);
+    default: return 0;
     }
-    return 0;
 }
 
 int32_t fig_variants_count(const fig_program_view *view, const fig_split_classes *classes,
                            const fig_lower_target *target) {
-    const int32_t of_form = fig_traits_variant_count(&target->traits);
-    int32_t count = FIG_VARIANTS_FORMS * of_form;
+    int32_t count = FIG_VARIANTS_FORMS * fig_traits_variant_count(&target->traits);
     while (!fig_variants_has(view, classes, target, count - 1))
-        count -= of_form;
+        count--;
     return count;
 }
 
@@ -75,8 +86,8 @@ fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t ind
                                    const fig_lower_target *target, int32_t variant) {
     const fig_bucket_form form = fig_variants_form(target, variant);
     fig_split_class own = classes->of[index];
-    if (form == FIG_BUCKET_OF_ONES) return classes->ones[index];
-    if (form == FIG_BUCKET_OF_ANY || !own.is_packed) return own;
+    if (form == FIG_FORM_ONES) return classes->ones[index];
+    if (form != FIG_FORM_SINGLES || !own.is_packed) return own;
     own.row_tokens = 1;
     own.is_many = 0;
     return own;
@@ -92,7 +103,7 @@ fig_variant fig_variants_resolve(const fig_split_classes *classes, int32_t index
     fig_fitting_fit(&own, target, &candidate, &fitted);
     /* Tune measures programs of ones, and gives the times to singles. */
     const int32_t measured =
-        fig_variants_form(target, variant) == FIG_BUCKET_OF_ONES ? variant - of_form : variant;
+        fig_variants_form(target, variant) == FIG_FORM_ONES ? variant - of_form : variant;
     const fig_tuned *tuned = fig_tuning_find(&target->tuning, &target->traits, index, measured);
     if (tuned == NULL || !fig_tuning_fits(tuned, &fitted)) return fitted;
     const fig_variant of_table = fitted;
@@ -115,7 +126,7 @@ static int ends_late(const fig_split_class *own, const fig_variant *fitted) {
 int fig_variants_ends_late(const fig_split_classes *classes, const fig_lower_target *target,
                            int32_t variant) {
     if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK ||
-        fig_variants_form(target, variant) != FIG_BUCKET_OF_SINGLES)
+        fig_variants_form(target, variant) != FIG_FORM_SINGLES)
         return 0;
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class own = fig_variants_class(classes, i, target, variant);
@@ -179,7 +190,7 @@ static fig_status offer(const fig_program_view *view, const fig_lower_target *ta
     const int32_t of_form = fig_traits_variant_count(&target->traits);
     int32_t numbers[FIG_VARIANT_LIMIT], count = 0;
     const fig_bucket_shape size = {.caps = buckets[index]};
-    if (form == FIG_BUCKET_OF_ONES && !fig_lower_may_be_ones(&view->spec, &size)) return FIG_OK;
+    if (form == FIG_FORM_ONES && !fig_lower_may_be_ones(&view->spec, &size)) return FIG_OK;
     for (int32_t n = form * of_form; n < (form + 1) * of_form; n++) {
         if (!fig_variants_serves(view, target, n)) continue;
         candidates[count] = size;

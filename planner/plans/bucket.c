@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "planner/spec/spec.h"
 #include "planner/status.h"
@@ -34,7 +35,7 @@ static int compare(const void *left, const void *right) {
 }
 
 int32_t fig_bucket_query_limit(const fig_bucket_shape *bucket) {
-    return bucket->form == FIG_BUCKET_OF_ONES ? bucket->caps.batch : bucket->plan.query_limit;
+    return bucket->form == FIG_FORM_ONES ? bucket->caps.batch : bucket->plan.query_limit;
 }
 
 int fig_bucket_compare(const fig_bucket_shape *a, const fig_bucket_shape *b) {
@@ -246,9 +247,49 @@ static int32_t first_other(const fig_plan_step *step) {
     return -1;
 }
 
+/* Sets bit r of `bits` if row r is in a group. Groups of the first level hold those of others. */
+static void mark_groups(const fig_plan_groups *groups, uint64_t *bits) {
+    for (int32_t g = 0; g < groups->count; g++) {
+        const fig_strip_group *group = &groups->of[g];
+        for (int32_t n = 0; n < group->rows && group->from == 0; n++) {
+            const int32_t row = groups->order[group->first + n];
+            bits[row / 64] |= UINT64_C(1) << row % 64;
+        }
+    }
+}
+
+/* Returns the first row that has work on the split's line of some class, or -1 if there is none:
+ * each row is a chunk, or in a group, or has no query tokens. Also returns a row that has query
+ * tokens but is idle, because the split's launch gives these their results. Rows in groups have no
+ * work only in the class that shares. */
+static int32_t first_on_line(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    uint64_t grouped[(FIG_BATCH_LIMIT + 63) / 64];
+    const int has_groups = step->groups != NULL && bucket->plan.class_count == 1;
+    if (has_groups) {
+        memset(grouped, 0, sizeof grouped);
+        mark_groups(step->groups, grouped);
+    }
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t queries = step->queries != NULL ? step->queries[row] : step->row_tokens;
+        if (queries == 0 || (queries > FIG_NARROW_TOKENS_LIMIT && step->lengths[row] > 0)) continue;
+        if (!has_groups || !(grouped[row / 64] >> row % 64 & 1)) return row;
+    }
+    return -1;
+}
+
+/* Fails if a bucket of strips is named for another step. */
+static fig_status check_strips(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    const int32_t row = bucket->form == FIG_FORM_STRIPS ? first_on_line(bucket, step) : -1;
+    if (row < 0) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: row %" PRId32 " is no chunk and shares no pages, bucket %" PRId32
+                    " takes no such row",
+                    row, step->bucket);
+}
+
 /* Fails if a bucket of ones is named for another step. */
 static fig_status check_ones(const fig_bucket_shape *bucket, const fig_plan_step *step) {
-    const int32_t row = bucket->form == FIG_BUCKET_OF_ONES ? first_other(step) : -1;
+    const int32_t row = bucket->form == FIG_FORM_ONES ? first_other(step) : -1;
     if (row < 0) return FIG_OK;
     const int32_t queries = step->queries != NULL ? step->queries[row] : step->row_tokens;
     return fig_fail(FIG_TOO_LARGE,
@@ -260,7 +301,7 @@ static fig_status check_ones(const fig_bucket_shape *bucket, const fig_plan_step
 
 /* Fails if a bucket for single query tokens is named for a step that has a row of more. */
 static fig_status check_singles(const fig_bucket_shape *bucket, const fig_plan_step *step) {
-    const int32_t row = bucket->form == FIG_BUCKET_OF_SINGLES ? first_draft(step) : -1;
+    const int32_t row = bucket->form == FIG_FORM_SINGLES ? first_draft(step) : -1;
     if (row < 0) return FIG_OK;
     return fig_fail(FIG_TOO_LARGE,
                     "step: row %" PRId32 " has %" PRId32 " query tokens, bucket %" PRId32
@@ -286,6 +327,7 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
                                         capacity_of(&bucket->caps) >= tokens)) {
         FIG_TRY(check_singles(bucket, step));
         FIG_TRY(check_ones(bucket, step));
+        FIG_TRY(check_strips(bucket, step));
         *index = step->bucket - 1;
         return FIG_OK;
     }
@@ -365,11 +407,12 @@ static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_
     choices of = {first, first + 1}, of_size = {first, end_of_size(buckets, count, first)};
     while (of.end < count && compare(&buckets[of.end].caps, &buckets[first].caps) == 0)
         of.end++;
-    if (step->groups == NULL && buckets[of.end - 1].form == FIG_BUCKET_OF_ONES &&
-        first_other(step) < 0 && narrow(buckets, FIG_BUCKET_OF_ONES, &of))
+    if (step->groups == NULL && first_other(step) < 0 && narrow(buckets, FIG_FORM_ONES, &of))
         return of;
-    if (first_draft(step) < 0 && narrow(buckets, FIG_BUCKET_OF_SINGLES, &of_size)) return of_size;
-    narrow(buckets, FIG_BUCKET_OF_ANY, &of_size);
+    if (first_on_line(&buckets[first], step) < 0 && narrow(buckets, FIG_FORM_STRIPS, &of_size))
+        return of_size;
+    if (first_draft(step) < 0 && narrow(buckets, FIG_FORM_SINGLES, &of_size)) return of_size;
+    narrow(buckets, FIG_FORM_ANY, &of_size);
     return of_size;
 }
 

@@ -10,15 +10,6 @@
 
 enum { FIG_BUCKET_LIMIT = 4096, FIG_BUCKET_KV_LEAST = 128 };
 
-/* What a bucket of a packed program demands of the query tokens of rows. */
-typedef enum fig_bucket_form {
-    FIG_BUCKET_OF_ANY,     /* nothing */
-    FIG_BUCKET_OF_SINGLES, /* rows that are not chunks have at most one */
-    /* query token r is the only one of row r, so the step runs as in a program that is not packed;
-     * rows behind the last query token are idle */
-    FIG_BUCKET_OF_ONES
-} fig_bucket_form;
-
 /* The part of a lowered bucket that planning needs. */
 typedef struct fig_bucket_shape {
     fig_bucket caps;
@@ -66,8 +57,9 @@ fig_bucket_work fig_bucket_work_of(const fig_bucket_shape *bucket, int32_t split
 int64_t fig_bucket_cost(const fig_bucket_shape *bucket, const fig_plan_step *step);
 
 /* Chooses the bucket that the step names, or else the cheapest variant of the first (batch, kv)
- * that holds the step. Takes a bucket of ones only if the step has no groups. A step without
- * lengths counts as token_limit tokens. *index is -1 on failure.
+ * that holds the step. Reads step->groups: with groups, a step takes no bucket of ones, and it may
+ * take one of strips. A step without lengths counts as token_limit tokens. *index is -1 on
+ * failure.
  *
  * FIG_TOO_LARGE: no bucket holds the step, or the named bucket does not; the message names the rows
  * or tokens and their limit, or the tokens by which rows may grow. FIG_INVALID: no bucket has the

@@ -52,7 +52,7 @@ static void try_rows(trial *of, int32_t rows, int64_t tokens, int64_t longest) {
     const fig_plan_step step = {.rows = rows, .lengths = lengths, .horizon = 1};
     const fig_plan_shape *plan = &of->candidates[0].plan;
     const int has_chunks = fig_plan_strips_room(plan) > 0;
-    const int is_any = of->candidates[0].form == FIG_BUCKET_OF_ANY;
+    const int is_any = of->candidates[0].form == FIG_FORM_ANY;
     const int32_t narrow = is_any ? FIG_NARROW_TOKENS_LIMIT : 1;
     const int32_t least = has_chunks ? narrow : plan->row_tokens;
     if (longest < least || (rows > 1 && others < least)) return;

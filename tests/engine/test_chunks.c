@@ -287,7 +287,7 @@ static int32_t try_singles(const fig_chunk_form *form, uint64_t seed) {
     assert_int_equal(fig_graphs_bucket(c.graphs, info.bucket_count, &bucket), FIG_OK);
     for (int32_t n = bucket.size_first; n <= info.bucket_count; n++) {
         assert_int_equal(fig_graphs_bucket(c.graphs, n, &bucket), FIG_OK);
-        if (bucket.row_queries != 1 || bucket.one_each) continue;
+        if (bucket.form != FIG_FORM_SINGLES) continue;
         fig_chunk_step step = fig_chunk_case_draw(form, &random, ends, draw_no_draft);
         step.bucket = n;
         for (int32_t row = 0; row < step.rows; row++)

@@ -286,6 +286,7 @@ static void a_group_that_breaks_is_gone_in_the_next_step(void **state) {
     assert_int_equal(fig_engine_prepare(w.c.engine, 0), FIG_OK);
     take_step(&step, 1);
     const int64_t first = groups_so_far();
+    assert_int_equal(fig_chunk_case_bucket(&w.c).form, FIG_FORM_STRIPS);
     const int32_t execs = stats_of(w.c.engine).exec_count;
     assert_true(first > 0);
     one_more(&step);
@@ -302,9 +303,11 @@ static void a_group_that_breaks_is_gone_in_the_next_step(void **state) {
     one_more(&step);
     take_step(&step, 3);
     assert_int_equal(groups_so_far(), before);
+    assert_int_equal(fig_chunk_case_bucket(&w.c).form, FIG_FORM_ONES);
     step = make_group(6, 40);
     take_step(&step, 4);
     assert_true(groups_so_far() > before);
+    assert_int_equal(fig_chunk_case_bucket(&w.c).form, FIG_FORM_STRIPS);
     assert_int_equal(stats_of(w.c.engine).exec_count, execs);
     close_world();
 }

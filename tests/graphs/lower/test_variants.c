@@ -49,7 +49,7 @@ static int32_t count_of(const fig_program *program, const fig_lower_target *targ
     return fig_variants_count(view, &classes, target);
 }
 
-/* Returns 1 if the program has all variants of the form, and 0 if it has none. */
+/* Returns 1 if the program has all variants of the form, and 0 if it has none. Strips have one. */
 static int has_form(const fig_program *program, const fig_lower_target *target,
                     fig_bucket_form form) {
     const fig_program_view *view = fig_program_view_of(program);
@@ -59,7 +59,7 @@ static int has_form(const fig_program *program, const fig_lower_target *target,
     assert_int_equal(fig_split_classes_find(view, &classes), FIG_OK);
     for (int32_t v = 0; v < of_form; v++)
         has += fig_variants_has(view, &classes, target, (int32_t)form * of_form + v);
-    assert_true(has == 0 || has == of_form);
+    assert_true(has == 0 || has == (form == FIG_FORM_STRIPS ? 1 : of_form));
     return has > 0;
 }
 
@@ -71,7 +71,7 @@ static void workers_read_more_heads_of_single_tokens(void **state) {
     static const int32_t tiles[] = {64, 16, 64, 32, 64, 16, 64, 32};
     const fig_lower_target target = fig_sample_target("h200");
     fig_program *program = record(32, 8, 200);
-    assert_int_equal(count_of(program, &target), 12);
+    assert_int_equal(count_of(program, &target), 13);
     for (int32_t v = 0; v < 8; v++) {
         const fig_bucket_shape shape = shape_of(program, &target, v);
         const fig_split_shape *split = &shape.plan.splits[0];
@@ -95,12 +95,14 @@ static void only_programs_that_gain_have_them(void **state) {
         const int32_t candidates = fig_traits_variant_count(&target.traits);
         fig_program *chunks = record(32, 8, 200), *drafts = record(32, 8, 8);
         fig_program *alone = record(8, 8, 200);
-        assert_int_equal(has_form(chunks, &target, FIG_BUCKET_OF_SINGLES), i != 3);
-        assert_int_equal(has_form(drafts, &target, FIG_BUCKET_OF_SINGLES), 0);
-        assert_int_equal(has_form(alone, &target, FIG_BUCKET_OF_SINGLES), 0);
-        assert_int_equal(has_form(chunks, &target, FIG_BUCKET_OF_ONES), 1);
-        assert_int_equal(has_form(drafts, &target, FIG_BUCKET_OF_ONES), 1);
-        assert_int_equal(has_form(alone, &target, FIG_BUCKET_OF_ONES), 1);
+        assert_int_equal(has_form(chunks, &target, FIG_FORM_SINGLES), i != 3);
+        assert_int_equal(has_form(drafts, &target, FIG_FORM_SINGLES), 0);
+        assert_int_equal(has_form(alone, &target, FIG_FORM_SINGLES), 0);
+        assert_int_equal(has_form(chunks, &target, FIG_FORM_ONES), 1);
+        assert_int_equal(has_form(drafts, &target, FIG_FORM_ONES), 1);
+        assert_int_equal(has_form(alone, &target, FIG_FORM_ONES), 1);
+        assert_int_equal(has_form(chunks, &target, FIG_FORM_STRIPS), 1);
+        assert_int_equal(has_form(drafts, &target, FIG_FORM_STRIPS), 0);
         assert_int_equal(count_of(drafts, &target), 3 * candidates);
         target.deterministic = 1;
         assert_int_equal(count_of(chunks, &target), candidates);
@@ -125,7 +127,7 @@ static void a_bucket_offers_them_unless_their_blocks_end_late(void **state) {
     assert_int_equal(fig_variants_offer(view, &target, &bucket, 0, &offered), FIG_OK);
     assert_true((offered & 0xf) != 0 && (offered & 0x70) != 0 && (offered & 0xf00) != 0);
     assert_int_equal(offered & 0x80, 0);
-    assert_int_equal(offered >> 12, 0);
+    assert_int_equal(offered >> 12, 1);
     fig_program_destroy(program);
 }
 
@@ -287,7 +289,9 @@ static void files_keep_them_and_buckets_tell_them(void **state) {
     for (uint32_t i = 0; i < read->bucket_count; i++) {
         fig_bucket_info info = {.size = sizeof info};
         assert_int_equal(fig_graphs_bucket(read, (int32_t)i + 1, &info), FIG_OK);
-        assert_int_equal(info.row_queries, info.variant >= 4 ? 1 : FIG_NARROW_TOKENS_LIMIT);
+        const int are_single = info.form == FIG_FORM_SINGLES || info.form == FIG_FORM_ONES;
+        assert_int_equal(info.form, info.variant / 4);
+        assert_int_equal(info.row_queries, are_single ? 1 : FIG_NARROW_TOKENS_LIMIT);
         assert_true(fig_lower_alike(&read->buckets[i], &graphs->buckets[i]));
     }
     free(bytes);
@@ -315,7 +319,7 @@ static void a_file_with_such_buckets_alone_is_refused(void **state) {
     }
     bytes = fig_forgery_write(&image, 1, &count);
     FIG_SAMPLE_REFUSES(fig_graphs_parse(&read, bytes, count), FIG_FORMAT,
-                       "bucket 0: variant 4 is for single query tokens");
+                       "bucket 0: variant 4 is not for any step");
     free(bytes);
     fig_forgery_close(&image);
     fig_graphs_destroy(graphs);

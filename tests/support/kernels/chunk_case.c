@@ -341,20 +341,21 @@ static void launch(fig_chunk_case *c, const fig_chunk_step *step) {
     expect(fig_engine_wait(c->engine, WAIT_US));
 }
 
-int32_t fig_chunk_case_took_ones(const fig_chunk_case *c) {
+fig_bucket_info fig_chunk_case_bucket(const fig_chunk_case *c) {
     fig_engine_stats stats = {.size = sizeof stats};
     fig_bucket_info bucket = {.size = sizeof bucket};
     expect(fig_engine_read_stats(c->engine, &stats));
     expect(fig_graphs_bucket(c->graphs, stats.last_bucket, &bucket));
-    return bucket.one_each ? bucket.bucket.batch : 0;
+    return bucket;
 }
 
 /* Allows the vectors that the step which was launched may write: those of its query tokens. A
  * bucket of ones writes those of each of its rows. */
 static void allow_written(fig_chunk_case *c, const fig_chunk_step *step) {
-    const int32_t ones = fig_chunk_case_took_ones(c);
-    const int64_t vectors =
-        (int64_t)(ones > 0 ? ones : first_of(step, step->rows)) * c->form.q_heads;
+    const fig_bucket_info bucket = fig_chunk_case_bucket(c);
+    const int64_t tokens =
+        bucket.form == FIG_FORM_ONES ? bucket.bucket.batch : first_of(step, step->rows);
+    const int64_t vectors = tokens * c->form.q_heads;
     fig_reference_array_allow(&c->out, 0, vectors * c->form.head_dim);
     fig_reference_array_allow(&c->lse, 0, vectors);
 }

@@ -70,8 +70,8 @@ void fig_chunk_case_close(fig_chunk_case *c);
  * and on its index in the row. */
 void fig_chunk_case_fill(fig_chunk_case *c, const fig_chunk_step *step, const int32_t *contents,
                          uint64_t seed);
-/* Returns the rows of the last step's bucket if it is one of ones, and 0 if it is not. */
-int32_t fig_chunk_case_took_ones(const fig_chunk_case *c);
+/* Describes the bucket of the last step. */
+fig_bucket_info fig_chunk_case_bucket(const fig_chunk_case *c);
 /* Runs the step twice and checks that nothing but the step's tokens was written. */
 void fig_chunk_case_run(fig_chunk_case *c, const fig_chunk_step *step);
 /* Makes K and V of all older tokens that the mask or the score, by -inf, hides from all queries of

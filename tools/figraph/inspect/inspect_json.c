@@ -425,7 +425,7 @@ static void print_bucket_fields(fig_print *print, const fig_inspection *view, ui
     if (info->query_limit > 0) {
         fig_print_integer(print, "query_limit", info->query_limit);
         fig_print_integer(print, "row_queries", info->row_queries);
-        fig_print_integer(print, "one_each", info->one_each);
+        fig_print_string(print, "form", fig_inspect_names_form(info->form));
     }
     fig_print_open(print, "variant", '{');
     fig_print_integer(print, "heads", info->heads);

@@ -15,6 +15,16 @@ const char *fig_inspect_names_dtype(uint32_t dtype) {
     return "unknown";
 }
 
+const char *fig_inspect_names_form(uint32_t form) {
+    switch (form) {
+    case FIG_FORM_ANY: return "any";
+    case FIG_FORM_SINGLES: return "singles";
+    case FIG_FORM_ONES: return "ones";
+    case FIG_FORM_STRIPS: return "strips";
+    }
+    return "unknown";
+}
+
 const char *fig_inspect_names_role(uint32_t role) {
     switch (role) {
     case FIG_ROLE_TEMP: return "temp";

@@ -342,7 +342,7 @@ static void print_kernel(fig_print *print, const fig_inspect_page *page, uint32_
     char number[FIG_PRINT_NUMBER];
     fig_print_raw(print, "<span>");
     if (launch->left_out == 2) {
-        fig_print_raw(print, "left out, since no step has chunks");
+        fig_print_raw(print, "left out, since no step has work for it");
     } else if (launch->left_out) {
         fig_print_text(print, "left out, since launch %" PRIu32 " does all", l + 1);
     } else {

@@ -154,7 +154,7 @@ static void draw_launch(fig_print *print, const fig_inspect_bucket *bucket,
              launch->grid[0] * launch->grid[1] * launch->grid[2],
              launch->block[0] * launch->block[1] * launch->block[2]);
     if (launch->left_out == 1) snprintf(line, sizeof line, "left out: the next does all");
-    if (launch->left_out == 2) snprintf(line, sizeof line, "left out: no chunks");
+    if (launch->left_out == 2) snprintf(line, sizeof line, "left out: no work");
     draw_line(print, box, 1, line);
 }
 

@@ -1,5 +1,6 @@
-/* test_lower_ones.c: tests that a bucket of ones lowers to the launches that the program would have
- * if it were not packed and its rows had one query token each, byte for byte.
+/* test_lower_forms.c: tests that a bucket of ones lowers to the launches that the program would have
+ * if it were not packed and its rows had one query token each, byte for byte; and that a bucket of
+ * strips has the launches for chunks, and no others of attention.
  *
  * Invariant: both programs have the same nodes, and their launches differ only in those for
  * chunks. */
@@ -84,9 +85,9 @@ static uint32_t compare(const fig_spec *given, int32_t row_tokens, const char *m
     uint32_t idle = 0;
     packed.row_tokens = row_tokens;
     packed.query_limit = row_tokens + ROWS;
-    ground_make(&ones, record(&packed), &target, FIG_BUCKET_OF_ONES * of_form + candidate);
+    ground_make(&ones, record(&packed), &target, FIG_FORM_ONES * of_form + candidate);
     ground_make(&plain, record(given), &target, candidate);
-    assert_int_equal(ones.shape.form, FIG_BUCKET_OF_ONES);
+    assert_int_equal(ones.shape.form, FIG_FORM_ONES);
     assert_memory_equal(&ones.shape.plan, &plain.shape.plan, sizeof plain.shape.plan);
     assert_memory_equal(ones.shape.variants, plain.shape.variants, sizeof plain.shape.variants);
     assert_memory_equal(ones.shape.is_short, plain.shape.is_short, sizeof plain.shape.is_short);
@@ -165,12 +166,42 @@ static void launches_that_are_left_keep_their_order(void **state) {
     ground_finish(&g);
 }
 
+/* Only the launches of attention that read rows on the line are left out. Nothing but the form tells
+ * such a bucket from another of one worker. */
+static void strips_have_the_launches_for_chunks_alone(void **state) {
+    (void)state;
+    static ground strips, any;
+    fig_spec spec = spec_of(32, 8, 128);
+    const fig_lower_target target = fig_sample_target("h200");
+    spec.row_tokens = 200;
+    spec.query_limit = 300;
+    for (int32_t apart = 0; apart < 2; apart++) {
+        fig_program *(*const make)(const fig_spec *) = apart ? fig_sample_apart : fig_sample_step;
+        ground_make(&strips, make(&spec), &target, FIG_FORM_STRIPS * 4);
+        ground_make(&any, make(&spec), &target, 0);
+        assert_int_equal(strips.shape.form, FIG_FORM_STRIPS);
+        assert_int_equal(strips.shape.plan.splits[0].workers, 1);
+        for (uint32_t i = 0; i < strips.lowered.launch_count; i++) {
+            assert_int_equal(fig_lower_is_idle(&strips.lowered, i),
+                             strips.lowered.launches[i].op == FIG_OP_ATTENTION);
+            assert_int_equal(fig_lower_is_idle(&any.lowered, i), 0);
+        }
+        fig_bucket_shape other = strips.shape;
+        other.form = FIG_FORM_ANY;
+        assert_false(fig_lower_alike(&strips.shape, &other));
+        assert_true(fig_lower_shape_digest(&strips.shape) != fig_lower_shape_digest(&other));
+        ground_finish(&strips);
+        ground_finish(&any);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_variant_is_that_of_a_program_that_is_not_packed),
         cmocka_unit_test(latents_have_the_same_groups_too),
         cmocka_unit_test(windows_keep_their_classes),
         cmocka_unit_test(launches_that_are_left_keep_their_order),
+        cmocka_unit_test(strips_have_the_launches_for_chunks_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

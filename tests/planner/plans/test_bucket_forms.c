@@ -1,5 +1,5 @@
-/* test_bucket_singles.c: tests which steps of packed programs take buckets of singles and which
- * take buckets of ones. */
+/* test_bucket_forms.c: tests which steps of packed programs take buckets of singles, of ones and
+ * of strips. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +15,8 @@
 enum { COUNT = 8 };
 static fig_bucket_shape buckets[COUNT];
 /* As above, with rows of 2; the second size has more query tokens, and behind it is one of ones. */
-enum { WITH_ONES = 9 };
-static fig_bucket_shape all[WITH_ONES];
+enum { WITH_ONES = 9, WITH_STRIPS = 10 };
+static fig_bucket_shape all[WITH_STRIPS];
 
 static void make_buckets(void) {
     for (int32_t i = 0; i < COUNT; i++) {
@@ -101,7 +101,7 @@ static void without_such_buckets_nothing_differs(void **state) {
     const fig_plan_step step = step_of(2, decode);
     make_buckets();
     for (int32_t i = 0; i < COUNT; i++)
-        buckets[i].form = FIG_BUCKET_OF_ANY;
+        buckets[i].form = FIG_FORM_ANY;
     assert_int_equal(chosen(&step), 3);
     buckets[3].variants[0].start_ns = 2000;
     assert_int_equal(chosen(&step), 2);
@@ -116,7 +116,7 @@ static void make_ones(void) {
         all[i].queries = i < 4 ? 60 : 0;
         if (i < 4) all[i].plan.query_limit = 60;
     }
-    all[8].form = FIG_BUCKET_OF_ONES;
+    all[8].form = FIG_FORM_ONES;
     all[8].variant = 4;
     all[8].variants[0].start_ns = 5000; /* never chosen by its costs */
     all[8].plan.query_limit = 0;
@@ -161,11 +161,59 @@ static void a_step_of_ones_takes_the_bucket_of_ones(void **state) {
 static void a_step_with_groups_takes_another_bucket(void **state) {
     (void)state;
     static const int32_t one[] = {1, 1};
-    const fig_plan_groups groups = {.count = 1};
+    static const int32_t order[] = {1, 0};
+    static const fig_strip_group both = {.rows = 2, .to = 64};
+    const fig_plan_groups groups = {.count = 1, .of = &both, .order = order};
     make_ones();
     fig_plan_step step = step_of(2, one);
     step.groups = &groups;
     assert_int_equal(chosen_of_all(&step), 3);
+}
+
+/* Returns the bucket that a step of four rows takes among those of rows of four, if the last one is
+ * for strips. */
+static int32_t chosen_beside_strips(const int32_t *queries, const int32_t *lengths,
+                                    const fig_plan_groups *groups, int32_t class_count) {
+    int32_t index = -7;
+    make_buckets();
+    for (int32_t i = 0; i < 4; i++)
+        all[i] = buckets[4 + i];
+    all[4] = buckets[4];
+    all[4].form = FIG_FORM_STRIPS;
+    all[4].variant = 12;
+    for (int32_t i = 0; i < 5; i++)
+        all[i].plan.class_count = class_count;
+    for (int32_t i = 0; i < 5; i++)
+        all[i].variants[1] = all[i].variants[0], all[i].plan.splits[1] = all[i].plan.splits[0];
+    fig_plan_step step = step_of(4, queries);
+    step.lengths = lengths;
+    step.groups = groups;
+    if (fig_bucket_choose(all, 5, &step, &index) != FIG_OK) fail_msg("%s", fig_message());
+    return index;
+}
+
+/* Groups may lie in each other; those of the second level have rows of the first. In a program of
+ * several classes, only one class shares. */
+static void a_step_without_rows_on_the_line_takes_the_bucket_of_strips(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {100, 200, 300, 400}, idle[] = {100, 200, 0, 400};
+    static const int32_t ones[] = {1, 1, 1, 1}, mixed[] = {9, 1, 0, 1}, drafts[] = {2, 8, 20, 1};
+    static const int32_t chunks[] = {9, 20, 0, 50}, order[] = {3, 1, 0, 2};
+    static const fig_strip_group all_rows[] = {{.rows = 4, .to = 64},
+                                               {.first = 1, .rows = 2, .from = 64, .to = 80}};
+    static const fig_strip_group two_rows[] = {{.rows = 2, .to = 64}};
+    const fig_plan_groups all_four = {2, all_rows, order}, last_two = {1, two_rows, order};
+    assert_int_equal(chosen_beside_strips(chunks, lengths, NULL, 1), 4);
+    assert_int_equal(chosen_beside_strips(chunks, idle, NULL, 1), 4);
+    assert_int_equal(chosen_beside_strips(chunks, lengths, NULL, 2), 4);
+    assert_int_equal(chosen_beside_strips(mixed, lengths, NULL, 1), 3);
+    assert_int_equal(chosen_beside_strips(ones, lengths, &all_four, 1), 4);
+    assert_int_equal(chosen_beside_strips(drafts, lengths, &all_four, 1), 4);
+    assert_int_equal(chosen_beside_strips(ones, lengths, &all_four, 2), 3);
+    assert_int_equal(chosen_beside_strips(ones, lengths, &last_two, 1), 3);
+    assert_int_equal(chosen_beside_strips(mixed, lengths, &last_two, 1), 4);
+    static const int32_t idle_chunk[] = {9, 20, 10, 50};
+    assert_int_equal(chosen_beside_strips(idle_chunk, idle, NULL, 1), 3);
 }
 
 static void a_named_bucket_of_ones_takes_only_ones(void **state) {
@@ -199,6 +247,7 @@ int main(void) {
         cmocka_unit_test(without_such_buckets_nothing_differs),
         cmocka_unit_test(a_step_of_ones_takes_the_bucket_of_ones),
         cmocka_unit_test(a_step_with_groups_takes_another_bucket),
+        cmocka_unit_test(a_step_without_rows_on_the_line_takes_the_bucket_of_strips),
         cmocka_unit_test(a_named_bucket_of_ones_takes_only_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* test_ones.c: tests steps of packed programs in which each row has one query token: that they take
- * buckets of ones, that all of these are right, and that such steps may follow any other.
+/* test_forms.c: tests which steps of packed programs take buckets of ones and of strips, that all of
+ * these are right, and that such steps may follow any other.
  *
  * Invariant: sequences of one case grow from step to step, so later steps see what other buckets
  * appended. */
@@ -66,12 +66,13 @@ static void try_buckets(const fig_chunk_form *form, uint64_t seed) {
         ends[s] = s == 1 ? 0 : form->kv * s / form->rows;
     for (int32_t n = 1; n <= info.bucket_count; n++) {
         assert_int_equal(fig_graphs_bucket(c.graphs, n, &bucket), FIG_OK);
-        if (!bucket.one_each || bucket.bucket.batch < form->rows || bucket.bucket.kv < form->kv)
+        if (bucket.form != FIG_FORM_ONES || bucket.bucket.batch < form->rows ||
+            bucket.bucket.kv < form->kv)
             continue;
         fig_chunk_step step = ones_of(form->rows, steps % 3, ends);
         step.bucket = n;
         take(&step, (uint64_t)steps);
-        assert_int_equal(fig_chunk_case_took_ones(&c), form->rows);
+        assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_ONES);
         steps++;
     }
     assert_true(steps > 0);
@@ -113,10 +114,12 @@ static void a_score_is_right_too(void **state) {
  * record must not reach another's. */
 static void steps_of_all_kinds_follow_each_other(void **state) {
     (void)state;
-    static const int32_t kinds[][4] = {{1, 1, 1, 1}, {1, 40, 1, 1}, {1, 1, 1, 1},   {3, 1, 2, 1},
-                                       {1, 1, 1, 0}, {1, 1, 0, 1},  {20, 30, 1, 9}, {1, 1, 1, 1},
-                                       {0, 0, 0, 0}, {1, 0, 0, 0}};
-    static const int32_t are_ones[] = {1, 0, 1, 0, 1, 0, 0, 1, 1, 1};
+    enum { N = FIG_FORM_ANY, O = FIG_FORM_ONES, S = FIG_FORM_STRIPS };
+    static const int32_t kinds[][4] = {{1, 1, 1, 1},   {1, 40, 1, 1}, {1, 1, 1, 1},   {3, 1, 2, 1},
+                                       {1, 1, 1, 0},   {1, 1, 0, 1},  {20, 30, 1, 9}, {1, 1, 1, 1},
+                                       {20, 30, 9, 9}, {1, 1, 1, 1},  {0, 40, 0, 0},  {3, 0, 0, 9},
+                                       {9, 20, 0, 11}, {0, 0, 0, 0},  {1, 0, 0, 0}};
+    static const fig_bucket_form forms[] = {O, N, O, N, O, N, N, O, S, O, S, N, S, O, O};
     fig_traits h200 = {.size = sizeof h200};
     assert_int_equal(fig_traits_named(&h200, "h200"), FIG_OK);
     for (int32_t machine = 0; machine < 2; machine++) {
@@ -134,7 +137,8 @@ static void steps_of_all_kinds_follow_each_other(void **state) {
                 step.lengths[row] = kinds[i][row] > 0 ? ends[sequence] : 0;
             }
             take(&step, i);
-            assert_int_equal(fig_chunk_case_took_ones(&c) > 0, are_ones[i]);
+            const fig_bucket_form form_taken = fig_chunk_case_bucket(&c).form;
+            assert_int_equal(form_taken == FIG_FORM_SINGLES ? N : form_taken, forms[i]);
         }
         fig_chunk_case_close(&c);
     }
@@ -148,10 +152,10 @@ static void an_idle_row_with_a_length_takes_another_bucket(void **state) {
         .rows = 3, .counts = {1, 1, 0}, .lengths = {31, 8, 20}, .sequences = {0, 1, 2}};
     fig_chunk_case_open(&c, &form, 8);
     take(&step, 0);
-    assert_int_equal(fig_chunk_case_took_ones(&c), 0);
+    assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_ANY);
     step.lengths[2] = 0;
     take(&step, 1);
-    assert_true(fig_chunk_case_took_ones(&c) > 0);
+    assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_ONES);
     fig_chunk_case_close(&c);
 }
 
@@ -162,7 +166,7 @@ static void a_named_bucket_of_ones_takes_no_other_step(void **state) {
     fig_bucket_info bucket = {.size = sizeof bucket};
     int32_t n = 1;
     fig_chunk_case_open(&c, &form, 9);
-    while (!bucket.one_each || bucket.bucket.batch < 2)
+    while (bucket.form != FIG_FORM_ONES || bucket.bucket.batch < 2)
         assert_int_equal(fig_graphs_bucket(c.graphs, n++, &bucket), FIG_OK);
     fig_step step = {.size = sizeof step,
                      .rows = 2,
@@ -176,6 +180,44 @@ static void a_named_bucket_of_ones_takes_no_other_step(void **state) {
     assert_non_null(strstr(fig_message(), "row 0 has 0 query tokens"));
     step.query_counts = NULL; /* row_tokens each: more than the program's steps may have */
     assert_int_equal(fig_engine_step(c.engine, &step), FIG_TOO_LARGE);
+    fig_chunk_case_close(&c);
+}
+
+/* An idle row gets its results from the launch that strips do without. */
+static void an_idle_row_with_query_tokens_takes_no_bucket_of_strips(void **state) {
+    (void)state;
+    const fig_chunk_form form = form_of(8, 2, 64);
+    fig_chunk_step step = {
+        .rows = 3, .counts = {20, 12, 9}, .lengths = {31, 12, 0}, .sequences = {0, 1, 2}};
+    fig_chunk_case_open(&c, &form, 12);
+    take(&step, 0);
+    assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_ANY);
+    step.counts[2] = 0;
+    take(&step, 1);
+    assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_STRIPS);
+    fig_chunk_case_close(&c);
+}
+
+static void a_named_bucket_of_strips_takes_no_other_step(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {50, 60}, mixed[] = {20, 1}, chunks[] = {20, 9};
+    const fig_chunk_form form = form_of(8, 2, 64);
+    fig_bucket_info bucket = {.size = sizeof bucket};
+    int32_t n = 1;
+    fig_chunk_case_open(&c, &form, 13);
+    while (bucket.form != FIG_FORM_STRIPS || bucket.bucket.batch < 2)
+        assert_int_equal(fig_graphs_bucket(c.graphs, n++, &bucket), FIG_OK);
+    fig_step step = {.size = sizeof step,
+                     .rows = 2,
+                     .kv_lengths = lengths,
+                     .query_counts = mixed,
+                     .bucket = n - 1};
+    assert_int_equal(fig_engine_step(c.engine, &step), FIG_TOO_LARGE);
+    assert_non_null(strstr(fig_message(), "row 1 is no chunk and shares no pages, bucket"));
+    step.query_counts = chunks;
+    assert_int_equal(fig_engine_step(c.engine, &step), FIG_OK);
+    assert_int_equal(fig_engine_wait(c.engine, -1), FIG_OK);
+    assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_STRIPS);
     fig_chunk_case_close(&c);
 }
 
@@ -194,8 +236,8 @@ static void some_graphs_have_none(void **state) {
         assert_int_equal(fig_graphs_read_info(c.graphs, &info), FIG_OK);
         for (int32_t n = 1; n <= info.bucket_count; n++) {
             assert_int_equal(fig_graphs_bucket(c.graphs, n, &bucket), FIG_OK);
-            assert_int_equal(bucket.one_each,
-                             i == 2 && bucket.bucket.batch <= 8 && bucket.one_each);
+            assert_true(bucket.form == FIG_FORM_ANY || i == 2);
+            assert_true(bucket.form != FIG_FORM_ONES || bucket.bucket.batch <= 8);
         }
         fig_chunk_case_close(&c);
     }
@@ -208,6 +250,8 @@ int main(void) {
         cmocka_unit_test(steps_of_all_kinds_follow_each_other),
         cmocka_unit_test(an_idle_row_with_a_length_takes_another_bucket),
         cmocka_unit_test(a_named_bucket_of_ones_takes_no_other_step),
+        cmocka_unit_test(an_idle_row_with_query_tokens_takes_no_bucket_of_strips),
+        cmocka_unit_test(a_named_bucket_of_strips_takes_no_other_step),
         cmocka_unit_test(some_graphs_have_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
