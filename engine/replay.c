@@ -101,7 +101,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
 
     fig_plan_step shared = *step;
     const fig_sharing_plans plans = {engine->ring.next, engine->running};
-    if (engine->graphs->buckets[index].form == FIG_FORM_ONES) shared.groups = NULL;
+    if (fig_plan_strips_room(shape) == 0) shared.groups = NULL; /* the step names this bucket */
     shared.hidden = fig_mask_lines_find(&engine->lines, shape, step);
     shared.paces = engine->graphs->buckets[index].paces;
     const fig_engine_plan plan = {.bucket = (uint32_t)index,

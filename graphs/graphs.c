@@ -303,7 +303,7 @@ static fig_status take_queries(const fig_program_view *view, const fig_lower_opt
 
 /* Adds a bucket in each of its variants: once without a limit on query tokens, and once for each
  * listed number of query tokens that is below the largest number that the bucket's rows may have.
- * Variants for ones do not depend on that number, so they are added once. */
+ * Variants for ones and drafts do not depend on that number, so they are added once. */
 static void add_shapes(const fig_spec *spec, const fig_lower_target *target,
                        const bucket_list *list, int32_t index, uint32_t variants,
                        fig_bucket_shape *shapes, uint32_t *shape_count) {
@@ -313,8 +313,9 @@ static void add_shapes(const fig_spec *spec, const fig_lower_target *target,
         for (int32_t v = 0; variants >> v != 0; v++) {
             const fig_bucket_shape shape = {
                 .caps = list->buckets[index], .queries = list->queries[q], .variant = v};
-            const int is_ones = fig_variants_form(target, v) == FIG_FORM_ONES;
-            if (!(variants >> v & 1) || (is_ones && q < list->query_count)) continue;
+            const fig_bucket_form form = fig_variants_form(target, v);
+            const int once = form == FIG_FORM_ONES || form == FIG_FORM_DRAFTS;
+            if (!(variants >> v & 1) || (once && q < list->query_count)) continue;
             shapes[(*shape_count)++] = shape;
         }
     }

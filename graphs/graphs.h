@@ -11,7 +11,7 @@
 #include "planner/scores/mask_lines.h"
 
 /* The limit on launches in all buckets together, which bounds the time to read a file. */
-enum { FIG_LAUNCH_LIMIT = 1 << 19 };
+enum { FIG_LAUNCH_LIMIT = 1 << 20 };
 
 /* The limits and the default of the number of slots in an engine's ring of plans. */
 enum { FIG_SLOT_LEAST = 2, FIG_SLOT_LIMIT = 64, FIG_SLOT_DEFAULT = 4 };

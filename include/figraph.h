@@ -903,7 +903,10 @@ enum {
      * pages. The launches are those of a program that is not packed, for query_limit rows. */
     FIG_FORM_ONES,
     /* Each row with query tokens is a chunk, or shares pages. */
-    FIG_FORM_STRIPS
+    FIG_FORM_STRIPS,
+    /* No row is a chunk, and no rows share pages. The launches are those of a program whose rows
+     * may not be chunks. A step takes such a bucket if some row has several query tokens. */
+    FIG_FORM_DRAFTS
 };
 
 typedef struct fig_bucket_info {
@@ -927,7 +930,7 @@ typedef struct fig_bucket_info {
     /* The most bytes of workspace that any step needs. */
     uint64_t workspace_bytes;
     /* The number of the first bucket of this size: of the same batch, kv and query_limit, but for
-     * the query_limit of ones. */
+     * the query_limit of ones and drafts. */
     int32_t size_first;
     /* The number of buckets of this size, one per variant. They have consecutive numbers, from
      * size_first on. */

@@ -72,13 +72,17 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
     sharing->version = mirror->version;
     fig_prefixes_costs costs = fig_prefix_groups_split_costs(&sharing->strips, mirror->page_tokens);
     if (sharing->always) costs.step = 0;
-    const fig_prefixes_step rows = {.rows = step->rows,
-                                    .row_tokens = shape->row_tokens,
-                                    .lengths = step->lengths,
-                                    .sequences = step->sequences,
-                                    .queries = step->queries};
-    const int32_t limit = shape->query_limit > 0 ? fig_plan_shared_limit(shape) : shape->row_limit;
-    const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &rows);
+    const fig_prefixes_step of = {.rows = step->rows,
+                                  .row_tokens = shape->row_tokens,
+                                  .lengths = step->lengths,
+                                  .sequences = step->sequences,
+                                  .queries = step->queries};
+    /* Without strips, the bucket that a step with groups takes has this limit, or one that its query
+     * tokens do not reach. */
+    const int32_t rows = shape->row_limit;
+    const int32_t any = rows > FIG_PLAN_SHARED_LEAST ? rows : FIG_PLAN_SHARED_LEAST;
+    const int32_t limit = fig_plan_strips_room(shape) > 0 ? fig_plan_shared_limit(shape) : any;
+    const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &of);
     sharing->is_kept = !is_new && limit == sharing->shared_limit && sharing->is_noted;
     sharing->is_noted = 0;
     if (!sharing->is_kept)

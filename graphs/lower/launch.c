@@ -145,10 +145,11 @@ static void put_form(filling *f, const fig_field *field) {
     if (form == FIG_FORM_ONES) put_number(f, field, 0);
 }
 
-/* In buckets of ones there is no launch for chunks beside attention. */
+/* In buckets of ones and of drafts there is no launch for chunks beside attention. */
 static void put_early_reads(filling *f, const fig_field *field) {
-    const int is_ones = f->source->shape->form == FIG_FORM_ONES;
-    put_number(f, field, f->early_reads & ~(is_ones ? FIG_ATTENTION_APART : UINT32_C(0)));
+    const fig_bucket_form form = f->source->shape->form;
+    const int is_alone = form == FIG_FORM_ONES || form == FIG_FORM_DRAFTS;
+    put_number(f, field, f->early_reads & ~(is_alone ? FIG_ATTENTION_APART : UINT32_C(0)));
 }
 
 static void put_multiple(filling *f, const fig_field *field) {

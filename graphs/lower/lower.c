@@ -329,12 +329,24 @@ static void idle_workers(fig_bucket_shape *shape, int32_t index) {
     shape->plan.once[index] = 0;
 }
 
+static int has_strips(fig_bucket_form form) {
+    return form != FIG_FORM_ONES && form != FIG_FORM_DRAFTS;
+}
+
+/* Returns the most query tokens of a row. */
+static int32_t row_tokens_of(const fig_program_view *view, fig_bucket_form form) {
+    if (form == FIG_FORM_ONES) return 1;
+    return form == FIG_FORM_DRAFTS ? FIG_NARROW_TOKENS_LIMIT : view->spec.row_tokens;
+}
+
 static fig_status shape_classes(const fig_program_view *view, const fig_lower_target *target,
                                 const fig_split_classes *classes, fig_bucket_shape *shape) {
     const int32_t most = fig_lower_query_limit(&view->spec, &shape->caps);
-    const int is_ones = shape->form == FIG_FORM_ONES;
     shape->plan.query_limit = shape->queries > 0 ? shape->queries : most;
-    if (is_ones) shape->plan.query_limit = 0;
+    if (shape->form == FIG_FORM_ONES) shape->plan.query_limit = 0;
+    if (shape->form == FIG_FORM_DRAFTS)
+        shape->plan.query_limit =
+            fig_size_min(shape->plan.query_limit, FIG_NARROW_TOKENS_LIMIT * shape->caps.batch);
     for (int32_t i = 0; i < classes->count; i++) {
         const fig_split_class own = fig_variants_class(classes, i, target, shape->variant);
         fig_split_shape *split = &shape->plan.splits[i];
@@ -349,11 +361,11 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
         }
     }
     shape->plan.row_limit = shape->caps.batch;
-    shape->plan.row_tokens = is_ones ? 1 : view->spec.row_tokens;
+    shape->plan.row_tokens = row_tokens_of(view, shape->form);
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
     if (classes->has_chunks) shape_strips(view, target, classes, shape);
-    return classes->has_chunks && !is_ones
+    return classes->has_chunks && has_strips(shape->form)
                ? fig_plan_add_strips(&shape->plan, shape->strips, FIG_NARROW_TOKENS_LIMIT + 1)
                : FIG_OK;
 }
@@ -572,6 +584,6 @@ fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_sha
 int fig_lower_is_idle(const fig_lowered *lowered, uint32_t launch) {
     const fig_launch *of = &lowered->launches[launch];
     const int is_beside = fig_launch_list_is_beside(lowered->view, of);
-    if (lowered->form == FIG_FORM_ONES) return is_beside;
+    if (!has_strips(lowered->form)) return is_beside;
     return lowered->form == FIG_FORM_STRIPS && !is_beside && of->split_class != UINT32_MAX;
 }

@@ -122,10 +122,10 @@ static int32_t is_masked(const fig_program_view *view, const fig_node *node) {
     return code.mask_node_count > 0;
 }
 
-/* How to look at a program. */
+/* How to look at a program: for any step, or as if there were only steps of a form. */
 typedef struct looking {
     int32_t knows_masks;
-    int32_t at_ones; /* 1: as if it were not packed, with one query token in each row */
+    fig_bucket_form at; /* FIG_FORM_ANY, FIG_FORM_ONES or FIG_FORM_DRAFTS */
 } looking;
 
 /* Returns the needs of a single split node. */
@@ -135,8 +135,9 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     const fig_tensor_record *q = fig_program_view_tensor(view, node, split->q);
     const fig_tensor_record *cache = fig_program_view_tensor(view, node, split->k_cache);
     const int is_dense = fig_program_view_operand(view, node, split->table) == 0;
-    fig_split_class needs = {.row_tokens = how->at_ones ? 1 : row_tokens_of(view, q),
-                             .is_packed = q->symbol == FIG_SYMBOL_QUERIES && !how->at_ones,
+    fig_split_class needs = {.row_tokens = how->at == FIG_FORM_ONES ? 1 : row_tokens_of(view, q),
+                             .is_packed =
+                                 q->symbol == FIG_SYMBOL_QUERIES && how->at != FIG_FORM_ONES,
                              .q_heads = (int32_t)q->dims[1],
                              .head_dim = (int32_t)q->dims[2],
                              .value_bytes = (int32_t)fig_program_view_dtype_bytes(cache->dtype)};
@@ -145,7 +146,7 @@ static fig_split_class needs_of(const fig_program_view *view, const fig_node *no
     needs.kv_heads = (int32_t)cache->dims[2];
     needs.may_be_short =
         !fig_kernel_table[node->op].has_score && may_be_short(q, cache, &needs, is_dense);
-    const int beside_chunks = fig_program_view_has_chunks(view) && !how->at_ones;
+    const int beside_chunks = fig_program_view_has_chunks(view) && how->at == FIG_FORM_ANY;
     needs.is_many =
         is_many(view, node, &needs, is_dense) && !(beside_chunks && reads_heads(&needs));
     needs.shared_table = shared_table_of(view, node, &needs);
@@ -167,7 +168,8 @@ static int same_class(const fig_program_view *view, const fig_split_class *a,
 uint32_t fig_split_classes_index(const fig_split_classes *classes, const fig_program_view *view,
                                  const fig_node *node) {
     if (!fig_program_view_is_split(view, node)) return UINT32_MAX;
-    const fig_split_class needs = needs_of(view, node, &(looking){classes->knows_masks, 0});
+    const fig_split_class needs =
+        needs_of(view, node, &(looking){classes->knows_masks, FIG_FORM_ANY});
     for (int32_t i = 0; i < classes->count; i++) {
         if (same_class(view, &classes->of[i], &needs)) return (uint32_t)i;
     }
@@ -208,17 +210,22 @@ static fig_status find(const fig_program_view *view, int32_t knows_masks,
     for (uint32_t n = 0; n < view->node_count; n++) {
         const fig_node *node = &view->nodes[n];
         if (!fig_program_view_is_split(view, node)) continue;
-        const fig_split_class needs = needs_of(view, node, &(looking){knows_masks, 0});
-        const fig_split_class at_ones = needs_of(view, node, &(looking){knows_masks, 1});
+        const fig_split_class needs = needs_of(view, node, &(looking){knows_masks, FIG_FORM_ANY});
+        const fig_split_class at_ones =
+            needs_of(view, node, &(looking){knows_masks, FIG_FORM_ONES});
+        const fig_split_class at_drafts =
+            needs_of(view, node, &(looking){knows_masks, FIG_FORM_DRAFTS});
         const uint32_t index = fig_split_classes_index(classes, view, node);
         if (index == UINT32_MAX) {
             if (classes->count == FIG_CLASS_LIMIT) return refuse(view, n, &needs);
             classes->ones[classes->count] = at_ones;
+            classes->drafts[classes->count] = at_drafts;
             classes->of[classes->count++] = needs;
             continue;
         }
         add_needs(&classes->of[index], &needs);
         add_needs(&classes->ones[index], &at_ones);
+        add_needs(&classes->drafts[index], &at_drafts);
     }
     return FIG_OK;
 }

@@ -45,6 +45,9 @@ typedef struct fig_split_classes {
     /* [count] The same classes, as they would be if the program were not packed and its rows had
      * one query token each. Buckets of ones are shaped by them. */
     fig_split_class ones[FIG_CLASS_LIMIT];
+    /* [count] The same classes, as they would be if no row could be a chunk. Buckets of drafts are
+     * shaped by them. */
+    fig_split_class drafts[FIG_CLASS_LIMIT];
     int32_t count;
     int32_t has_chunks;  /* fig_program_view_has_chunks() of the program */
     int32_t knows_masks; /* 1: masks are a part of the key */

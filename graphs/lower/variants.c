@@ -64,6 +64,7 @@ int fig_variants_has(const fig_program_view *view, const fig_split_classes *clas
     case FIG_FORM_ANY: return 1;
     case FIG_FORM_SINGLES: return has_singles(view, classes, target);
     case FIG_FORM_ONES: return has_ones(view, classes, target);
+    case FIG_FORM_DRAFTS: return classes->has_chunks && has_ones(view, classes, target);
     case FIG_FORM_STRIPS: return variant % of_form == 0 && has_strips(view, classes, target);
     default: return 0;
     }
@@ -87,6 +88,7 @@ fig_split_class fig_variants_class(const fig_split_classes *classes, int32_t ind
     const fig_bucket_form form = fig_variants_form(target, variant);
     fig_split_class own = classes->of[index];
     if (form == FIG_FORM_ONES) return classes->ones[index];
+    if (form == FIG_FORM_DRAFTS) return classes->drafts[index];
     if (form != FIG_FORM_SINGLES || !own.is_packed) return own;
     own.row_tokens = 1;
     own.is_many = 0;

@@ -1,22 +1,22 @@
 /* variants.h: the ways in which a program's classes can read the cache on a machine.
  *
- * A machine has candidates, and a candidate has up to three forms (fig_bucket_form). With n
+ * A machine has candidates, and a candidate has up to four forms (fig_bucket_form). With n
  * candidates, variant v below n is candidate v for all rows that are not chunks, variant n + v is
- * candidate v for singles, and variant 2n + v is candidate v for ones. Variant 3n is for strips:
- * then no row is read by the workers of a split, so there is only one such variant.
+ * candidate v for singles, 2n + v for ones and 4n + v for drafts. Variant 3n is for strips: then no
+ * row is read by the workers of a split, so there is only one such variant.
  *
  * Only programs whose rows may be chunks have the second form: there most other rows are decode
  * rows, and in the first form a worker has room for rows of up to FIG_NARROW_TOKENS_LIMIT query
  * tokens. All packed programs have the third form if the host knows their lengths. Its buckets have
  * no strips and no launches for chunks, and their kernels are those of programs that are not
- * packed. Programs with the third form have the fourth if rows may be chunks. Owns the fitting of candidates to classes; fitting.h has its rules. */
+ * packed. Programs with the third form have strips and drafts if rows may be chunks. Owns the fitting of candidates to classes; fitting.h has its rules. */
 #ifndef FIG_GRAPHS_VARIANTS_H
 #define FIG_GRAPHS_VARIANTS_H
 
 #include "graphs/lower/lower.h"
 #include "graphs/lower/split_classes.h"
 
-enum { FIG_VARIANTS_FORMS = FIG_FORM_STRIPS + 1 };
+enum { FIG_VARIANTS_FORMS = FIG_FORM_DRAFTS + 1 };
 
 /* The variants, fitted to each class. Each is looked up only once for all buckets, because a file
  * may hold many tuning records. A zeroed table is empty. */

@@ -22,8 +22,8 @@ static const fig_variant candidates[] = {
     {.name = "four", .heads = 4, .tile_tokens = 32, .workers_per_sm = 1},
 };
 enum { CANDIDATE_COUNT = sizeof candidates / sizeof candidates[0], ENDS_OF_ALL = 2 };
-static_assert(4 * (int)CANDIDATE_COUNT <= (int)FIG_VARIANT_LIMIT,
-              "a set of variants, four forms of each candidate, is a word's bits");
+static_assert(5 * (int)CANDIDATE_COUNT <= (int)FIG_VARIANT_LIMIT,
+              "a set of variants, five forms of each candidate, is a word's bits");
 
 typedef struct machine {
     fig_traits traits;

@@ -34,7 +34,7 @@ typedef struct fig_variant {
 static_assert(sizeof(fig_variant) == 52, "file format");
 enum { FIG_VARIANT_BYTES_LEAST = 44 }; /* size in files that omit the last two fields */
 
-enum { FIG_VARIANT_LIMIT = 16 };
+enum { FIG_VARIANT_LIMIT = 20 };
 /* Returns the number of a machine's candidates, 1 to FIG_VARIANT_LIMIT. */
 int32_t fig_traits_variant_count(const fig_traits *traits);
 /* Returns candidate `number`, counted from 0, with its costs for a cache of value_bytes bytes per

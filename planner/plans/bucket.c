@@ -277,6 +277,25 @@ static int32_t first_on_line(const fig_bucket_shape *bucket, const fig_plan_step
     return -1;
 }
 
+/* Returns the first row that is a chunk, or -1 if there is none. */
+static int32_t first_chunk(const fig_plan_step *step) {
+    if (step->queries == NULL) return step->row_tokens > FIG_NARROW_TOKENS_LIMIT ? 0 : -1;
+    for (int32_t row = 0; row < step->rows; row++)
+        if (step->queries[row] > FIG_NARROW_TOKENS_LIMIT) return row;
+    return -1;
+}
+
+/* Fails if a bucket of drafts is named for a step with a chunk. */
+static fig_status check_drafts(const fig_bucket_shape *bucket, const fig_plan_step *step) {
+    const int32_t row = bucket->form == FIG_FORM_DRAFTS ? first_chunk(step) : -1;
+    if (row < 0) return FIG_OK;
+    return fig_fail(FIG_TOO_LARGE,
+                    "step: row %" PRId32 " has %" PRId32 " query tokens, bucket %" PRId32
+                    " takes at most %d",
+                    row, step->queries != NULL ? step->queries[row] : step->row_tokens,
+                    step->bucket, FIG_NARROW_TOKENS_LIMIT);
+}
+
 /* Fails if a bucket of strips is named for another step. */
 static fig_status check_strips(const fig_bucket_shape *bucket, const fig_plan_step *step) {
     const int32_t row = bucket->form == FIG_FORM_STRIPS ? first_on_line(bucket, step) : -1;
@@ -328,6 +347,7 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
         FIG_TRY(check_singles(bucket, step));
         FIG_TRY(check_ones(bucket, step));
         FIG_TRY(check_strips(bucket, step));
+        FIG_TRY(check_drafts(bucket, step));
         *index = step->bucket - 1;
         return FIG_OK;
     }
@@ -340,6 +360,7 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
                         "step: %s %" PRId64 " tokens, bucket %" PRId32 " takes %" PRId64,
                         tokens_phrase(step), tokens, step->bucket, capacity_of(&bucket->caps));
     FIG_TRY(check_ones(bucket, step));
+    FIG_TRY(check_drafts(bucket, step));
     return fig_fail(FIG_TOO_LARGE,
                     "step: it has %" PRId64 " query tokens, bucket %" PRId32 " takes %" PRId32,
                     queries_of(bucket, step), step->bucket, fig_bucket_query_limit(bucket));
@@ -400,8 +421,8 @@ static int narrow(const fig_bucket_shape *buckets, fig_bucket_form form, choices
 }
 
 /* Returns the buckets among which the step chooses. `first` is the first bucket that holds it. The
- * more a form demands, the sooner its workers read the same rows. Only one of the sizes with a
- * batch and kv has buckets of ones. */
+ * more a form demands, the sooner a step of it ends. Only one of the sizes with a batch and kv has
+ * buckets of ones and of drafts. */
 static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_t first,
                           const fig_plan_step *step) {
     choices of = {first, first + 1}, of_size = {first, end_of_size(buckets, count, first)};
@@ -411,6 +432,9 @@ static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_
         return of;
     if (first_on_line(&buckets[first], step) < 0 && narrow(buckets, FIG_FORM_STRIPS, &of_size))
         return of_size;
+    if (step->groups == NULL && first_draft(step) >= 0 && first_chunk(step) < 0 &&
+        narrow(buckets, FIG_FORM_DRAFTS, &of))
+        return of;
     if (first_draft(step) < 0 && narrow(buckets, FIG_FORM_SINGLES, &of_size)) return of_size;
     narrow(buckets, FIG_FORM_ANY, &of_size);
     return of_size;

@@ -1,4 +1,4 @@
-/* test_forms.c: tests which steps of packed programs take buckets of ones and of strips, that all of
+/* test_forms.c: tests which steps of packed programs take buckets of ones, strips and drafts, that all of
  * these are right, and that such steps may follow any other.
  *
  * Invariant: sequences of one case grow from step to step, so later steps see what other buckets
@@ -114,12 +114,12 @@ static void a_score_is_right_too(void **state) {
  * record must not reach another's. */
 static void steps_of_all_kinds_follow_each_other(void **state) {
     (void)state;
-    enum { N = FIG_FORM_ANY, O = FIG_FORM_ONES, S = FIG_FORM_STRIPS };
-    static const int32_t kinds[][4] = {{1, 1, 1, 1},   {1, 40, 1, 1}, {1, 1, 1, 1},   {3, 1, 2, 1},
-                                       {1, 1, 1, 0},   {1, 1, 0, 1},  {20, 30, 1, 9}, {1, 1, 1, 1},
-                                       {20, 30, 9, 9}, {1, 1, 1, 1},  {0, 40, 0, 0},  {3, 0, 0, 9},
-                                       {9, 20, 0, 11}, {0, 0, 0, 0},  {1, 0, 0, 0}};
-    static const fig_bucket_form forms[] = {O, N, O, N, O, N, N, O, S, O, S, N, S, O, O};
+    enum { N = FIG_FORM_ANY, O = FIG_FORM_ONES, S = FIG_FORM_STRIPS, D = FIG_FORM_DRAFTS };
+    static const int32_t kinds[][4] = {
+        {1, 1, 1, 1},   {1, 40, 1, 1}, {1, 1, 1, 1},   {3, 1, 2, 1}, {1, 1, 1, 0},  {1, 1, 0, 1},
+        {20, 30, 1, 9}, {1, 1, 1, 1},  {20, 30, 9, 9}, {1, 1, 1, 1}, {0, 40, 0, 0}, {3, 0, 0, 9},
+        {9, 20, 0, 11}, {0, 0, 0, 0},  {1, 0, 0, 0},   {8, 8, 8, 8}, {1, 9, 1, 2},  {0, 2, 0, 1}};
+    static const fig_bucket_form forms[] = {O, N, O, D, O, N, N, O, S, O, S, N, S, O, O, D, N, D};
     fig_traits h200 = {.size = sizeof h200};
     assert_int_equal(fig_traits_named(&h200, "h200"), FIG_OK);
     for (int32_t machine = 0; machine < 2; machine++) {

@@ -226,7 +226,7 @@ static const forgery forgeries[] = {
     {"bucket order", BUCKET(0, batch), 4, FIG_FORMAT,
      "bucket 1: 1 x 128, variant 1 does not come after"},
     {"bucket twice", BUCKET(1, variant), 0, FIG_FORMAT, "does not come after"},
-    {"bucket variant", BUCKET(3, variant), 9, FIG_STALE, "variant is 9, this library has 8"},
+    {"bucket variant", BUCKET(3, variant), 12, FIG_STALE, "variant is 12, this library has 10"},
     {"kernel op", KERNEL(1, op), 7, FIG_STALE, "operation 7 is \"gated\""},
     {"kernel name", KERNEL(1, name), 0x6d726f6e, FIG_STALE, "operation 1 is \"norm"},
     {"kernel order", KERNEL(0, op), 4, FIG_STALE, "operation 4 is \"fetch\""},

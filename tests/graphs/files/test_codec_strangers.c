@@ -242,7 +242,7 @@ static void a_name_that_nothing_refers_to_is_refused(void **state) {
 /* The file is small, but the number of launches is the product of its calls and its buckets. */
 static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
     (void)state;
-    enum { NODES = 4096, BUCKETS = 128 };
+    enum { NODES = 4096, BUCKETS = 256 };
     const fig_spec spec = {.size = sizeof spec,
                            .dtype = FIG_F16,
                            .q_heads = 1,
@@ -273,7 +273,7 @@ static void a_file_of_more_launches_than_it_is_worth_is_refused(void **state) {
         memcpy(bucket + offsetof(fig_file_bucket, kv), &kv, sizeof kv);
     }
     assert_int_equal(parse_image(&image, &loaded), FIG_FORMAT);
-    assert_non_null(strstr(fig_message(), "128 buckets of 4097 launches, limit 524288"));
+    assert_non_null(strstr(fig_message(), "256 buckets of 4097 launches, limit 1048576"));
     fig_forgery_close(&image);
     fig_program_destroy(program);
     fig_graphs_destroy(made);

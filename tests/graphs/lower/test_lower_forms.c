@@ -1,6 +1,6 @@
 /* test_lower_forms.c: tests that a bucket of ones lowers to the launches that the program would have
- * if it were not packed and its rows had one query token each, byte for byte; and that a bucket of
- * strips has the launches for chunks, and no others of attention.
+ * if it were not packed and its rows had one query token each, byte for byte; that one of drafts does
+ * so as if no row could be a chunk; and that one of strips has the launches for chunks alone.
  *
  * Invariant: both programs have the same nodes, and their launches differ only in those for
  * chunks. */
@@ -75,19 +75,17 @@ static void expect_same_launches(const ground *ones, const ground *plain) {
     assert_int_equal(other, plain->lowered.launch_count);
 }
 
-/* Returns the number of launches of the bucket of ones that have no work. */
-static uint32_t compare(const fig_spec *given, int32_t row_tokens, const char *machine,
-                        int32_t candidate, fig_program *(*record)(const fig_spec *)) {
+/* Compares a bucket of a form with one of another program. Returns the number of its launches that
+ * have no work. */
+static uint32_t compare_form(fig_program *program, fig_program *other, fig_bucket_form form,
+                             const char *machine, int32_t candidate) {
     static ground ones, plain; /* too large for the stack */
     const fig_lower_target target = fig_sample_target(machine);
     const int32_t of_form = fig_traits_variant_count(&target.traits);
-    fig_spec packed = *given;
     uint32_t idle = 0;
-    packed.row_tokens = row_tokens;
-    packed.query_limit = row_tokens + ROWS;
-    ground_make(&ones, record(&packed), &target, FIG_FORM_ONES * of_form + candidate);
-    ground_make(&plain, record(given), &target, candidate);
-    assert_int_equal(ones.shape.form, FIG_FORM_ONES);
+    ground_make(&ones, program, &target, (int32_t)form * of_form + candidate);
+    ground_make(&plain, other, &target, candidate);
+    assert_int_equal(ones.shape.form, form);
     assert_memory_equal(&ones.shape.plan, &plain.shape.plan, sizeof plain.shape.plan);
     assert_memory_equal(ones.shape.variants, plain.shape.variants, sizeof plain.shape.variants);
     assert_memory_equal(ones.shape.is_short, plain.shape.is_short, sizeof plain.shape.is_short);
@@ -98,6 +96,14 @@ static uint32_t compare(const fig_spec *given, int32_t row_tokens, const char *m
     ground_finish(&ones);
     ground_finish(&plain);
     return idle;
+}
+
+static uint32_t compare(const fig_spec *given, int32_t row_tokens, const char *machine,
+                        int32_t candidate, fig_program *(*record)(const fig_spec *)) {
+    fig_spec packed = *given;
+    packed.row_tokens = row_tokens;
+    packed.query_limit = row_tokens + ROWS;
+    return compare_form(record(&packed), record(given), FIG_FORM_ONES, machine, candidate);
 }
 
 static void every_variant_is_that_of_a_program_that_is_not_packed(void **state) {
@@ -141,6 +147,24 @@ static void windows_keep_their_classes(void **state) {
     spec.window_layers[0] = 1;
     for (int32_t v = 0; v < 4; v++)
         assert_int_equal(compare(&spec, 200, "h200", v, fig_sample_step), (uint32_t)spec.layers);
+}
+
+static void drafts_are_those_of_a_program_without_chunks(void **state) {
+    (void)state;
+    static const int32_t heads[][3] = {{32, 8, 128}, {8, 2, 64}, {16, 1, 128}, {24, 8, 80}};
+    static const char *const machines[] = {"h200", "a100", "host"};
+    for (int32_t i = 0; i < 24; i++) {
+        const int32_t *of = heads[i % 4];
+        fig_spec chunks = spec_of(of[0], of[1], of[2]), drafts = chunks;
+        const char *machine = machines[i / 4 % 3];
+        const int32_t candidate = i / 12 % 2;
+        chunks.row_tokens = 200;
+        drafts.row_tokens = 8;
+        chunks.query_limit = drafts.query_limit = i % 5 == 0 ? 100 : ROWS * 8;
+        assert_int_equal(compare_form(fig_sample_step(&chunks), fig_sample_step(&drafts),
+                                      FIG_FORM_DRAFTS, machine, candidate),
+                         (uint32_t)chunks.layers);
+    }
 }
 
 /* Edges of the launches that are left must not lead through launches that are not made. */
@@ -200,6 +224,7 @@ int main(void) {
         cmocka_unit_test(every_variant_is_that_of_a_program_that_is_not_packed),
         cmocka_unit_test(latents_have_the_same_groups_too),
         cmocka_unit_test(windows_keep_their_classes),
+        cmocka_unit_test(drafts_are_those_of_a_program_without_chunks),
         cmocka_unit_test(launches_that_are_left_keep_their_order),
         cmocka_unit_test(strips_have_the_launches_for_chunks_alone),
     };

@@ -305,7 +305,7 @@ static const forgery forgeries[] = {
     {"SMs", RECORD(1, sm_count), 0, FIG_FORMAT, "sm_count is 0"},
     {"class", RECORD(2, split_class), 4, FIG_FORMAT, "split_class is 4, limits 0 to 3"},
     {"class below", RECORD(2, split_class), UINT64_MAX, FIG_FORMAT, "split_class is -1"},
-    {"number", RECORD(3, number), 16, FIG_FORMAT, "variant is 16, limits 0 to 15"},
+    {"number", RECORD(3, number), 20, FIG_FORMAT, "variant is 20, limits 0 to 19"},
     {"order", RECORD(0, number), 1, FIG_FORMAT, "record 1 does not come after"},
     {"heads", RECORD(0, variant.heads), 0, FIG_FORMAT, "heads is 0"},
     {"tile", RECORD(0, variant.tile_tokens), 1 << 20, FIG_FORMAT, "tile_tokens is 1048576"},

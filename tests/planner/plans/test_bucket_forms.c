@@ -1,5 +1,4 @@
-/* test_bucket_forms.c: tests which steps of packed programs take buckets of singles, of ones and
- * of strips. */
+/* test_bucket_forms.c: tests which steps of packed programs take buckets of which form. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -192,6 +191,38 @@ static int32_t chosen_beside_strips(const int32_t *queries, const int32_t *lengt
     return index;
 }
 
+/* If the last bucket of the size is for drafts, steps without chunks and groups take it, but not
+ * those without drafts. */
+static void a_step_with_drafts_and_no_chunk_takes_the_bucket_of_drafts(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {100, 200, 300, 400}, drafts[] = {2, 1, 8, 0};
+    static const int32_t ones[] = {1, 0, 1, 1}, chunk[] = {2, 1, 9, 0}, order[] = {3, 1, 0, 2};
+    static const fig_strip_group two_rows[] = {{.rows = 2, .to = 64}};
+    const fig_plan_groups groups = {1, two_rows, order};
+    const struct {
+        const int32_t *queries;
+        const fig_plan_groups *groups;
+        int32_t due;
+    } steps[] = {{drafts, NULL, 4}, {ones, NULL, 3}, {chunk, NULL, 1}, {drafts, &groups, 1}};
+    int32_t index;
+    make_buckets();
+    for (int32_t i = 0; i < 5; i++)
+        all[i] = buckets[4 + i % 4];
+    all[4].form = FIG_FORM_DRAFTS;
+    all[4].variant = 16;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        fig_plan_step step = step_of(4, steps[i].queries);
+        step.lengths = lengths;
+        step.groups = steps[i].groups;
+        assert_int_equal(fig_bucket_choose(all, 5, &step, &index), FIG_OK);
+        assert_int_equal(index, steps[i].due);
+    }
+    fig_plan_step step = step_of(4, chunk);
+    step.bucket = 5;
+    assert_int_equal(fig_bucket_choose(all, 5, &step, &index), FIG_TOO_LARGE);
+    assert_string_equal(fig_message(), "step: row 2 has 9 query tokens, bucket 5 takes at most 8");
+}
+
 /* Groups may lie in each other; those of the second level have rows of the first. In a program of
  * several classes, only one class shares. */
 static void a_step_without_rows_on_the_line_takes_the_bucket_of_strips(void **state) {
@@ -247,6 +278,7 @@ int main(void) {
         cmocka_unit_test(without_such_buckets_nothing_differs),
         cmocka_unit_test(a_step_of_ones_takes_the_bucket_of_ones),
         cmocka_unit_test(a_step_with_groups_takes_another_bucket),
+        cmocka_unit_test(a_step_with_drafts_and_no_chunk_takes_the_bucket_of_drafts),
         cmocka_unit_test(a_step_without_rows_on_the_line_takes_the_bucket_of_strips),
         cmocka_unit_test(a_named_bucket_of_ones_takes_only_ones),
     };

@@ -21,8 +21,19 @@ const char *fig_inspect_names_form(uint32_t form) {
     case FIG_FORM_SINGLES: return "singles";
     case FIG_FORM_ONES: return "ones";
     case FIG_FORM_STRIPS: return "strips";
+    case FIG_FORM_DRAFTS: return "drafts";
     }
     return "unknown";
+}
+
+const char *fig_inspect_names_demand(uint32_t form) {
+    switch (form) {
+    case FIG_FORM_SINGLES: return "; rows that are not chunks have one at most";
+    case FIG_FORM_ONES: return "; each row has one, and rows share no pages";
+    case FIG_FORM_STRIPS: return "; each row is a chunk or shares pages";
+    case FIG_FORM_DRAFTS: return "; no row is a chunk, and rows share no pages";
+    }
+    return "";
 }
 
 const char *fig_inspect_names_role(uint32_t role) {

@@ -558,17 +558,6 @@ static void print_repeats(fig_print *print, const fig_inspect_bucket *bucket,
     fig_print_raw(print, s->period > 1 ? ", in turn\n" : "\n");
 }
 
-/* Prints which steps a bucket of a packed program takes. */
-static void print_form(fig_print *print, const fig_bucket_info *info) {
-    static const char *const demands[] = {
-        [FIG_FORM_ANY] = "",
-        [FIG_FORM_SINGLES] = "; rows that are not chunks have one at most",
-        [FIG_FORM_ONES] = "; each row has one, and rows share no pages",
-        [FIG_FORM_STRIPS] = "; each row is a chunk or shares pages"};
-    fig_print_text(print, "  steps       at most %" PRId32 " query tokens%s\n", info->query_limit,
-                   demands[info->form]);
-}
-
 void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket) {
     const fig_inspection *view = bucket->view;
     const fig_bucket_info *info = &bucket->info;
@@ -579,7 +568,9 @@ void fig_inspect_text_bucket(fig_print *print, const fig_inspect_bucket *bucket)
                    fig_print_count(plan, (uint64_t)info->bucket.kv));
     fig_print_text(print, "%s tokens in all\n",
                    fig_print_count(plan, (uint64_t)info->bucket.batch * (uint64_t)info->bucket.kv));
-    if (info->query_limit > 0) print_form(print, info);
+    if (info->query_limit > 0)
+        fig_print_text(print, "  steps       at most %" PRId32 " query tokens%s\n",
+                       info->query_limit, fig_inspect_names_demand(info->form));
     fig_inspect_heads(bucket, heads);
     if (info->workers > 0)
         fig_print_text(
