@@ -890,9 +890,9 @@ typedef struct fig_graphs_info {
 /* Describes graphs. Its pointers are valid as long as the graphs. */
 FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
 
-/* The steps that a bucket of a packed program takes. Buckets of other programs take any step. A step
- * that names no bucket takes one of the form that demands most: fewer launches serve it, or faster
- * ones. */
+/* The steps that a bucket of a packed program takes. Buckets of other programs take any step. A
+ * step that names no bucket takes one of the form that demands most: fewer launches serve it, or
+ * faster ones. */
 typedef uint32_t fig_bucket_form;
 enum {
     /* Any step. */
@@ -1192,7 +1192,7 @@ typedef struct fig_engine_options {
     /* 0: if rows of a step begin with the same pages, the engine reads these pages once for all of
      * the rows, where this saves time; fig_engine_sharing tells whether the engine can do so. -1:
      * each row reads all of its pages. 1: as 0, but also where a GPU gains less from reading fewer
-     * tokens than the second launch costs; for measurements. */
+     * tokens than the launches of such a step cost; for measurements. */
     int32_t share;
     /* 1: a GPU compiles each score without a mask into attention on tensor cores, when a bucket is
      * first prepared; fig_engine_prepare then takes about a second for each score. FIG_UNSUPPORTED,

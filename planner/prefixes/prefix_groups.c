@@ -10,9 +10,9 @@ enum { FINE = 16, PARTIAL = 6 };
 /* SPLIT_TILE is the cost of a tile of pages that other rows read too, in units of strips.c.
  * STEP_PERCENT is the time that a step with groups takes before it saves any, 8 us, in percent of
  * the `once` of a full strip: it appends in a launch of its own, and steps without groups mostly do
- * not. Both follow from tools/bench/results/h200_share.csv: there groups save -3, -1, 6, 41, 41, 186
- * and 231 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256 of 2048 and
- * 16 of 32768; the costs say -6, 0, 2, 31, 32, 147 and 153. */
+ * not. Both follow from tools/bench/results/h200_share.csv: there groups save -3, -1, 6, 41, 41,
+ * 186 and 231 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256 of 2048
+ * and 16 of 32768; the costs say -6, 0, 2, 31, 32, 147 and 153. */
 enum { SPLIT_TILE = 7, STEP_PERCENT = 100 };
 /* Units of strips, by which the figures above were fitted. Those of strips.c divide the work among
  * workers, and count what a strip costs while all others are under way. */

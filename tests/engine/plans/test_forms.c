@@ -1,5 +1,5 @@
-/* test_forms.c: tests which steps of packed programs take buckets of ones, strips and drafts, that all of
- * these are right, and that such steps may follow any other.
+/* test_forms.c: tests which steps of packed programs take buckets of ones, strips and drafts, that
+ * all of these are right, and that such steps may follow any other.
  *
  * Invariant: sequences of one case grow from step to step, so later steps see what other buckets
  * appended. */

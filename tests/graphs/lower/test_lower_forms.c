@@ -1,9 +1,10 @@
-/* test_lower_forms.c: tests that a bucket of ones lowers to the launches that the program would have
- * if it were not packed and its rows had one query token each, byte for byte; that one of drafts does
- * so as if no row could be a chunk; and that one of strips has the launches for chunks alone.
+/* test_lower_forms.c: tests that a bucket of ones lowers to the launches that the program would
+ * have if it were not packed and its rows had one query token each, byte for byte; that one of
+ * drafts does so as if no row could be a chunk; and that one of strips has the launches for chunks
+ * alone.
  *
- * Invariant: both programs have the same nodes, and their launches differ only in those for
- * chunks. */
+ * Invariant: both programs have the same nodes, and their launches differ only in those for chunks.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -190,8 +191,8 @@ static void launches_that_are_left_keep_their_order(void **state) {
     ground_finish(&g);
 }
 
-/* Only the launches of attention that read rows on the line are left out. Nothing but the form tells
- * such a bucket from another of one worker. */
+/* Only the launches of attention that read rows on the line are left out. Nothing but the form
+ * tells such a bucket from another of one worker. */
 static void strips_have_the_launches_for_chunks_alone(void **state) {
     (void)state;
     static ground strips, any;
