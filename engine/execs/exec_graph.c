@@ -87,11 +87,11 @@ static int is_done_by_next(const fig_exec *exec, uint32_t index) {
     const fig_launch *launch = &exec->lowered.launches[index], *next = launch + 1;
     if (launch->node_count == 0 || index + 1 == exec->lowered.launch_count) return 0;
     if (next->node != launch->node || next->op == FIG_OP_CALL) return 0;
-    if (fig_lower_is_idle(&exec->lowered, index + 1)) return 0;
     const fig_family *family = fig_families_of((fig_op)next->op, exec->choices[index + 1].family);
     /* A launch for chunks, beside the next one, would begin before the tokens are appended. */
     assert(!family->does_all || index + 2 == exec->lowered.launch_count ||
            next[1].node != launch->node || fig_lower_is_idle(&exec->lowered, index + 2));
+    assert(!family->does_all || !fig_lower_is_idle(&exec->lowered, index + 1));
     return family->does_all;
 }
 

@@ -77,8 +77,8 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
                                   .lengths = step->lengths,
                                   .sequences = step->sequences,
                                   .queries = step->queries};
-    /* Without strips, the bucket that a step with groups takes has this limit, or one that its query
-     * tokens do not reach. */
+    /* A step with groups takes a bucket with strips. Its limit is this one, or one that the query
+     * tokens of the step do not reach. */
     const int32_t rows = shape->row_limit;
     const int32_t any = rows > FIG_PLAN_SHARED_LEAST ? rows : FIG_PLAN_SHARED_LEAST;
     const int32_t limit = fig_plan_strips_room(shape) > 0 ? fig_plan_shared_limit(shape) : any;

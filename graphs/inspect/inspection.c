@@ -151,7 +151,6 @@ static int32_t left_out(const fig_inspection_own *own, uint32_t l) {
     const fig_launch *of = &own->lowered.launches[l], *next = of + 1;
     if (of->node_count == 0 || l + 1 == own->lowered.launch_count) return 0;
     if (next->node != of->node || next->op == FIG_OP_CALL) return 0;
-    if (fig_lower_is_idle(&own->lowered, l + 1)) return 0;
     return does_all(own, next);
 }
 

@@ -9,7 +9,8 @@
  * rows, and in the first form a worker has room for rows of up to FIG_NARROW_TOKENS_LIMIT query
  * tokens. All packed programs have the third form if the host knows their lengths. Its buckets have
  * no strips and no launches for chunks, and their kernels are those of programs that are not
- * packed. Programs with the third form have strips and drafts if rows may be chunks. Owns the fitting of candidates to classes; fitting.h has its rules. */
+ * packed. Such programs have strips and drafts, too, if rows may be chunks. Owns the fitting of
+ * candidates to classes; fitting.h has its rules. */
 #ifndef FIG_GRAPHS_VARIANTS_H
 #define FIG_GRAPHS_VARIANTS_H
 

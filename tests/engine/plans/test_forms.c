@@ -10,6 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "graphs/graphs.h"
+#include "include/figraph_unstable.h"
 #include "tests/support/kernels/chunk_case.h"
 #include "tests/support/place.h"
 
@@ -108,6 +110,30 @@ static void a_score_is_right_too(void **state) {
     try_buckets(&form, 90);
 }
 
+/* ---- What they launch ------------------------------------------------------------------------ */
+
+/* The program appends, then computes attention. A step also has a fetch and a look-ahead. */
+static void steps_of_one_kind_have_one_launch_less(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {50, 60}, counts[][2] = {{20, 1}, {1, 1}, {20, 9}, {3, 1}};
+    static const fig_bucket_form forms[] = {FIG_FORM_ANY, FIG_FORM_ONES, FIG_FORM_STRIPS,
+                                            FIG_FORM_DRAFTS};
+    const fig_chunk_form form = form_of(8, 2, 64);
+    fig_chunk_case_open(&c, &form, 15);
+    for (int32_t i = 0; i < 4; i++) {
+        const fig_step step = {
+            .size = sizeof step, .rows = 2, .kv_lengths = lengths, .query_counts = counts[i]};
+        const fig_measure_options how = {.size = sizeof how, .step = &step, .steps = 5};
+        fig_measured measured = {.size = sizeof measured};
+        fig_bucket_info bucket = {.size = sizeof bucket};
+        if (fig_engine_measure(c.engine, &how, &measured) != FIG_OK) fail_msg("%s", fig_message());
+        assert_int_equal(fig_graphs_bucket(c.graphs, measured.bucket, &bucket), FIG_OK);
+        assert_int_equal(bucket.form > FIG_FORM_SINGLES ? bucket.form : FIG_FORM_ANY, forms[i]);
+        assert_int_equal(measured.launches, i == 0 ? 5 : 4);
+    }
+    fig_chunk_case_close(&c);
+}
+
 /* ---- Which steps take them ------------------------------------------------------------------- */
 
 /* Steps of all kinds follow each other; what one bucket's plan left on the device or in the host's
@@ -142,6 +168,51 @@ static void steps_of_all_kinds_follow_each_other(void **state) {
         }
         fig_chunk_case_close(&c);
     }
+}
+
+/* Returns the largest bucket of a form. */
+static const fig_bucket_shape *largest_of(fig_bucket_form form) {
+    uint32_t i = c.graphs->bucket_count;
+    while (i > 0 && c.graphs->buckets[i - 1].form != form)
+        i--;
+    assert_true(i > 0);
+    return &c.graphs->buckets[i - 1];
+}
+
+static void settle(const fig_bucket_shape *bucket, fig_plan_step step, fig_plan_held *held) {
+    step.paces = bucket->paces;
+    fig_plan_settle(&bucket->plan, &step, held);
+}
+
+/* In the first step some workers read rows, and others process a chunk. */
+static void a_plan_without_strips_divides_no_workers(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {240, 1307, 1314, 1321, 1328, 1335};
+    static const int32_t chunk[] = {40, 1, 1, 1, 1, 1}, ones[] = {1, 1, 1, 1, 1, 1};
+    fig_traits h200 = {.size = sizeof h200};
+    fig_plan_held used, fresh;
+    fig_chunk_form form = form_of(16, 4, 64);
+    assert_int_equal(fig_traits_named(&h200, "h200"), FIG_OK);
+    form.traits = &h200;
+    form.kv = 1500;
+    fig_chunk_case_open(&c, &form, 14);
+    const fig_plan_held_limits limits = fig_graphs_held_limits(c.graphs);
+    fig_plan_step step = {.rows = 6, .lengths = lengths, .queries = chunk, .horizon = 1};
+    assert_int_equal(fig_plan_held_init(&used, &limits), FIG_OK);
+    assert_int_equal(fig_plan_held_init(&fresh, &limits), FIG_OK);
+    settle(largest_of(FIG_FORM_SINGLES), step, &used);
+    assert_true(used.readers[0] > 0);
+    step.queries = ones;
+    settle(largest_of(FIG_FORM_ONES), step, &used);
+    settle(largest_of(FIG_FORM_ONES), step, &fresh);
+    assert_int_equal(used.readers[0], 0);
+    assert_int_equal(used.by_units, fresh.by_units);
+    assert_memory_equal(used.starts[0], fresh.starts[0],
+                        (size_t)largest_of(FIG_FORM_ONES)->plan.splits[0].workers *
+                            sizeof *used.starts[0]);
+    fig_plan_held_finish(&used);
+    fig_plan_held_finish(&fresh);
+    fig_chunk_case_close(&c);
 }
 
 /* A row without query tokens is idle whatever its length, and a bucket of ones would read it. */
@@ -247,7 +318,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bucket_of_ones_is_right),
         cmocka_unit_test(a_score_is_right_too),
+        cmocka_unit_test(steps_of_one_kind_have_one_launch_less),
         cmocka_unit_test(steps_of_all_kinds_follow_each_other),
+        cmocka_unit_test(a_plan_without_strips_divides_no_workers),
         cmocka_unit_test(an_idle_row_with_a_length_takes_another_bucket),
         cmocka_unit_test(a_named_bucket_of_ones_takes_no_other_step),
         cmocka_unit_test(an_idle_row_with_query_tokens_takes_no_bucket_of_strips),
