@@ -71,12 +71,24 @@ static void count_shared(fig_engine *engine, const fig_sharing_counts *shared, i
     fig_stats_add(&counters->shared_saved, sign * shared->saved);
 }
 
+/* Chooses as if the step had groups, but none that leave a row without work. Whether rows share
+ * pages may differ from rank to rank, and all ranks must take the same bucket. */
+static fig_status choose_alike(fig_engine *engine, fig_plan_step *step, int32_t *index) {
+    static const fig_plan_groups none = {.count = 0};
+    const fig_bucket_shape *buckets = engine->graphs->buckets;
+    step->groups = engine->sharing.off == NULL ? &none : NULL;
+    FIG_TRY(fig_bucket_choose(buckets, (int32_t)engine->graphs->bucket_count, step, index));
+    step->groups = fig_sharing_find(&engine->sharing, &buckets[*index].plan, step);
+    return FIG_OK;
+}
+
 /* A step with groups takes other buckets than one without. Mostly a step has groups if the step
  * before it had some; then one choice is enough. */
 fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *index) {
     const fig_bucket_shape *buckets = engine->graphs->buckets;
     const int32_t count = (int32_t)engine->graphs->bucket_count;
     const int had_groups = fig_sharing_had_groups(&engine->sharing);
+    if (engine->execs.places.met.ranks > 1) return choose_alike(engine, step, index);
     if (step->bucket >= 1 && step->bucket <= count) {
         step->groups = fig_sharing_find(&engine->sharing, &buckets[step->bucket - 1].plan, step);
         return fig_bucket_choose(buckets, count, step, index);

@@ -557,22 +557,6 @@ static void groups_that_were_found_for_no_plan_begin_a_run(void **state) {
     fig_chunk_case_close(&c);
 }
 
-/* The plan of a bucket of ones has no place for groups. */
-static void a_step_that_names_a_bucket_of_ones_shares_nothing(void **state) {
-    (void)state;
-    const fig_chunk_step step = open_case(&plain);
-    fig_bucket_info bucket = {.size = sizeof bucket};
-    int32_t number = 0;
-    while (bucket.form != FIG_FORM_ONES || bucket.bucket.batch < ROWS || bucket.bucket.kv < 700)
-        expect(fig_graphs_bucket(c.graphs, ++number, &bucket));
-    expect(fig_engine_stage(c.engine,
-                            FIG_OPTIONS(fig_step, .rows = step.rows, .kv_lengths = step.lengths,
-                                        .query_counts = step.counts, .bucket = number)));
-    finish(&step);
-    assert_int_equal(stats().shared_steps, 0);
-    fig_chunk_case_close(&c);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_pages_count_unless_the_step_is_taken_back),
@@ -593,7 +577,6 @@ int main(void) {
         cmocka_unit_test(groups_that_are_kept_follow_the_limit_of_the_bucket),
         cmocka_unit_test(a_plan_that_lends_nothing_ends_a_run),
         cmocka_unit_test(groups_that_were_found_for_no_plan_begin_a_run),
-        cmocka_unit_test(a_step_that_names_a_bucket_of_ones_shares_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

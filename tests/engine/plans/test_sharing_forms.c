@@ -1,0 +1,104 @@
+/* test_sharing_forms.c: tests which buckets a step takes whose rows could share pages.
+ *
+ * All sequences begin with the pages of sequence 0. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "engine/replay.h"
+#include "tests/support/kernels/chunk_case.h"
+#include "tests/support/place.h"
+
+enum { ROWS = 6, SHARED = 40, OWN = 2, PAGE = 16, VECTORS = 8, WAIT_US = 120000000 };
+
+static fig_chunk_case c; /* too large for the stack */
+
+static const fig_chunk_form plain = {.dtype = FIG_BF16,
+                                     .kv_dtype = FIG_BF16,
+                                     .q_heads = 4,
+                                     .kv_heads = 1,
+                                     .head_dim = 64,
+                                     .page_size = PAGE,
+                                     .rows = ROWS,
+                                     .kv = 1000,
+                                     .row_tokens = 20,
+                                     .query_limit = 60};
+
+static void expect(fig_status status) {
+    if (status != FIG_OK) fail_msg("%s: %s", fig_status_name(status), fig_message());
+}
+
+/* Opens an engine, and makes a step of one query token in each row. */
+static fig_chunk_step open_case(const fig_chunk_form *form) {
+    const int32_t contents[ROWS] = {0, 1, 2, 3, 4, 5};
+    fig_chunk_step step = {.rows = ROWS};
+    fig_chunk_case_open(&c, form, 3);
+    for (int32_t row = 0; row < ROWS; row++) {
+        int32_t *entries = c.table + (int64_t)row * c.columns;
+        memcpy(entries, c.table, SHARED * sizeof *c.table);
+        expect(fig_engine_set_pages(
+            c.engine, FIG_OPTIONS(fig_pages, .sequence = row, .count = SHARED, .pages = entries)));
+        step.sequences[row] = row;
+        step.counts[row] = 1;
+        step.lengths[row] = (SHARED + OWN) * PAGE - row;
+    }
+    fig_chunk_case_fill(&c, &step, contents, 1);
+    return step;
+}
+
+/* The plan of a bucket of ones has no place for groups. */
+static void a_step_that_names_a_bucket_of_ones_shares_nothing(void **state) {
+    (void)state;
+    const fig_chunk_step step = open_case(&plain);
+    fig_bucket_info bucket = {.size = sizeof bucket};
+    int32_t number = 0;
+    while (bucket.form != FIG_FORM_ONES || bucket.bucket.batch < ROWS || bucket.bucket.kv < 700)
+        expect(fig_graphs_bucket(c.graphs, ++number, &bucket));
+    expect(fig_engine_stage(c.engine,
+                            FIG_OPTIONS(fig_step, .rows = step.rows, .kv_lengths = step.lengths,
+                                        .query_counts = step.counts, .bucket = number)));
+    expect(fig_engine_launch(c.engine));
+    expect(fig_engine_wait(c.engine, WAIT_US));
+    fig_chunk_case_check(&c, &step, VECTORS);
+    fig_engine_stats stats = {.size = sizeof stats};
+    expect(fig_engine_read_stats(c.engine, &stats));
+    assert_int_equal(stats.shared_steps, 0);
+    fig_chunk_case_close(&c);
+}
+
+/* Whether rows share pages may differ from rank to rank, and all must take the same bucket. */
+static void ranks_choose_buckets_whether_rows_share_or_not(void **state) {
+    (void)state;
+    static const fig_bucket_form forms[] = {FIG_FORM_SINGLES, FIG_FORM_ONES, FIG_FORM_STRIPS};
+    for (int32_t i = 0; i < 3; i++) { /* ranks that may share; that may not; one rank */
+        fig_chunk_form form = plain;
+        int32_t index;
+        form.share = i == 1 ? -1 : 0;
+        const fig_chunk_step step = open_case(&form);
+        fig_plan_step plan = {.rows = step.rows,
+                              .lengths = step.lengths,
+                              .sequences = step.sequences,
+                              .queries = step.counts,
+                              .horizon = 1};
+        if (i < 2) c.engine->execs.places.met.ranks = 2;
+        for (int32_t n = 0; n < 2; n++) {
+            expect(fig_replay_choose(c.engine, &plan, &index));
+            const fig_bucket_form taken = c.graphs->buckets[index].form;
+            assert_int_equal(taken == FIG_FORM_ANY ? FIG_FORM_SINGLES : taken, forms[i]);
+            assert_int_equal(plan.groups != NULL, i != 1);
+        }
+        c.engine->execs.places.met.ranks = 1;
+        fig_chunk_case_close(&c);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_that_names_a_bucket_of_ones_shares_nothing),
+        cmocka_unit_test(ranks_choose_buckets_whether_rows_share_or_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
