@@ -1,8 +1,8 @@
 /* bucket.c: makes the ladder of buckets and chooses the bucket of a step.
  *
  * Owns the cost model; costs.c has its measured figures. Invariant: the choice depends only on the
- * step's numbers of rows, busy rows and tokens and on its longest row, so equal steps get the same
- * bucket on every machine. */
+ * step's numbers of rows, busy rows and tokens, on its longest row, and on the query tokens and
+ * groups of its rows, so equal steps get the same bucket on every machine. */
 #include "planner/plans/bucket.h"
 
 #include <inttypes.h>
