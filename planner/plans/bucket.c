@@ -212,16 +212,27 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const f
                     tokens_phrase(step), tokens, rows, FIG_PLURAL(rows), token_limit);
 }
 
+/* What a bucket must have room for. It is computed once, because a step may look at many buckets. */
+typedef struct needs {
+    int64_t tokens;  /* see tokens_of() */
+    int64_t queries; /* query tokens, if the step tells each row's number */
+} needs;
+
+static needs needs_of(const fig_plan_step *step) {
+    needs of = {tokens_of(step), 0};
+    for (int32_t row = 0; row < step->rows && step->queries != NULL; row++)
+        of.queries += step->queries[row];
+    return of;
+}
+
 /* Returns the number of query tokens to compare with the bucket's limit. The number is 0 if the
  * bucket has no such limit, and above every limit if only the device knows the query tokens. */
-static int64_t queries_of(const fig_bucket_shape *bucket, const fig_plan_step *step) {
-    int64_t queries = 0;
+static int64_t queries_of(const fig_bucket_shape *bucket, const fig_plan_step *step,
+                          const needs *of) {
     if (bucket->queries == 0) return 0;
     if (step->lengths == NULL) return INT64_MAX;
     if (step->queries == NULL) return (int64_t)step->rows * bucket->plan.row_tokens;
-    for (int32_t row = 0; row < step->rows; row++)
-        queries += step->queries[row];
-    return queries;
+    return of->queries;
 }
 
 /* Returns the first row that is not a chunk and has more than one query token, or -1 if there is
@@ -247,7 +258,16 @@ static int32_t first_other(const fig_plan_step *step) {
     return -1;
 }
 
-/* Sets bit r of `bits` if row r is in a group. Groups of the first level hold those of others. */
+/* Returns the number of rows in groups. Groups of the first level hold those of others, and have no
+ * row in common. */
+static int32_t count_grouped(const fig_plan_groups *groups) {
+    int32_t rows = 0;
+    for (int32_t g = 0; g < groups->count; g++)
+        if (groups->of[g].from == 0) rows += groups->of[g].rows;
+    return rows;
+}
+
+/* Sets bit r of `bits` if row r is in a group. */
 static void mark_groups(const fig_plan_groups *groups, uint64_t *bits) {
     for (int32_t g = 0; g < groups->count; g++) {
         const fig_strip_group *group = &groups->of[g];
@@ -265,6 +285,7 @@ static void mark_groups(const fig_plan_groups *groups, uint64_t *bits) {
 static int32_t first_on_line(const fig_bucket_shape *bucket, const fig_plan_step *step) {
     uint64_t grouped[(FIG_BATCH_LIMIT + 63) / 64];
     const int has_groups = step->groups != NULL && bucket->plan.class_count == 1;
+    if (has_groups && count_grouped(step->groups) == step->rows) return -1;
     if (has_groups) {
         memset(grouped, 0, sizeof grouped);
         mark_groups(step->groups, grouped);
@@ -328,22 +349,23 @@ static fig_status check_singles(const fig_bucket_shape *bucket, const fig_plan_s
                     row, step->queries[row], step->bucket, FIG_NARROW_TOKENS_LIMIT + 1);
 }
 
-static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, int64_t tokens) {
-    return bucket->caps.batch >= step->rows && capacity_of(&bucket->caps) >= tokens &&
-           queries_of(bucket, step) <= fig_bucket_query_limit(bucket);
+static int holds(const fig_bucket_shape *bucket, const fig_plan_step *step, const needs *of) {
+    return bucket->caps.batch >= step->rows && capacity_of(&bucket->caps) >= of->tokens &&
+           queries_of(bucket, step, of) <= fig_bucket_query_limit(bucket);
 }
 
 /* Takes the bucket that the step names, or fails and says why that bucket does not hold the
  * step. */
 static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
-                             const fig_plan_step *step, int64_t tokens, int32_t *index) {
+                             const fig_plan_step *step, const needs *of, int32_t *index) {
+    const int64_t tokens = of->tokens;
     if (step->bucket < 1 || step->bucket > count)
         return fig_fail(FIG_INVALID, "step: bucket is %" PRId32 ", limits 0 to %" PRId32,
                         step->bucket, count);
     const fig_bucket_shape *bucket = &buckets[step->bucket - 1];
     /* If only the device knows the query tokens, the device checks them. */
-    if (holds(bucket, step, tokens) || (step->lengths == NULL && bucket->caps.batch >= step->rows &&
-                                        capacity_of(&bucket->caps) >= tokens)) {
+    if (holds(bucket, step, of) || (step->lengths == NULL && bucket->caps.batch >= step->rows &&
+                                    capacity_of(&bucket->caps) >= tokens)) {
         FIG_TRY(check_singles(bucket, step));
         FIG_TRY(check_ones(bucket, step));
         FIG_TRY(check_strips(bucket, step));
@@ -363,7 +385,7 @@ static fig_status take_named(const fig_bucket_shape *buckets, int32_t count,
     FIG_TRY(check_drafts(bucket, step));
     return fig_fail(FIG_TOO_LARGE,
                     "step: it has %" PRId64 " query tokens, bucket %" PRId32 " takes %" PRId32,
-                    queries_of(bucket, step), step->bucket, fig_bucket_query_limit(bucket));
+                    queries_of(bucket, step, of), step->bucket, fig_bucket_query_limit(bucket));
 }
 
 /* Returns the first bucket whose batch is at least `batch`. */
@@ -442,15 +464,15 @@ static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_
 
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
-    const int64_t tokens = tokens_of(step);
+    const needs needed = needs_of(step);
     int64_t least = 0;
     int32_t first = first_of_batch(buckets, count, step->rows);
     *index = -1;
     if (step->horizon > 1 && count > 0) FIG_TRY(check_ahead(&buckets[0], step));
-    if (step->bucket != 0) return take_named(buckets, count, step, tokens, index);
-    while (first < count && !holds(&buckets[first], step, tokens))
+    if (step->bucket != 0) return take_named(buckets, count, step, &needed, index);
+    while (first < count && !holds(&buckets[first], step, &needed))
         first++;
-    if (first == count) return refuse(buckets, count, step, tokens);
+    if (first == count) return refuse(buckets, count, step, needed.tokens);
     const choices of = choices_of(buckets, count, first, step);
     for (int32_t i = of.first; i < of.end; i++) {
         int64_t cost = fig_bucket_cost(&buckets[i], step);
