@@ -212,7 +212,7 @@ static fig_status refuse(const fig_bucket_shape *buckets, int32_t count, const f
                     tokens_phrase(step), tokens, rows, FIG_PLURAL(rows), token_limit);
 }
 
-/* What a bucket must have room for. It is computed once, because a step may look at many buckets. */
+/* What a bucket must have room for. It is computed once, since a step may look at many buckets. */
 typedef struct needs {
     int64_t tokens;  /* see tokens_of() */
     int64_t queries; /* query tokens, if the step tells each row's number */
