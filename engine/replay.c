@@ -82,8 +82,8 @@ static fig_status choose_alike(fig_engine *engine, fig_plan_step *step, int32_t 
     return FIG_OK;
 }
 
-/* A step with groups takes other buckets than one without. Mostly a step has groups if the step
- * before it had some; then one choice is enough. */
+/* A step with groups takes other buckets than one without, and its groups decide which. Mostly they
+ * are those of the step before it; then one choice is enough. */
 fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *index) {
     const fig_bucket_shape *buckets = engine->graphs->buckets;
     const int32_t count = (int32_t)engine->graphs->bucket_count;
@@ -96,7 +96,8 @@ fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *i
     if (had_groups) step->groups = &engine->sharing.found;
     FIG_TRY(fig_bucket_choose(buckets, count, step, index));
     step->groups = fig_sharing_find(&engine->sharing, &buckets[*index].plan, step);
-    if (had_groups == (step->groups != NULL)) return FIG_OK;
+    const int has_groups = step->groups != NULL;
+    if (had_groups == has_groups && !(has_groups && engine->sharing.is_new)) return FIG_OK;
     return fig_bucket_choose(buckets, count, step, index);
 }
 

@@ -83,7 +83,8 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
     const int32_t any = rows > FIG_PLAN_SHARED_LEAST ? rows : FIG_PLAN_SHARED_LEAST;
     const int32_t limit = fig_plan_strips_room(shape) > 0 ? fig_plan_shared_limit(shape) : any;
     const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &of);
-    sharing->is_kept = !is_new && limit == sharing->shared_limit && sharing->is_noted;
+    sharing->is_new = is_new || limit != sharing->shared_limit;
+    sharing->is_kept = !sharing->is_new && sharing->is_noted;
     sharing->is_noted = 0;
     if (!sharing->is_kept)
         sharing->found = (fig_plan_groups){

@@ -58,6 +58,7 @@ typedef struct fig_sharing {
     int32_t shared_limit;    /* the limit of query tokens with which groups were last taken */
     int is_kept;             /* 1: the groups found last are those of the step before */
     int is_noted;            /* 1: a plan with the groups found last was noted */
+    int is_new;              /* 1: the groups found last may differ from those found before */
     fig_sharing_run run;
 } fig_sharing;
 

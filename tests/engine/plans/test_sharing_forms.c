@@ -69,6 +69,28 @@ static void a_step_that_names_a_bucket_of_ones_shares_nothing(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* A row that leaves the group has work on the line, in the very next step. */
+static void a_row_that_leaves_its_group_is_read(void **state) {
+    (void)state;
+    static const fig_bucket_form forms[] = {FIG_FORM_STRIPS, FIG_FORM_SINGLES, FIG_FORM_STRIPS};
+    const fig_chunk_step step = open_case(&plain);
+    int32_t own[SHARED];
+    for (int32_t i = 0; i < SHARED; i++) /* other pages, which no sequence of the step has */
+        own[i] = c.table[(int64_t)(ROWS - 1) * c.columns + SHARED + OWN +
+                         i % (c.columns - SHARED - OWN)];
+    for (int32_t i = 0; i < 3; i++) {
+        int32_t *entries = c.table + (int64_t)(ROWS - 2) * c.columns;
+        memcpy(entries, i == 1 ? own : c.table, SHARED * sizeof *entries);
+        expect(fig_engine_set_pages(c.engine, FIG_OPTIONS(fig_pages, .sequence = ROWS - 2,
+                                                          .count = SHARED, .pages = entries)));
+        fig_chunk_case_run(&c, &step);
+        fig_chunk_case_check(&c, &step, VECTORS);
+        const fig_bucket_form taken = fig_chunk_case_bucket(&c).form;
+        assert_int_equal(taken == FIG_FORM_ANY ? FIG_FORM_SINGLES : taken, forms[i]);
+    }
+    fig_chunk_case_close(&c);
+}
+
 /* Whether rows share pages may differ from rank to rank, and all must take the same bucket. */
 static void ranks_choose_buckets_whether_rows_share_or_not(void **state) {
     (void)state;
@@ -98,6 +120,7 @@ static void ranks_choose_buckets_whether_rows_share_or_not(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_names_a_bucket_of_ones_shares_nothing),
+        cmocka_unit_test(a_row_that_leaves_its_group_is_read),
         cmocka_unit_test(ranks_choose_buckets_whether_rows_share_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
