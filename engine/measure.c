@@ -373,8 +373,7 @@ static fig_status time_stage(measuring *m) {
     const int64_t begin_ns = fig_clock_ns();
     FIG_TRY(fig_step_check(m->engine->program, &m->step, &m->engine->stamps, &planned));
     const int64_t checked_ns = fig_clock_ns();
-    if (fig_sharing_had_groups(&m->engine->sharing)) planned.groups = &m->engine->sharing.found;
-    FIG_TRY(fig_bucket_choose(graphs->buckets, (int32_t)graphs->bucket_count, &planned, &bucket));
+    FIG_TRY(fig_replay_choose(m->engine, &planned, &bucket));
     const int64_t chosen_ns = fig_clock_ns();
     planned.hidden = fig_mask_lines_find(&m->engine->lines, shape, &planned);
     planned.paces = graphs->buckets[m->bucket].paces;

@@ -313,8 +313,7 @@ static void add_shapes(const fig_spec *spec, const fig_lower_target *target,
         for (int32_t v = 0; variants >> v != 0; v++) {
             const fig_bucket_shape shape = {
                 .caps = list->buckets[index], .queries = list->queries[q], .variant = v};
-            const fig_bucket_form form = fig_variants_form(target, v);
-            const int once = form == FIG_FORM_ONES || form == FIG_FORM_DRAFTS;
+            const int once = !fig_bucket_may_have_strips(fig_variants_form(target, v));
             if (!(variants >> v & 1) || (once && q < list->query_count)) continue;
             shapes[(*shape_count)++] = shape;
         }

@@ -929,8 +929,8 @@ typedef struct fig_bucket_info {
     uint64_t plan_bytes;
     /* The most bytes of workspace that any step needs. */
     uint64_t workspace_bytes;
-    /* The number of the first bucket of this size: of the same batch, kv and query_limit, but for
-     * the query_limit of ones and drafts. */
+    /* The number of the first bucket of this size. Buckets of a size have the same batch and kv,
+     * and were made for the same entry of fig_lower_options.query_limits, or for none. */
     int32_t size_first;
     /* The number of buckets of this size, one per variant. They have consecutive numbers, from
      * size_first on. */

@@ -97,7 +97,7 @@ typedef struct fig_measured {
     int32_t launches;
     /* Host: checking the step. */
     double check_ns;
-    /* Host: choosing the bucket. */
+    /* Host: finding rows that share pages, and choosing the bucket. */
     double choose_ns;
     /* Host: writing the plan. */
     double plan_ns;

@@ -65,9 +65,14 @@ const char *fig_sharing_refuse(const fig_sharing *sharing) {
 
 const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_shape *shape,
                                         const fig_plan_step *step) {
+    const int is_noted = sharing->is_noted;
     if (step->lengths == NULL || sharing->off != NULL) return NULL;
     fig_table_mirror *mirror = &sharing->mirrors->of[sharing->table - 1];
-    if (mirror->order.entries == NULL) return NULL; /* there is no copy of the table */
+    sharing->is_noted = 0;
+    if (mirror->order.entries == NULL) { /* there is no copy of the table */
+        sharing->found.count = 0;
+        return NULL;
+    }
     if (mirror->version != sharing->version) fig_prefixes_forget(&sharing->prefixes);
     sharing->version = mirror->version;
     fig_prefixes_costs costs = fig_prefix_groups_split_costs(&sharing->strips, mirror->page_tokens);
@@ -84,8 +89,7 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
     const int32_t limit = fig_plan_strips_room(shape) > 0 ? fig_plan_shared_limit(shape) : any;
     const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &of);
     sharing->is_new = is_new || limit != sharing->shared_limit;
-    sharing->is_kept = !sharing->is_new && sharing->is_noted;
-    sharing->is_noted = 0;
+    sharing->is_kept = !sharing->is_new && is_noted;
     if (!sharing->is_kept)
         sharing->found = (fig_plan_groups){
             .count = fig_prefix_groups_take(&sharing->prefixes, limit, sharing->groups),

@@ -72,9 +72,9 @@ const char *fig_sharing_refuse(const fig_sharing *sharing);
 static inline int fig_sharing_had_groups(const fig_sharing *sharing) {
     return sharing->found.count > 0;
 }
-/* Finds the groups of a step in a bucket of this shape; if it is a bucket of ones, those that
- * another bucket would have. Returns NULL if there are none. The result is valid until the next
- * call. */
+/* Finds the groups of a step in a bucket of this shape. If its plans have no strips, finds those
+ * that a bucket with strips would have. Returns NULL if there are none. The result is valid until
+ * the next call. */
 const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_shape *shape,
                                         const fig_plan_step *step);
 /* Records which sequences lend entries in plan plans->number. step->groups may be NULL. Returns the

@@ -117,9 +117,8 @@ static void put_rows(filling *f, const fig_field *field) {
     const fig_tensor_record *tensor = &f->source->view->tensors[operand_of(f, field) - 1];
     const fig_bucket_shape *shape = f->source->shape;
     assert(fig_program_view_has_rows(tensor));
-    const int32_t count = tensor->symbol == FIG_SYMBOL_QUERIES && shape->form != FIG_FORM_ONES
-                              ? shape->plan.query_limit
-                              : shape->caps.batch;
+    const int32_t count =
+        tensor->symbol == FIG_SYMBOL_QUERIES ? fig_bucket_query_limit(shape) : shape->caps.batch;
     put_number(f, field, fig_program_view_extent(tensor, count));
 }
 
@@ -147,9 +146,10 @@ static void put_form(filling *f, const fig_field *field) {
 
 /* In buckets of ones and of drafts there is no launch for chunks beside attention. */
 static void put_early_reads(filling *f, const fig_field *field) {
-    const fig_bucket_form form = f->source->shape->form;
-    const int is_alone = form == FIG_FORM_ONES || form == FIG_FORM_DRAFTS;
-    put_number(f, field, f->early_reads & ~(is_alone ? FIG_ATTENTION_APART : UINT32_C(0)));
+    uint32_t flags = f->early_reads;
+    if (!fig_bucket_may_have_strips(f->source->shape->form))
+        flags &= ~(uint32_t)FIG_ATTENTION_APART;
+    put_number(f, field, flags);
 }
 
 static void put_multiple(filling *f, const fig_field *field) {

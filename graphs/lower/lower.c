@@ -36,9 +36,13 @@ int32_t fig_lower_query_limit(const fig_spec *spec, const fig_bucket *caps) {
     return (int32_t)(spec->query_limit < all ? spec->query_limit : all);
 }
 
+/* Returns the most query tokens of a step in a bucket of this size. */
+static int32_t limit_of_size(const fig_spec *spec, const fig_bucket_shape *shape) {
+    return shape->queries > 0 ? shape->queries : fig_lower_query_limit(spec, &shape->caps);
+}
+
 int fig_lower_may_be_ones(const fig_spec *spec, const fig_bucket_shape *shape) {
-    const int32_t most = fig_lower_query_limit(spec, &shape->caps);
-    return shape->caps.batch <= (shape->queries > 0 ? shape->queries : most);
+    return shape->caps.batch <= limit_of_size(spec, shape);
 }
 
 static fig_status check_caps(const fig_spec *spec, const fig_lower_target *target,
@@ -329,10 +333,6 @@ static void idle_workers(fig_bucket_shape *shape, int32_t index) {
     shape->plan.once[index] = 0;
 }
 
-static int has_strips(fig_bucket_form form) {
-    return form != FIG_FORM_ONES && form != FIG_FORM_DRAFTS;
-}
-
 /* Returns the most query tokens of a row. */
 static int32_t row_tokens_of(const fig_program_view *view, fig_bucket_form form) {
     if (form == FIG_FORM_ONES) return 1;
@@ -341,8 +341,7 @@ static int32_t row_tokens_of(const fig_program_view *view, fig_bucket_form form)
 
 static fig_status shape_classes(const fig_program_view *view, const fig_lower_target *target,
                                 const fig_split_classes *classes, fig_bucket_shape *shape) {
-    const int32_t most = fig_lower_query_limit(&view->spec, &shape->caps);
-    shape->plan.query_limit = shape->queries > 0 ? shape->queries : most;
+    shape->plan.query_limit = limit_of_size(&view->spec, shape);
     if (shape->form == FIG_FORM_ONES) shape->plan.query_limit = 0;
     if (shape->form == FIG_FORM_DRAFTS)
         shape->plan.query_limit =
@@ -365,7 +364,7 @@ static fig_status shape_classes(const fig_program_view *view, const fig_lower_ta
     shape->plan.class_count = classes->count;
     fig_plan_lay_out(&shape->plan);
     if (classes->has_chunks) shape_strips(view, target, classes, shape);
-    return classes->has_chunks && has_strips(shape->form)
+    return classes->has_chunks && fig_bucket_may_have_strips(shape->form)
                ? fig_plan_add_strips(&shape->plan, shape->strips, FIG_NARROW_TOKENS_LIMIT + 1)
                : FIG_OK;
 }
@@ -375,9 +374,7 @@ static fig_status check_ones(const fig_spec *spec, const fig_bucket_shape *shape
     return fig_fail(FIG_INVALID,
                     "bucket: variant %" PRId32 " has a query token for each of %" PRId32
                     " rows, the limit is %" PRId32,
-                    shape->variant, shape->caps.batch,
-                    shape->queries > 0 ? shape->queries
-                                       : fig_lower_query_limit(spec, &shape->caps));
+                    shape->variant, shape->caps.batch, limit_of_size(spec, shape));
 }
 
 static fig_status fill_shape(const fig_program_view *view, const fig_lower_target *target,
@@ -584,6 +581,6 @@ fig_status fig_lower_bucket(const fig_lower_common *common, const fig_bucket_sha
 int fig_lower_is_idle(const fig_lowered *lowered, uint32_t launch) {
     const fig_launch *of = &lowered->launches[launch];
     const int is_beside = fig_launch_list_is_beside(lowered->view, of);
-    if (!has_strips(lowered->form)) return is_beside;
+    if (!fig_bucket_may_have_strips(lowered->form)) return is_beside;
     return lowered->form == FIG_FORM_STRIPS && !is_beside && of->split_class != UINT32_MAX;
 }

@@ -244,9 +244,9 @@ static int32_t first_draft(const fig_plan_step *step) {
     return -1;
 }
 
-/* Returns the first row whose query tokens are not those that a bucket of ones demands, or -1 if
- * there is none. An idle row without query tokens may have any length, but the plan of such a
- * bucket would not call it idle. */
+/* Returns the first row that a bucket of ones does not take, or -1 if it takes all rows. The plan
+ * of such a bucket tells idle rows by their length alone. So it takes no row that has a length but
+ * no query tokens. */
 static int32_t first_other(const fig_plan_step *step) {
     int32_t before = 1;
     if (step->queries == NULL) return step->row_tokens == 1 || step->rows == 0 ? -1 : 0;
@@ -278,10 +278,10 @@ static void mark_groups(const fig_plan_groups *groups, uint64_t *bits) {
     }
 }
 
-/* Returns the first row that has work on the split's line of some class, or -1 if there is none:
- * each row is a chunk, or in a group, or has no query tokens. Also returns a row that has query
- * tokens but is idle, because the split's launch gives these their results. Rows in groups have no
- * work only in the class that shares. */
+/* Returns the first row for which the split's launch has work, or -1 if it has no work. It has none
+ * for chunks, for rows in groups, and for rows without query tokens. If a row has query tokens but
+ * no length, this launch writes their results. Rows share pages in one class only: in programs of
+ * several classes, the launches of the others read rows in groups. */
 static int32_t first_on_line(const fig_bucket_shape *bucket, const fig_plan_step *step) {
     uint64_t grouped[(FIG_BATCH_LIMIT + 63) / 64];
     const int has_groups = step->groups != NULL && bucket->plan.class_count == 1;
@@ -298,7 +298,7 @@ static int32_t first_on_line(const fig_bucket_shape *bucket, const fig_plan_step
     return -1;
 }
 
-/* Returns the first row that is a chunk, or -1 if there is none. */
+/* Returns the first chunk among the rows, or -1 if no row is a chunk. */
 static int32_t first_chunk(const fig_plan_step *step) {
     if (step->queries == NULL) return step->row_tokens > FIG_NARROW_TOKENS_LIMIT ? 0 : -1;
     for (int32_t row = 0; row < step->rows; row++)

@@ -38,6 +38,10 @@ int32_t fig_bucket_ladder(int32_t batch_limit, int32_t kv_limit, fig_bucket *buc
 fig_status fig_bucket_normalise(fig_bucket *buckets, int32_t *count, int32_t batch_limit,
                                 int32_t kv_limit);
 
+/* Returns 1 if steps of the form may have chunks or groups. */
+static inline int fig_bucket_may_have_strips(fig_bucket_form form) {
+    return form != FIG_FORM_ONES && form != FIG_FORM_DRAFTS;
+}
 /* Returns the most query tokens of a step in the bucket; 0: the program is not packed. */
 int32_t fig_bucket_query_limit(const fig_bucket_shape *bucket);
 /* Compares the sizes of two buckets: batch, kv and query tokens. */

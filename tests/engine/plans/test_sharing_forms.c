@@ -91,6 +91,21 @@ static void a_row_that_leaves_its_group_is_read(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* The engine does not know a table whose address it gave out, nor the groups that it had. */
+static void groups_are_forgotten_with_their_table(void **state) {
+    (void)state;
+    void *address;
+    const fig_chunk_step step = open_case(&plain);
+    fig_chunk_case_run(&c, &step);
+    assert_int_equal(fig_sharing_had_groups(&c.engine->sharing), 1);
+    expect(fig_engine_address(c.engine, "page_table", &address));
+    fig_chunk_case_run(&c, &step);
+    fig_chunk_case_check(&c, &step, VECTORS);
+    assert_int_equal(fig_sharing_had_groups(&c.engine->sharing), 0);
+    assert_int_equal(fig_chunk_case_bucket(&c).form, FIG_FORM_ONES);
+    fig_chunk_case_close(&c);
+}
+
 /* Whether rows share pages may differ from rank to rank, and all must take the same bucket. */
 static void ranks_choose_buckets_whether_rows_share_or_not(void **state) {
     (void)state;
@@ -121,6 +136,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_names_a_bucket_of_ones_shares_nothing),
         cmocka_unit_test(a_row_that_leaves_its_group_is_read),
+        cmocka_unit_test(groups_are_forgotten_with_their_table),
         cmocka_unit_test(ranks_choose_buckets_whether_rows_share_or_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

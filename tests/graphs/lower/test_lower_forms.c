@@ -3,8 +3,7 @@
  * drafts does so as if no row could be a chunk; and that one of strips has the launches for chunks
  * alone.
  *
- * Invariant: both programs have the same nodes, and their launches differ only in those for chunks.
- * */
+ * Invariant: both programs have the same nodes, and differ only in launches for chunks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
