@@ -28,6 +28,14 @@ static inline int fig_size_multiply(size_t *out, size_t a, size_t b) {
     *out = product;
     return 0;
 }
+
+/* Returns x, with all but its three highest bits cleared. */
+static inline int64_t fig_size_rounded(int64_t x) {
+    int32_t bits = 0;
+    while (x >> bits >= 8)
+        bits++;
+    return x >> bits << bits;
+}
 #endif
 
 /* Rounds up to a multiple of `unit`, a power of two. The caller makes sure that the result fits. */

@@ -288,7 +288,8 @@ static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
                                      .least = held->chunk_least};
     if (held->is_listed && fig_strip_groups_lengthen(&groups, &held->work)) return;
     fig_strip_groups_list(&groups, &held->work);
-    fig_strip_rows_take(&held->rows_of_groups, held->work.segments, held->work.segment_count);
+    fig_strip_rows_take(&held->rows_of_groups, held->work.segments, held->work.segment_count,
+                        groups.shape->workers);
     held->is_listed = 1;
 }
 

@@ -22,13 +22,16 @@ typedef struct fig_strip_cutter_strip {
 
 /* Names the next piece of a prefix. Pieces are taken in the order segment, kv head, piece, strip,
  * so that strips which read the same tiles do so at the same time. Of the n pieces of a strip of T
- * tiles, piece i has tiles [T * i / n, T * (i + 1) / n), found without a division for each. */
+ * tiles, piece i has tiles [T * i / n, T * (i + 1) / n), found without a division for each. Pieces
+ * of which segments say how long they are (fig_strips_segment.rest) come behind all others. */
 typedef struct fig_strip_cutter_walk {
     int32_t segment, head, piece, query;
     int32_t from, end;           /* tiles of the piece */
     int32_t quotient, remainder; /* of T / n; n = 0: the segment has not been begun */
     int32_t n, rest;             /* rest: T * (i + 1) % n */
-    int64_t place;               /* units of the pieces before it */
+    int32_t first;               /* the tile at which the strip's pieces begin */
+    int32_t is_behind;           /* 1: the pieces that come behind all others */
+    int64_t place;               /* units of the pieces before it, of the same kind */
 } fig_strip_cutter_walk;
 
 /* All pieces that fig_strip_prefixes_put() adds. They depend on no segment that is no prefix. */
@@ -48,7 +51,7 @@ typedef struct fig_strip_cutter {
     const fig_strips_shape *shape;
     const fig_strips_segment *segments;
     int32_t count;
-    int32_t workers;             /* that may get a stretch; at most those of the shape */
+    int32_t workers;             /* that may get items; at most those of the shape */
     int32_t half;                /* query tokens of half a strip */
     int32_t tile_bits;           /* fig_strips_tile_bits() */
     fig_strips_cost costs[2][2]; /* of strips of two halves and of one; the same if shared */
@@ -60,6 +63,8 @@ typedef struct fig_strip_cutter {
     int64_t active;       /* number of workers that get a stretch */
     int64_t share, extra; /* quotient and remainder of the line, without a strip's `once` */
     int64_t prefix_units; /* of all pieces of prefixes; they are not on the line */
+    int64_t rest_units;   /* of those that come behind all others, see fig_strip_cutter_walk */
+    int64_t full_pieces;  /* the number of all others */
     int64_t even;         /* share of a worker of those and of the line */
     int64_t bare;         /* most units of the line for a worker without such a piece */
     int64_t whole_units;
@@ -147,7 +152,7 @@ FIG_BOTH int64_t fig_strip_cutter_active(const fig_strip_cutter *cut) {
     if (cut->dearest_tile > 0)
         active =
             fig_strip_cutter_small(active, (cut->units - cut->dearest_once) / cut->dearest_tile);
-    if (cut->prefix_units > 0) active = cut->shape->workers;
+    if (cut->prefix_units > 0) active = cut->workers;
     return active < 1 ? 1 : active;
 }
 
@@ -247,6 +252,17 @@ void fig_strips_put(fig_strip_cutter *cut, const fig_strip_cutter_strip *s, int3
                     int32_t end);
 /* Ends the stretch of the current worker. */
 void fig_strips_turn(fig_strip_cutter *cut);
+/* Strips of prefixes that are all alike, each of them in `pieces` pieces, and the workers that
+ * process them: more than there are pieces. limit: workers of the shape, which bound the pieces. */
+typedef struct fig_strip_prefixes_even {
+    int64_t strips, tiles, pieces, workers, limit;
+    fig_strips_cost cost;
+} fig_strip_prefixes_even;
+/* Returns the best number of fig_strips_segment.rests. *longest: units of the slowest worker. */
+int32_t fig_strip_prefixes_rests(const fig_strip_prefixes_even *of, int64_t *longest);
+/* Returns fig_strips_segment.rest for a number of rests. */
+int64_t fig_strip_prefixes_rest(const fig_strip_prefixes_even *of, int32_t rests, int64_t *longest);
+
 /* Finds and adds the pieces of prefixes that belong to the current worker. Returns their units. */
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut);
 /* Returns their units, and adds nothing. */

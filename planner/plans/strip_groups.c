@@ -20,6 +20,11 @@ static int32_t sequence_of(const fig_strip_groups *step, int32_t row) {
     return step->sequences != NULL ? step->sequences[row] : row;
 }
 
+/* Returns 1 if the launch for rows that are not chunks reads the row's own tokens. */
+static int is_tail(const fig_strip_groups *step, const fig_strip_groups_row *row, int32_t r) {
+    return step->has_tails && row->from > 0 && queries_of(step, r) == 1;
+}
+
 int64_t fig_strip_groups_members(const fig_strip_groups *step) {
     int64_t members = 0;
     for (int32_t g = 0; g < step->count; g++)
@@ -40,20 +45,12 @@ static void find_rows(const fig_strip_groups *step, fig_strip_groups_work *work)
             work->rows[row_of(step, &step->groups[g], n)].from = step->groups[g].to;
     for (int32_t r = 0; r < step->rows; r++) {
         fig_strip_groups_row *row = &work->rows[r];
-        if (row->from == 0 || queries_of(step, r) == 0) continue;
+        if (row->from == 0 || queries_of(step, r) == 0 || is_tail(step, row, r)) continue;
         const int64_t units = fig_strips_row_units(shape, queries_of(step, r), 0);
         const int64_t more = fig_strips_row_units(shape, queries_of(step, r), 1) - units;
         row->tile_units = (int32_t)more;
         work->fixed_units += units + more * (1 - row->from / shape->tile_tokens);
     }
-}
-
-/* Returns x, with all but its three highest bits cleared. */
-static int64_t rounded(int64_t x) {
-    int32_t bits = 0;
-    while (x >> bits >= 8)
-        bits++;
-    return x >> bits << bits;
 }
 
 /* Returns the units of the own tokens of rows in groups, rounded: so prefixes rarely need to be cut
@@ -63,7 +60,7 @@ static int64_t line_units_of(const fig_strip_groups *step, const fig_strip_group
     int64_t units = work->fixed_units;
     for (int32_t r = 0; r < step->rows; r++)
         units += (int64_t)work->rows[r].tile_units * ((step->lengths[r] - 1) >> tile_bits);
-    return rounded(units);
+    return fig_size_rounded(units);
 }
 
 /* Begins the segments of groups. */
@@ -75,7 +72,10 @@ static void cut_prefixes(const fig_strip_groups *step, fig_strip_groups_work *wo
             work->segments[g].queries += queries_of(step, row_of(step, group, n));
     }
     work->line_units = line_units_of(step, work);
-    fig_strip_prefixes_cut(step->shape, work->segments, step->count, work->line_units);
+    const fig_strips_beside beside = {.line_units = work->line_units,
+                                      .workers =
+                                          step->workers > 0 ? step->workers : step->shape->workers};
+    fig_strip_prefixes_cut(step->shape, &beside, work->segments, step->count);
 }
 
 static void count_slots(const fig_strip_groups *step, fig_strip_groups_work *work) {
@@ -127,6 +127,7 @@ static void list_group(const fig_strip_groups *step, fig_strip_groups_work *work
 
 /* Returns 1 if the row has a segment of its own. */
 static int has_segment(const fig_strip_groups *step, const fig_strip_groups_row *row, int32_t r) {
+    if (is_tail(step, row, r)) return 0;
     return step->least == 0 || row->slots > 0 ||
            (queries_of(step, r) >= step->least && step->lengths[r] > 0);
 }

@@ -34,6 +34,10 @@ typedef struct fig_strip_groups {
     /* The fewest query tokens with which a row in no group gets a segment. The row must also have
      * kv tokens. 0: every row gets a segment. */
     int32_t least;
+    int32_t workers; /* that process strips; 0: all of the shape */
+    /* 1: a row of a group with a single query token has no segment of its own. The launch for rows
+     * that are not chunks reads its other tokens, and leaves the result in the row's last slot. */
+    int32_t has_tails;
 } fig_strip_groups;
 
 /* The groups of one row, and the slots for its partial results. */
@@ -41,9 +45,10 @@ typedef struct fig_strip_groups_row {
     int32_t token, first_slot; /* these fields of the row's first member (fig_strips_member) */
     int32_t slots;             /* 0: the row is in no group */
     int32_t from;              /* the first kv token after its groups */
-    int32_t tile_units; /* units of each tile of the row's own tokens; 0: it is in no group */
-    int32_t next;       /* the first slot of the next group */
-    int32_t segment;    /* index of the row's own segment; -1: it has none */
+    /* units of each tile of the row's own tokens; 0: it is in no group, or has no segment */
+    int32_t tile_units;
+    int32_t next;    /* the first slot of the next group */
+    int32_t segment; /* index of the row's own segment; -1: it has none */
 } fig_strip_groups_row;
 
 /* Memory that the caller provides, and the results. */

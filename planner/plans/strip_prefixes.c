@@ -9,11 +9,13 @@
  * its tiles. */
 enum { PAIR_TILES = 4, LONE_TILES = 2 };
 enum { MANY_PIECES = 5 };   /* merges of so many are slow */
+enum { REST_TILES = 2 };    /* fewest tiles of a piece that comes behind all others */
+enum { REST_PARTS = 16 };   /* one of so many workers must lack a piece to get such pieces */
 enum { WORKER_PARTS = 16 }; /* numbers of workers for prefixes that are tried */
 
-/* Units of the tiles of all prefixes, and of the line. */
+/* Units of the tiles of all prefixes, and of the line; the workers that process them. */
 typedef struct prefix_costs {
-    int64_t units, line_units;
+    int64_t units, line_units, workers;
 } prefix_costs;
 
 /* Returns 1 if a strip of the prefix fills both halves. */
@@ -74,7 +76,7 @@ static int64_t slowest(const fig_strips_shape *shape, const fig_strips_segment *
         all += strips_of(shape, prefix) * shape->kv_heads * pieces * cost.once;
         if (cost.once + cost.tile * tiles > longest) longest = cost.once + cost.tile * tiles;
     }
-    const int64_t even = fig_strip_cutter_ceil_div(all, shape->workers);
+    const int64_t even = fig_strip_cutter_ceil_div(all, costs->workers);
     return even > longest ? even : longest;
 }
 
@@ -82,14 +84,13 @@ static int64_t slowest(const fig_strips_shape *shape, const fig_strips_segment *
  * rows are, so all workers share them: then most rows end behind their prefixes. */
 static int64_t best_workers(const fig_strips_shape *shape, const fig_strips_segment *segments,
                             int32_t count, const prefix_costs *costs) {
-    int64_t best = shape->workers, least = INT64_MAX;
+    int64_t best = costs->workers, least = INT64_MAX;
     int are_pairs = 0;
     for (int32_t i = 0; i < count; i++)
         are_pairs |= has_pairs(shape, &segments[i]);
     if (!are_pairs) return best;
     for (int32_t part = 1; part <= WORKER_PARTS; part++) {
-        const int64_t workers =
-            fig_strip_cutter_ceil_div((int64_t)shape->workers * part, WORKER_PARTS);
+        const int64_t workers = fig_strip_cutter_ceil_div(costs->workers * part, WORKER_PARTS);
         const int64_t units = slowest(shape, segments, count, costs, workers);
         if (units >= least) continue;
         least = units;
@@ -98,12 +99,73 @@ static int64_t best_workers(const fig_strips_shape *shape, const fig_strips_segm
     return best;
 }
 
-void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
-                            int32_t count, int64_t line_units) {
-    const prefix_costs costs = {all_units_of(shape, segments, count), line_units};
+int64_t fig_strip_prefixes_rest(const fig_strip_prefixes_even *of, int32_t rests,
+                                int64_t *longest) {
+    const int64_t left = of->workers - of->strips * of->pieces;
+    const int64_t each = fig_strip_cutter_ceil_div(of->strips * rests, left); /* of a worker */
+    /* `each` rests, of b / rests tiles each, are to take as long as (tiles - b) / pieces tiles */
+    const int64_t more =
+        of->pieces * (of->cost.once - each * of->cost.once) + of->cost.tile * of->tiles;
+    const int64_t of_tile = of->cost.tile * rests + each * of->cost.tile * of->pieces;
+    const int64_t rest = more > 0 ? more * rests / of_tile : 0;
+    *longest =
+        of->cost.once + of->cost.tile * fig_strip_cutter_ceil_div(of->tiles - rest, of->pieces);
+    return rest;
+}
+
+int32_t fig_strip_prefixes_rests(const fig_strip_prefixes_even *of, int64_t *longest) {
+    const int64_t left = of->workers - of->strips * of->pieces;
+    int32_t best = 0;
+    *longest = of->cost.once + of->cost.tile * fig_strip_cutter_ceil_div(of->tiles, of->pieces);
+    if (left * REST_PARTS < of->workers) return 0;
+    for (int32_t rests = 1; of->strips * (of->pieces + rests - 1) < of->limit &&
+                            of->pieces + rests <= FIG_STRIPS_PIECE_LIMIT;
+         rests++) {
+        int64_t own;
+        const int64_t rest = fig_strip_prefixes_rest(of, rests, &own);
+        if (rest < REST_TILES * rests || rest >= of->tiles || own >= *longest) continue;
+        *longest = own;
+        best = rests;
+    }
+    return best;
+}
+
+/* Gives workers that would have neither a piece nor rows the ends of all strips, as further pieces.
+ * All workers then take about as long. Looks at the prefixes as if all were alike. */
+static void cut_rests(const fig_strips_shape *shape, const prefix_costs *costs,
+                      fig_strips_segment *segments, int32_t count) {
+    const int32_t pieces = count > 0 ? segments[0].pieces : 0;
+    fig_strip_prefixes_even even = {
+        .cost = fig_strips_shared_cost_of(shape, 2 * fig_strips_half(shape->ratio)),
+        .pieces = pieces,
+        .workers = costs->workers,
+        .limit = shape->workers};
+    int64_t longest;
+    for (int32_t i = 0; i < count; i++) {
+        if (!has_pairs(shape, &segments[i]) || segments[i].pieces != pieces || shape->whole) return;
+        even.strips += strips_of(shape, &segments[i]) * shape->kv_heads;
+    }
+    if (even.strips * pieces >= costs->workers) return;
+    for (int32_t i = 0; i < count; i++) {
+        even.tiles = tiles_of(shape, &segments[i]);
+        const int32_t rests = fig_strip_prefixes_rests(&even, &longest);
+        if (rests == 0) continue;
+        segments[i].rest = (int32_t)fig_strip_prefixes_rest(&even, rests, &longest);
+        segments[i].rests = rests;
+        segments[i].pieces += rests;
+    }
+}
+
+void fig_strip_prefixes_cut(const fig_strips_shape *shape, const fig_strips_beside *beside,
+                            fig_strips_segment *segments, int32_t count) {
+    const prefix_costs costs = {all_units_of(shape, segments, count), beside->line_units,
+                                beside->workers};
     const int64_t workers = best_workers(shape, segments, count, &costs);
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
         segments[i].pieces = pieces_of(shape, &segments[i], costs.units, workers);
+        segments[i].rest = segments[i].rests = 0;
+    }
+    if (beside->line_units == 0) cut_rests(shape, &costs, segments, count);
 }
 
 /* Moves to the tiles of the next piece of the same head. */
@@ -118,7 +180,8 @@ static void walk_along(fig_strip_cutter_walk *walk) {
 
 /* Moves to the first piece of a head. */
 static void begin_head(fig_strip_cutter_walk *walk) {
-    walk->piece = walk->end = walk->rest = 0;
+    walk->piece = walk->rest = 0;
+    walk->end = walk->first;
     walk_along(walk);
 }
 
@@ -137,19 +200,30 @@ static void walk_on(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk) {
     walk->segment++;
 }
 
-/* Finds the segment of the walk's piece. Returns 0 after the last piece. All strips of a prefix
- * have the same tiles. */
+/* Begins the pieces of a segment that are of the walk's kind. Returns 0 if it has none. All strips
+ * of a prefix have the same tiles. */
+static int begin_segment(const fig_strip_cutter *cut, const fig_strips_segment *segment,
+                         fig_strip_cutter_walk *walk) {
+    if (segment->pieces == 0 || segment->queries == 0) return 0;
+    const int32_t all = tiles_of(cut->shape, segment), full = all - segment->rest;
+    const int32_t tiles = walk->is_behind ? segment->rest : full;
+    if (tiles == 0) return 0;
+    walk->n = walk->is_behind ? segment->rests : segment->pieces - segment->rests;
+    walk->first = walk->is_behind ? full : 0;
+    walk->quotient = tiles / walk->n;
+    walk->remainder = tiles % walk->n;
+    begin_head(walk);
+    return 1;
+}
+
+/* Finds the segment of the walk's piece. Returns 0 after the last piece. */
 static int has_piece(const fig_strip_cutter *cut, fig_strip_cutter_walk *walk) {
     if (walk->n > 0) return 1;
-    for (; walk->segment < cut->count; walk->segment++) {
-        const fig_strips_segment *segment = &cut->segments[walk->segment];
-        if (segment->pieces == 0 || segment->queries == 0) continue;
-        const int32_t tiles = tiles_of(cut->shape, segment);
-        walk->n = segment->pieces;
-        walk->quotient = tiles / walk->n;
-        walk->remainder = tiles % walk->n;
-        begin_head(walk);
-        return 1;
+    for (; walk->is_behind <= (cut->rest_units > 0); walk->is_behind++) {
+        for (; walk->segment < cut->count; walk->segment++)
+            if (begin_segment(cut, &cut->segments[walk->segment], walk)) return 1;
+        walk->segment = 0;
+        walk->place = 0;
     }
     return 0;
 }
@@ -160,45 +234,58 @@ static int64_t piece_units(const fig_strip_cutter *cut, const fig_strip_cutter_w
     return cost->once + cost->tile * (walk->end - walk->from);
 }
 
+/* Returns the number of workers for pieces that do not come behind all others: as many as there are
+ * such pieces, if there are others. */
+static int64_t full_workers(const fig_strip_cutter *cut) {
+    if (cut->rest_units == 0) return cut->workers;
+    return fig_strip_cutter_small(cut->full_pieces, cut->workers - 1);
+}
+
 /* Returns 1 if the walk's piece, of `units` units, belongs to a worker behind this one: its middle
- * lies behind the worker's part of all pieces. */
+ * lies behind the worker's part of all pieces of the same kind. */
 static int is_behind(const fig_strip_cutter *cut, const fig_strip_cutter_walk *walk, int64_t units,
                      int64_t worker) {
-    return (2 * walk->place + units) * cut->shape->workers >= 2 * cut->prefix_units * (worker + 1);
+    const int64_t full = full_workers(cut), middle = 2 * walk->place + units;
+    if (walk->is_behind)
+        return middle * (cut->workers - full) >= 2 * cut->rest_units * (worker + 1 - full);
+    return middle * full >= 2 * (cut->prefix_units - cut->rest_units) * (worker + 1);
 }
 
 int64_t fig_strip_prefixes_put(fig_strip_cutter *cut) {
     fig_strip_cutter_walk *walk = &cut->walk;
-    const int64_t before = walk->place;
+    int64_t all = 0;
     while (has_piece(cut, walk)) {
+        const fig_strips_segment *segment = &cut->segments[walk->segment];
         const int64_t units = piece_units(cut, walk);
         if (is_behind(cut, walk, units, cut->worker)) break;
-        fig_strip_cutter_strip s =
-            fig_strip_cutter_at(cut, &cut->segments[walk->segment], walk->head, walk->query);
+        fig_strip_cutter_strip s = fig_strip_cutter_at(cut, segment, walk->head, walk->query);
         s.flags |= FIG_STRIPS_IS_PREFIX;
-        s.slot = walk->piece;
+        s.slot = walk->piece + (walk->is_behind ? segment->pieces - segment->rests : 0);
         fig_strips_put(cut, &s, walk->from, walk->end);
         walk->place += units;
+        all += units;
         walk_on(cut, walk);
     }
-    return walk->place - before;
+    return all;
 }
 
 int64_t fig_strip_prefixes_units(const fig_strip_cutter *cut) {
     fig_strip_cutter_walk walk = cut->walk;
+    int64_t all = 0;
     while (has_piece(cut, &walk)) {
         const int64_t units = piece_units(cut, &walk);
         if (is_behind(cut, &walk, units, cut->worker)) break;
         walk.place += units;
+        all += units;
         walk_on(cut, &walk);
     }
-    return walk.place - cut->walk.place;
+    return all;
 }
 
 /* Returns the number of workers without a piece of a prefix. */
 static int64_t count_bare(const fig_strip_cutter *cut) {
     fig_strip_cutter_walk walk = {0};
-    int64_t bare = cut->shape->workers, worker = -1;
+    int64_t bare = cut->workers, worker = -1;
     for (; has_piece(cut, &walk); walk_on(cut, &walk)) {
         const int64_t last = worker, units = piece_units(cut, &walk);
         while (is_behind(cut, &walk, units, worker))
@@ -237,7 +324,7 @@ int fig_strip_prefixes_take_turns(const fig_strip_cutter *cut) {
  * the row, which is slow if there are many pieces. So workers without a piece then get no more of
  * the line than others. */
 void fig_strip_prefixes_share_line(fig_strip_cutter *cut, int64_t bare) {
-    const int64_t workers = cut->shape->workers, all = cut->units + cut->prefix_units;
+    const int64_t workers = cut->workers, all = cut->units + cut->prefix_units;
     cut->bare = cut->even = fig_strip_cutter_ceil_div(all, workers);
     if (bare < 0) return;
     cut->bare = fig_strip_cutter_small(cut->even, fig_strip_cutter_ceil_div(cut->units, workers));

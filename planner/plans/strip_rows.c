@@ -107,10 +107,13 @@ static void take_rows(fig_strip_rows *rows, const fig_strip_cutter *cut) {
 }
 
 /* Without prefixes, strips.c cuts the line in other ways. */
-void fig_strip_rows_take(fig_strip_rows *rows, const fig_strips_segment *segments, int32_t count) {
+void fig_strip_rows_take(fig_strip_rows *rows, const fig_strips_segment *segments, int32_t count,
+                         int32_t workers) {
     fig_strip_cutter cut = {.shape = &rows->shape, .segments = segments, .count = count};
     rows->is_kept = 0;
+    rows->workers = workers;
     fig_strips_prepare(&cut);
+    cut.workers = workers;
     if (count_pieces(&cut) > rows->piece_limit) return;
     for (int32_t i = 0; i < count; i++)
         if (segments[i].pieces > 0) fig_strips_add_costs(&cut, &segments[i], 1);
@@ -230,7 +233,8 @@ static int32_t cut_small(fig_strip_cutter *cut, const fig_strip_rows *rows, int3
 
 fig_strips_sizes fig_strip_rows_make(fig_strip_rows *rows, const fig_strips_segment *segments,
                                      int32_t count, uint8_t *plan) {
-    if (!rows->is_kept) return fig_strips_make(&rows->shape, segments, count, plan);
+    if (!rows->is_kept)
+        return fig_strips_make_within(&rows->shape, segments, count, rows->workers, plan);
     const fig_strip_cutter_pieces pieces = {rows->pieces, rows->first, rows->lone_counts,
                                             rows->piece_units};
     fig_strip_cutter cut = {.shape = &rows->shape,
@@ -240,9 +244,10 @@ fig_strips_sizes fig_strip_rows_make(fig_strip_rows *rows, const fig_strips_segm
                             .takes_turns = rows->takes_turns,
                             .pieces = &pieces};
     fig_strips_open(&cut, rows->queries, plan);
+    cut.workers = rows->workers;
     lengthen(rows, &cut);
     fig_strip_prefixes_share_line(&cut, rows->bare);
-    fig_strips_begin(&cut, rows->shape.workers);
+    fig_strips_begin(&cut, rows->workers);
     for (int32_t n = 0; n < rows->row_count;) {
         n = cut_small(&cut, rows, n);
         if (n < rows->row_count) fig_strips_cut_segment(&cut, &segments[rows->rows[n++].segment]);

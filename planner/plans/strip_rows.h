@@ -5,8 +5,8 @@
  * each row. Most rows are in a group and are cut only between kv heads. The others, such as chunks
  * and very long rows, are left to strips.c.
  *
- * Invariant: the plan has the bytes that fig_strips_make() would write for the same segments,
- * whatever steps came before. */
+ * Invariant: the plan has the bytes that fig_strips_make_within() would write for the same
+ * segments, whatever steps came before. */
 #ifndef FIG_PLANNER_STRIP_ROWS_H
 #define FIG_PLANNER_STRIP_ROWS_H
 
@@ -23,6 +23,7 @@ typedef struct fig_strip_rows {
     int32_t piece_limit, row_limit; /* items that there is memory for */
     int32_t is_kept;                /* 1: the other fields fit the segments */
     fig_strips_shape shape;
+    int32_t workers; /* that get items */
     int32_t queries; /* one past the last query token */
     /* The pieces of prefixes, see fig_strip_cutter_pieces. */
     fig_strips_item *pieces; /* [first[workers]] */
@@ -49,10 +50,11 @@ fig_status fig_strip_rows_init(fig_strip_rows *rows, const fig_strips_shape *sha
 void fig_strip_rows_finish(fig_strip_rows *rows);
 
 /* Keeps what follows from the segments of a step, except from the ends of those that are no
- * prefixes. O(items) */
-void fig_strip_rows_take(fig_strip_rows *rows, const fig_strips_segment *segments, int32_t count);
-/* Does what fig_strips_make() does. From the segments that were taken, the given ones differ at
- * most in the ends of those that are no prefixes. O(items), and fast */
+ * prefixes. Only the first `workers` workers get items. O(items) */
+void fig_strip_rows_take(fig_strip_rows *rows, const fig_strips_segment *segments, int32_t count,
+                         int32_t workers);
+/* Does what fig_strips_make_within() does. From the segments that were taken, the given ones differ
+ * at most in the ends of those that are no prefixes. O(items), and fast */
 fig_strips_sizes fig_strip_rows_make(fig_strip_rows *rows, const fig_strips_segment *segments,
                                      int32_t count, uint8_t *plan);
 

@@ -38,7 +38,10 @@ void fig_strips_add_costs(fig_strip_cutter *cut, const fig_strips_segment *segme
             const fig_strip_cutter_strip s = fig_strip_cutter_at(cut, &segments[i], 0, query);
             const int64_t more = s.cost->once * (segments[i].pieces - 1);
             if (segments[i].pieces > 0) {
+                const int32_t rests = segments[i].rests;
                 cut->prefix_units += heads * (s.units + more);
+                cut->full_pieces += heads * (segments[i].pieces - rests);
+                cut->rest_units += heads * (s.cost->once * rests + s.cost->tile * segments[i].rest);
                 continue;
             }
             cut->units += heads * s.units;
@@ -265,7 +268,6 @@ fig_strips_sizes fig_strips_make_within(const fig_strips_shape *shape,
     fig_strips_open(&cut, last_query(segments, count), plan);
     fig_strips_add_costs(&cut, segments, count);
     assert(workers >= 1 && workers <= shape->workers);
-    assert(workers == shape->workers || cut.prefix_units == 0);
     cut.workers = workers;
     if (cut.prefix_units > 0) {
         fig_strip_prefixes_share_line(&cut, fig_strip_prefixes_bare(&cut));

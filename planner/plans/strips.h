@@ -60,6 +60,9 @@ typedef struct fig_strips_segment {
     int32_t is_shared;            /* 1: query i of the segment is member first_member + i */
     int32_t first_member;
     int32_t pieces; /* of each strip, if the segment is a shared prefix; otherwise 0 */
+    /* The last `rests` of them have `rest` tiles of a strip, and all others the rest, each about
+     * equally many; 0: all pieces are about equally long. */
+    int32_t rest, rests;
 } fig_strips_segment;
 
 /* A query token in one shared segment. The results of the query token have slots [first_slot,
@@ -268,11 +271,15 @@ fig_strips_cost fig_strips_shared_cost_of(const fig_strips_shape *shape, int32_t
 /* Returns the units of the strips of a row's own tokens, for all kv heads, if its query tokens are
  * members. */
 int64_t fig_strips_row_units(const fig_strips_shape *shape, int32_t queries, int64_t tiles);
+/* What matters to the pieces of prefixes beside the prefixes. */
+typedef struct fig_strips_beside {
+    int64_t line_units; /* those of the line, at least about */
+    int32_t workers;    /* that process the strips of the step */
+} fig_strips_beside;
 /* Sets the pieces of segments that are shared prefixes: about as many as let the slowest worker end
- * first. Needs their queries and kv tokens. line_units: those of the line, at least about. O(count)
- */
-void fig_strip_prefixes_cut(const fig_strips_shape *shape, fig_strips_segment *segments,
-                            int32_t count, int64_t line_units);
+ * first. Needs their queries and kv tokens. O(count) */
+void fig_strip_prefixes_cut(const fig_strips_shape *shape, const fig_strips_beside *beside,
+                            fig_strips_segment *segments, int32_t count);
 
 /* Returns upper bounds for any step within the limits. Each bound on partials and counters is
  * reached by some step. */
@@ -285,7 +292,7 @@ fig_strips_sizes fig_strip_sizes_of(const fig_strips_shape *shape,
  * O(items) */
 fig_strips_sizes fig_strips_make(const fig_strips_shape *shape, const fig_strips_segment *segments,
                                  int32_t count, uint8_t *plan);
-/* Does the same, but only the first `workers` workers get items. The step must have no prefixes. */
+/* Does the same, but only the first `workers` workers get items. */
 fig_strips_sizes fig_strips_make_within(const fig_strips_shape *shape,
                                         const fig_strips_segment *segments, int32_t count,
                                         int32_t workers, uint8_t *plan);

@@ -32,6 +32,7 @@ static struct ground {
     fig_strips_shape shape;
     fig_strips_segment segments[SEGMENTS];
     int32_t prefixes, count;
+    int32_t workers; /* that get items */
     int32_t most_queries, longest; /* of a row */
 } g;
 
@@ -69,7 +70,10 @@ static void draw_segments(void) {
                                              .first_member = member};
         member += g.segments[i].queries;
     }
-    fig_strip_prefixes_cut(&g.shape, g.segments, g.prefixes, draw(0, 1) ? 0 : draw(1, 200000));
+    g.workers = draw(0, 1) ? g.shape.workers : draw(1, g.shape.workers);
+    const fig_strips_beside beside = {.line_units = draw(0, 1) ? 0 : draw(1, 200000),
+                                      .workers = g.workers};
+    fig_strip_prefixes_cut(&g.shape, &beside, g.segments, g.prefixes);
     for (int32_t i = g.prefixes; i < g.count; i++) {
         const int32_t queries = draw(0, 9) == 0 ? 0 : draw(1, g.most_queries);
         const int32_t from = draw(0, 2) == 0 ? 0 : draw(0, 3000);
@@ -98,7 +102,8 @@ static void grow(void) {
 
 static void expect_same(fig_strip_rows *rows) {
     memset(expected, UNTOUCHED, sizeof expected / 8);
-    const fig_strips_sizes of = fig_strips_make(&g.shape, g.segments, g.count, expected);
+    const fig_strips_sizes of =
+        fig_strips_make_within(&g.shape, g.segments, g.count, g.workers, expected);
     memset(made, UNTOUCHED, sizeof made / 8);
     const fig_strips_sizes sizes = fig_strip_rows_make(rows, g.segments, g.count, made);
     assert_true(of.plan_bytes < PLAN_CAPACITY / 8);
@@ -126,7 +131,7 @@ static void strips_made_again_are_those_of_a_fresh_step(void **state) {
         for (int32_t n = 0; n < STEPS; n++) {
             if (n % 4 == 0) {
                 draw_segments();
-                fig_strip_rows_take(&rows, g.segments, g.count);
+                fig_strip_rows_take(&rows, g.segments, g.count, g.workers);
             }
             expect_same(&rows);
             *(rows.is_kept ? &kept : &others) += 1;
@@ -149,7 +154,8 @@ static void rows_may_be_as_long_as_any(void **state) {
     g.count = SEGMENTS - PREFIXES;
     g.segments[0] = (fig_strips_segment){
         .queries = g.count - 1, .end = 1000, .visible = FIG_STRIPS_OLD, .is_shared = 1};
-    fig_strip_prefixes_cut(&g.shape, g.segments, 1, 0);
+    g.workers = g.shape.workers;
+    fig_strip_prefixes_cut(&g.shape, &(fig_strips_beside){.workers = g.workers}, g.segments, 1);
     for (int32_t i = 1; i < g.count; i++)
         g.segments[i] = (fig_strips_segment){.first_query = i - 1,
                                              .queries = 1,
@@ -158,7 +164,7 @@ static void rows_may_be_as_long_as_any(void **state) {
                                              .is_shared = 1,
                                              .first_member = g.count - 2 + i};
     open_rows(&rows, PIECES);
-    fig_strip_rows_take(&rows, g.segments, g.count);
+    fig_strip_rows_take(&rows, g.segments, g.count, g.workers);
     assert_true(rows.is_kept);
     expect_same(&rows);
     fig_strip_rows_finish(&rows);
@@ -173,7 +179,7 @@ static void pieces_beyond_the_limit_are_not_kept(void **state) {
         draw_shape();
         draw_segments();
         open_rows(&rows, PIECES);
-        fig_strip_rows_take(&rows, g.segments, g.count);
+        fig_strip_rows_take(&rows, g.segments, g.count, g.workers);
         if (!rows.is_kept) fig_strip_rows_finish(&rows);
     } while (!rows.is_kept);
     int64_t pieces = 0; /* before those of successive heads become one item */
@@ -184,7 +190,7 @@ static void pieces_beyond_the_limit_are_not_kept(void **state) {
     fig_strip_rows_finish(&rows);
     for (int32_t less = 0; less < 2; less++) {
         open_rows(&rows, pieces - less);
-        fig_strip_rows_take(&rows, g.segments, g.count);
+        fig_strip_rows_take(&rows, g.segments, g.count, g.workers);
         assert_int_equal(rows.is_kept, !less);
         expect_same(&rows);
         fig_strip_rows_finish(&rows);

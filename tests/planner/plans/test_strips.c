@@ -394,7 +394,8 @@ static int32_t pieces_of_own(int32_t rows, int32_t longest) {
     ground.count = 0;
     add(rows, 0, 2048);
     ground.segments[0].visible = FIG_STRIPS_OLD;
-    fig_strip_prefixes_cut(&ground.shape, ground.segments, 1, 0);
+    const fig_strips_beside beside = {.workers = ground.shape.workers};
+    fig_strip_prefixes_cut(&ground.shape, &beside, ground.segments, 1);
     for (int32_t row = 0; row < rows; row++)
         add(1, 2048, 2048 + (row == 0 ? longest : 256));
     for (int32_t i = 0; i < ground.count; i++) {
@@ -417,23 +418,67 @@ static void few_tokens_behind_a_shared_prefix_stay_whole(void **state) {
     assert_in_range(pieces_of_own(16, 32768), 2, 132);
 }
 
-/* Returns the pieces of a strip of a prefix that 64 rows share on an H200, if `rows` rows with one
- * query token have tiles of their own. */
-static int32_t pieces_beside(int32_t rows, int64_t own_tiles) {
+/* Returns the pieces of a strip of a prefix that 64 rows share on an H200, if `workers` workers
+ * have strips, and `rows` rows with one query token have tiles of their own. */
+static int32_t pieces_beside(int32_t workers, int32_t rows, int64_t own_tiles) {
     const fig_strips_shape shape = {
         .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 132};
-    const int64_t line_units = rows * fig_strips_row_units(&shape, 1, own_tiles);
+    const fig_strips_beside beside = {
+        .line_units = rows * fig_strips_row_units(&shape, 1, own_tiles), .workers = workers};
     fig_strips_segment prefix = {.queries = 64, .end = 8192, .visible = FIG_STRIPS_OLD};
-    fig_strip_prefixes_cut(&shape, &prefix, 1, line_units);
+    fig_strip_prefixes_cut(&shape, &beside, &prefix, 1);
     return prefix.pieces;
 }
 
 /* 16 strips could have 8 pieces each, one for nearly every worker. */
 static void the_longer_the_line_the_fewer_pieces_have_prefixes(void **state) {
     (void)state;
-    assert_int_equal(pieces_beside(0, 0), 8);
-    assert_int_equal(pieces_beside(64, 2), 5);
-    assert_int_equal(pieces_beside(64, 2000), 1);
+    assert_int_equal(pieces_beside(132, 0, 0), 8);
+    assert_int_equal(pieces_beside(132, 64, 2), 5);
+    assert_int_equal(pieces_beside(132, 64, 2000), 1);
+}
+
+/* 64 strips of 64 tiles on 96 workers: 64 have a piece of 45 tiles, and the others two ends of 19,
+ * which take about as long. Without these ends a third of the workers would be idle. */
+static void workers_without_a_piece_get_ends_of_strips(void **state) {
+    (void)state;
+    const fig_strips_beside beside = {.workers = 96};
+    ground.shape = (fig_strips_shape){.ratio = 4,
+                                      .kv_heads = 8,
+                                      .head_dim = 128,
+                                      .tile_tokens = 128,
+                                      .workers = 132,
+                                      .shares = 1};
+    ground.count = 0;
+    add(256, 0, 8192);
+    ground.segments[0].visible = FIG_STRIPS_OLD;
+    ground.segments[0].is_shared = 1;
+    fig_strip_prefixes_cut(&ground.shape, &beside, ground.segments, 1);
+    assert_int_equal(ground.segments[0].pieces, 2);
+    assert_int_equal(ground.segments[0].rests, 1);
+    assert_int_equal(ground.segments[0].rest, 19);
+    fig_strips_make_within(&ground.shape, ground.segments, 1, beside.workers, folded);
+    fig_strip_heads_unfold(folded, plan);
+    const fig_strips_item *items = fig_strips_items(plan, ground.shape.workers);
+    const int32_t *ranges = fig_strips_ranges(plan);
+    for (int32_t worker = 0; worker < ground.shape.workers; worker++) {
+        const int32_t is_full = worker < 64, first = ranges[worker];
+        const int32_t due = is_full ? 1 : worker < beside.workers ? 2 : 0;
+        assert_int_equal(ranges[worker + 1] - first, due);
+        for (int32_t i = first; i < first + due; i++) {
+            assert_int_equal(items[i].tile, is_full ? 0 : 45);
+            assert_int_equal(items[i].tiles, is_full ? 45 : 19);
+            assert_int_equal(items[i].slot, !is_full);
+        }
+    }
+}
+
+static void fewer_workers_have_fewer_pieces_of_prefixes(void **state) {
+    (void)state;
+    assert_int_equal(pieces_beside(111, 0, 0), 6);
+    assert_int_equal(pieces_beside(95, 0, 0), 5);
+    assert_int_equal(pieces_beside(16, 0, 0), 1);
+    assert_int_equal(pieces_beside(1, 0, 0), 1);
 }
 
 /* A worker that has several heads of a row has them as one item, so the plan of many rows with few
@@ -481,6 +526,8 @@ int main(void) {
         cmocka_unit_test(few_tokens_behind_a_shared_prefix_stay_whole),
         cmocka_unit_test(heads_of_a_row_are_one_item),
         cmocka_unit_test(the_longer_the_line_the_fewer_pieces_have_prefixes),
+        cmocka_unit_test(fewer_workers_have_fewer_pieces_of_prefixes),
+        cmocka_unit_test(workers_without_a_piece_get_ends_of_strips),
         cmocka_unit_test(every_tile_has_one_item_and_every_partial_one_piece),
         cmocka_unit_test(some_steps_need_all_partials_and_counters),
         cmocka_unit_test(a_long_chunk_is_read_in_step),
