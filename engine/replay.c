@@ -117,6 +117,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
     if (fig_plan_strips_room(shape) == 0) shared.groups = NULL; /* the step names this bucket */
     shared.hidden = fig_mask_lines_find(&engine->lines, shape, step);
     shared.paces = engine->graphs->buckets[index].paces;
+    shared.serves_tails = engine->execs.of[shape->exec].serves_tails;
     const fig_engine_plan plan = {.bucket = (uint32_t)index,
                                   .exec = engine->execs.of[shape->exec].exec,
                                   .first = engine->staged,

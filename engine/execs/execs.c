@@ -136,6 +136,20 @@ static void choose_family(const fig_execs *execs, const fig_launch *launch, cons
         fig_families_choose((fig_op)launch->op, params, &execs->traits, choice);
 }
 
+/* Returns 1 if the launches of the class that shares can read tails and merge their results. On the
+ * host all can. */
+static int serve_tails(const fig_execs *execs, const fig_exec *exec) {
+    const fig_graphs *graphs = execs->bindings->graphs;
+    const int32_t sharer = fig_graphs_sharer(graphs);
+    if (sharer < 0 || execs->bindings->api->kind == FIG_DEVICE_HOST) return sharer >= 0;
+    for (uint32_t i = 0; i < exec->lowered.launch_count; i++) {
+        const fig_launch *launch = &exec->lowered.launches[i];
+        if (launch->split_class != (uint32_t)sharer) continue;
+        if (!fig_families_of((fig_op)launch->op, exec->choices[i].family)->serves_tails) return 0;
+    }
+    return 1;
+}
+
 /* Fills in the current bindings and chooses families again. Afterwards the host's copy of the
  * params differs from the device's exec until the exec is made again. */
 static void fill(const fig_execs *execs, fig_exec *exec) {
@@ -147,6 +161,7 @@ static void fill(const fig_execs *execs, fig_exec *exec) {
         relocate(execs, lowered, launch, params);
         choose_family(execs, launch, params, &exec->choices[i]);
     }
+    exec->serves_tails = serve_tails(execs, exec);
 }
 
 /* Makes the device's exec again, for changes that cannot be patched. A call's addresses cannot be

@@ -52,6 +52,7 @@ typedef struct fig_exec {
     fig_family_choice *choices;
     fig_dev_exec *exec;
     fig_dev_exec *retired; /* the previous `exec`, which may still be running; or NULL */
+    int serves_tails;      /* 1: the launches that read rows in groups can read tails (plan.h) */
     int is_true;           /* 1: `exec` holds exactly the launches of `lowered` */
     /* version of the bindings with which this exec's call nodes were made */
     uint64_t calls_version;

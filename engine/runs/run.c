@@ -136,6 +136,8 @@ static void put_run_field(const run_work *work, const fig_launch *launch,
     uint32_t early_reads, cache;
     switch (field->kind) {
     case FIG_FIELD_WORKSPACE:
+        if (fig_table_is_of_strips(field->item) && !work->runner->graphs->common.classes.has_chunks)
+            return;
         address = address_of(work->scratch, section_of(work, field, launch->split_class));
         memcpy(to, &address, sizeof address);
         return;

@@ -208,6 +208,14 @@ static void put_score(filling *f, const fig_field *field) {
     put_bytes(f, field, &code, sizeof code);
 }
 
+/* Returns the offset of the tails of the launch's class, or 0 if it never has any. */
+static uint32_t tails_of(const filling *f) {
+    const fig_bucket_shape *shape = f->source->shape;
+    const uint32_t split_class = f->launch->split_class;
+    if (!shape->paces[split_class].serves_tails || !shape->strips[split_class].shares) return 0;
+    return fig_plan_strips_place(&shape->plan) + FIG_PLAN_STRIPS_HEAD;
+}
+
 static void put_plan_section(filling *f, const fig_field *field) {
     const fig_plan_layout *layout = &f->source->shape->plan.layout;
     const uint32_t split_class = f->launch->split_class;
@@ -221,6 +229,7 @@ static void put_plan_section(filling *f, const fig_field *field) {
     case FIG_PLAN_STRIPS:
         put_number(f, field, fig_plan_strips_place(&f->source->shape->plan));
         return;
+    case FIG_PLAN_TAILS: put_number(f, field, tails_of(f)); return;
     }
     assert(0 && "a section of the plan");
 }
@@ -241,6 +250,7 @@ static uint64_t workspace_offset(const filling *f, const fig_field *field) {
 }
 
 static void put_workspace(filling *f, const fig_field *field) {
+    if (fig_table_is_of_strips(field->item) && !f->source->classes->has_chunks) return;
     put_reloc(f, field,
               (fig_reloc){.kind = FIG_RELOC_WORKSPACE, .addend = workspace_offset(f, field)});
 }

@@ -114,13 +114,15 @@ int fig_launch_list_is_beside(const fig_program_view *view, const fig_launch *la
  *   - from the fetch, and from the launch that makes the plan, to every later launch: all read the
  *     plan;
  *   - between successive launches of one operation and split class, because they share partials and
- *     counters. */
+ *     counters;
+ *   - between the launches of one node and those of the next, in a class whose rows may share
+ *     tokens, because the launches for rows and for strips share slots. */
 fig_status fig_launch_list_join(fig_lower_common *common) {
-    uint32_t last[2][FIG_CLASS_LIMIT] = {{0}}, count = 0;
+    uint32_t last[2][FIG_CLASS_LIMIT] = {{0}}, older[FIG_CLASS_LIMIT] = {0}, count = 0;
     const fig_program_view *view = common->view;
     const fig_launch_range *ranges = common->node_launches;
     const uint32_t planned = fig_program_view_reads_lengths(view) ? ranges[0].first : 0;
-    const size_t limit = 4 * ((size_t)view->edge_count + (size_t)common->launch_count);
+    const size_t limit = 5 * ((size_t)view->edge_count + (size_t)common->launch_count);
     fig_edge *edges = calloc(limit, sizeof *edges);
     if (edges == NULL) return fig_fail(FIG_NOMEM, "edges: %zu of %zu bytes", limit, sizeof *edges);
     common->edges = edges;
@@ -134,8 +136,13 @@ fig_status fig_launch_list_join(fig_lower_common *common) {
         if (planned != 0 && to > planned) edges[count++] = (fig_edge){planned, to};
         if (to >= first.first + first.count) edges[count++] = (fig_edge){first.first, to};
         if (split_class == UINT32_MAX) continue;
-        uint32_t *before = &last[fig_launch_list_is_beside(view, launch)][split_class];
+        const int is_beside = fig_launch_list_is_beside(view, launch);
+        uint32_t *before = &last[is_beside][split_class];
+        const uint32_t other = is_beside ? older[split_class] : last[1][split_class];
         if (*before != 0) edges[count++] = (fig_edge){*before, to};
+        if (other != 0 && common->classes.of[split_class].shared_table != 0)
+            edges[count++] = (fig_edge){other, to};
+        if (!is_beside) older[split_class] = *before; /* of the node before */
         *before = to;
     }
     common->edge_count = count;

@@ -261,6 +261,7 @@ static int have_room(const fig_program_view *view, const fig_strips_shape *strip
         const fig_strips_limits limits =
             fig_plan_strips_limits(&fullest, &strips[i], FIG_NARROW_TOKENS_LIMIT + 1);
         bytes += (uint64_t)fig_strip_sizes_bound(&strips[i], &limits).plan_bytes;
+        bytes += fig_plan_tails_bytes(caps.batch);
     }
     return bytes <= FIG_PLAN_BYTES_LIMIT - OTHER_SECTIONS;
 }
@@ -299,12 +300,14 @@ enum {
     APART_PERCENT = 95
 };
 
-/* Returns how fast a class of the bucket reads, or zeros if its workers are not divided. */
+/* Returns how fast a class of the bucket reads, or zeros if its workers are not divided. Only
+ * workers of as many heads as possible read tails: these are short, and each one that a worker
+ * begins takes as long as 200 KB. */
 static fig_division_pace pace_of(const fig_lower_target *target, const fig_split_class *own,
                                  const fig_bucket_shape *shape, int32_t index) {
     const fig_split_shape *split = &shape->plan.splits[index];
     const fig_variant *variant = &shape->variants[index];
-    fig_division_pace pace = {0, 0, 0, 0, 0};
+    fig_division_pace pace = {0};
     if (target->traits.compute_capability != FIG_GEOMETRY_CAPABILITY_OF_BULK || split->fixed ||
         !own->may_divide)
         return pace;
@@ -317,6 +320,11 @@ static fig_division_pace pace_of(const fig_lower_target *target, const fig_split
     pace.of_worker = is_fast ? FAST_RATE : SLOW_RATE;
     pace.of_all = all * BESIDE_PERCENT / 100;
     pace.of_all_apart = all * APART_PERCENT / 100;
+    const int32_t heads = fig_geometry_heads(vectors);
+    pace.serves_tails = shape->form == FIG_FORM_SINGLES && own->shared_table != 0 && heads > 0 &&
+                        variant->heads == fig_split_classes_heads(own, heads) &&
+                        fig_geometry_serves_tails(own->value_bytes, own->head_dim,
+                                                  fig_geometry_sets(variant->heads, vectors));
     return pace;
 }
 

@@ -185,6 +185,16 @@ int fig_variants_serves(const fig_program_view *view, const fig_lower_target *ta
     return 1;
 }
 
+/* Returns 1 if the launch of the split can read tails, and steps of the bucket may have tails that
+ * are worth it. Prefixes of fewer rows than fill half a strip wait for memory, as tails do. */
+static int may_have_tails(const fig_bucket_shape *bucket) {
+    const fig_split_shape *split = &bucket->plan.splits[0];
+    const int64_t tokens = (int64_t)bucket->caps.batch * bucket->caps.kv;
+    return bucket->paces[0].serves_tails &&
+           bucket->caps.batch > fig_strips_half(bucket->strips[0].ratio) &&
+           fig_division_is_for_tails(tokens, (int64_t)bucket->token_bytes[0] * split->groups);
+}
+
 /* Adds the variants of one form that a bucket offers. */
 static fig_status offer(const fig_program_view *view, const fig_lower_target *target,
                         const fig_bucket *buckets, int32_t index, int32_t form,
@@ -205,7 +215,8 @@ static fig_status offer(const fig_program_view *view, const fig_lower_target *ta
     const uint32_t chosen = fig_offer_choose(candidates, count, &range);
     if (chosen == 0) return fig_fail(FIG_NOMEM, "bucket: the costs of %d variants", count);
     for (int32_t i = 0; i < count; i++)
-        *offered |= (chosen >> i & 1) << numbers[i];
+        if (chosen >> i & 1 || may_have_tails(&candidates[i]))
+            *offered |= UINT32_C(1) << numbers[i];
     return FIG_OK;
 }
 

@@ -45,6 +45,7 @@ typedef struct seen_so_far {
 typedef struct kv_head_work {
     fig_cache_sequence sequence;
     int32_t row, length, kv_head;
+    int32_t first_token;  /* no query sees older tokens: others multiply them for several rows */
     fig_mask_tiles tiles; /* those of the row on its line; without a mask, only `first` is set */
     fig_plan_queries queries; /* the rows of q and out that belong to this row of the plan */
     int32_t ratio, first, vectors;
@@ -85,10 +86,10 @@ static int has_mask(const fig_attention_params *p) {
     return scored != NULL && scored->score.mask_node_count > 0;
 }
 
-/* Returns the first token that the window leaves to a query, at least 0. */
+/* Returns the first token that the window and the row's tail leave to a query. */
 static int32_t low_of(const fig_attention_params *p, const kv_head_work *head, int32_t query) {
     const int32_t low = position_of(p, head, query) + 1 - p->split.window;
-    return p->split.window == 0 || low < 0 ? 0 : low;
+    return p->split.window == 0 || low < head->first_token ? head->first_token : low;
 }
 
 /* Returns the part of `tokens` that a query sees or, with a mask, that its mask may show. An empty
@@ -284,7 +285,7 @@ static void leave_piece(const fig_attention_params *p, const fig_split_piece *pi
         seen_so_far *seen = &head->seen[n];
         const fig_pieces_sum sum = {seen->values, seen->greatest, seen->weights};
         if (piece->first == piece->last) {
-            fig_pieces_write_out(p, vector_of(head, n), &sum);
+            fig_pieces_end(p, head->row, vector_of(head, n), &sum);
             continue;
         }
         const int32_t partial = fig_split_partial(&p->split, piece, piece->number);
@@ -300,6 +301,8 @@ static fig_mask_tiles tiles_of(const fig_attention_params *p, const kv_head_work
     const int32_t queries = head->queries.count;
     if (scored != NULL && fig_seen_tiles_are_masked(scored))
         return fig_seen_tiles_of(scored, head->row, head->length, queries);
+    if (head->first_token > 0)
+        return (fig_mask_tiles){.first = head->first_token / p->split.tile_tokens};
     const int32_t before =
         fig_plan_length_before((const fig_plan_head *)(const void *)p->plan, head->length);
     const int32_t full = fig_split_full_length(&p->split, before, queries);
@@ -314,6 +317,7 @@ static void do_piece(const fig_attention_params *p, const fig_pieces_worker *pla
     head->row = piece->row;
     head->length = place->lengths[piece->row];
     head->queries = fig_pieces_queries(p, piece->row);
+    head->first_token = fig_plan_tail_of(p->plan, p->slots.tails_offset, piece->row).first_token;
     head->tiles = tiles_of(p, head);
     head->ratio = p->q_heads / p->kv_heads;
     head->sequence = fig_cache_sequence_of(p->page_table, p->table_stride,

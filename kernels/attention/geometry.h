@@ -95,6 +95,13 @@ FIG_FORM int32_t fig_geometry_shares(int32_t sets) {
     return sets <= 2 ? 4 : sets <= 4 ? 2 : 1;
 }
 
+/* Returns 1 if the family `packed` has an instance for rows of single query tokens over 16-bit
+ * values. It can leave results of tails (plan.h). */
+FIG_FORM int32_t fig_geometry_serves_tails(int32_t value_bytes, int32_t head_dim, int32_t sets) {
+    return value_bytes == 2 && (head_dim == 64 || head_dim == 128) &&
+           sets <= FIG_GEOMETRY_WARP_LIMIT && fig_geometry_shares(sets) != 2;
+}
+
 /* Returns the number of tokens of a strip, the unit that a thread block reads at once. */
 FIG_FORM int32_t fig_geometry_strip(int32_t value_bytes, int32_t head_dim, int32_t sets) {
     return FIG_GEOMETRY_TOKENS * fig_geometry_steps(value_bytes, head_dim) *

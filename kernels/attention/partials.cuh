@@ -56,6 +56,9 @@ typedef struct fig_partials_place {
 #ifdef FIG_PIECES_SCORED
     int32_t kv_length; /* tokens of the row */
 #endif
+#ifdef FIG_PIECES_TAILS
+    fig_plan_tail tail; /* of the row */
+#endif
 } fig_partials_place;
 
 /* ---- Words */

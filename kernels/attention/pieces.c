@@ -47,8 +47,8 @@ static void write_vector(const fig_attention_params *p, fig_pieces_vector vector
 }
 
 /* Only this function applies the sink and the scale of V. */
-void fig_pieces_write_out(const fig_attention_params *p, fig_pieces_vector vector,
-                          const fig_pieces_sum *sum) {
+static void write_out(const fig_attention_params *p, fig_pieces_vector vector,
+                      const fig_pieces_sum *sum) {
     int32_t kv_head = vector.q_head / (p->q_heads / p->kv_heads);
     float greatest = sum->greatest, weights = sum->weights, shrink = 1;
     if (p->sinks != NULL) {
@@ -64,6 +64,41 @@ void fig_pieces_write_out(const fig_attention_params *p, fig_pieces_vector vecto
     for (int32_t i = 0; i < p->head_dim; i++)
         sum->values[i] *= scale;
     write_vector(p, vector, sum->values, greatest + log2f(weights));
+}
+
+/* Adds the result of a slot. */
+static void add_slot(const fig_attention_params *p, int64_t at, fig_pieces_sum *all) {
+    const float *sums = p->slots.sums + at * 2, *values = p->slots.partials + at * p->head_dim;
+    const float greatest = fmaxf(all->greatest, sums[0]);
+    const float old = fig_pieces_shrink(all->greatest, greatest);
+    const float own = fig_pieces_shrink(sums[0], greatest);
+    all->greatest = greatest;
+    all->weights = all->weights * old + sums[1] * own;
+    for (int32_t i = 0; i < p->head_dim; i++)
+        all->values[i] = all->values[i] * old + values[i] * own;
+}
+
+void fig_pieces_end(const fig_attention_params *p, int32_t row, fig_pieces_vector vector,
+                    const fig_pieces_sum *sum) {
+    const fig_plan_tail tail = fig_plan_tail_of(p->plan, p->slots.tails_offset, row);
+    if (tail.slots == 0) {
+        write_out(p, vector, sum);
+        return;
+    }
+    const int64_t first = tail.first + vector.q_head;
+    const int64_t own = first + (int64_t)(tail.slots - 1) * p->q_heads;
+    uint32_t *counter = p->slots.counters + tail.counter + vector.q_head;
+    memcpy(p->slots.partials + own * p->head_dim, sum->values,
+           (size_t)p->head_dim * sizeof *sum->values);
+    p->slots.sums[own * 2] = sum->greatest;
+    p->slots.sums[own * 2 + 1] = sum->weights;
+    if (++*counter < (uint32_t)tail.slots) return;
+    *counter = 0;
+    float values[FIG_PIECES_DIM_LIMIT] = {0};
+    fig_pieces_sum all = {values, -INFINITY, 0};
+    for (int32_t slot = 0; slot < tail.slots; slot++)
+        add_slot(p, first + (int64_t)slot * p->q_heads, &all);
+    write_out(p, vector, &all);
 }
 
 int64_t fig_pieces_partial(const fig_attention_params *p, int32_t partial, int32_t query,
@@ -126,7 +161,7 @@ void fig_pieces_merge(const fig_attention_params *p, const fig_split_piece *piec
             const fig_pieces_vector vector = {(int64_t)queries.first + query,
                                               piece->group * group_heads + i};
             merge(p, piece, query, i, &all);
-            fig_pieces_write_out(p, vector, &all);
+            fig_pieces_end(p, piece->row, vector, &all);
         }
     }
     clear_partials(p, piece);

@@ -39,9 +39,11 @@ float fig_pieces_shrink(float from, float to);
 /* Returns the params that hold the launch's score, or NULL if it has none. */
 const fig_scored_attention_params *fig_pieces_scored(const fig_attention_params *p);
 
-/* Writes the final result of one vector, with its sink and the scale of V; changes sum->values. */
-void fig_pieces_write_out(const fig_attention_params *p, fig_pieces_vector vector,
-                          const fig_pieces_sum *sum);
+/* Ends a vector of a row of the plan, of which all pieces have been merged. If the row has a tail,
+ * leaves the sum in the tail's slot, and merges all slots if this was the last one. Otherwise
+ * writes the result, with its sink and the scale of V. Changes sum->values. */
+void fig_pieces_end(const fig_attention_params *p, int32_t row, fig_pieces_vector vector,
+                    const fig_pieces_sum *sum);
 /* Returns the index of a vector of the group in the partials. Its sums have the same index. */
 int64_t fig_pieces_partial(const fig_attention_params *p, int32_t partial, int32_t query,
                            int32_t group_head);

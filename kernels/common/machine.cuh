@@ -65,6 +65,13 @@ static __device__ __forceinline__ void fig_machine_store(float *to, uint2 words)
                  : "memory");
 }
 
+/* Returns a counter that other blocks increase. Orders nothing. */
+static __device__ __forceinline__ uint32_t fig_machine_look(const uint32_t *counter) {
+    uint32_t seen;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
+    return seen;
+}
+
 static __device__ __forceinline__ void fig_machine_load(uint2 *words, const float *from) {
     asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
                  : "=r"(words->x), "=r"(words->y)

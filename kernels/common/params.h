@@ -381,6 +381,16 @@ typedef struct fig_attention_turn {
 } fig_attention_turn;
 static_assert(sizeof(fig_attention_turn) == 1208, "ABI");
 
+/* Where launches of attention leave the results of tails (planner/plans/plan.h). */
+typedef struct fig_attention_slots {
+    float *partials; /* as in fig_prompt_attention_params */
+    float *sums;
+    uint32_t *counters;
+    uint32_t tails_offset; /* in the plan; 0: the bucket's plans have no tails */
+    uint32_t reserved[9];  /* up to the alignment of tensor maps */
+} fig_attention_slots;
+static_assert(sizeof(fig_attention_slots) == 64, "ABI");
+
 /* A worker reads n = heads_per_worker kv heads at a time: group g is heads [g * n, (g + 1) * n). A
  * group has n * q_heads / kv_heads q heads. Each q head has row_tokens vectors; the vectors of a
  * group are ordered [token][q head of the group]. */
@@ -414,8 +424,9 @@ typedef struct fig_attention_params {
     uint32_t queries_offset;
     uint32_t is_packed; /* fig_attention_packing; 0: queries_offset is 0 in every bucket */
     fig_attention_turn turn;
+    fig_attention_slots slots;
 } fig_attention_params;
-static_assert(sizeof(fig_attention_params) == 1792, "ABI");
+static_assert(sizeof(fig_attention_params) == 1856, "ABI");
 
 /* Attention whose logits become scores by an expression. `attention` has FIG_ATTENTION_SCORED set,
  * and no ALiBi, soft cap or turn. */
@@ -424,7 +435,7 @@ typedef struct fig_scored_attention_params {
     const void *arrays[FIG_SCORE_ARRAY_LIMIT]; /* [elements] of each array of the score */
     fig_score_code score;
 } fig_scored_attention_params;
-static_assert(sizeof(fig_scored_attention_params) == 4032, "ABI");
+static_assert(sizeof(fig_scored_attention_params) == 4096, "ABI");
 static_assert(offsetof(fig_scored_attention_params, attention) == 0, "code of attention reads it");
 
 /* Attention over a dense cache, with rows of one length that the host knows. */

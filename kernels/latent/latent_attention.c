@@ -375,7 +375,7 @@ static void leave_piece(const fig_attention_params *of, const fig_split_piece *p
     for (int32_t n = 0; n < work->count; n++) {
         const fig_pieces_sum sum = {work->values[n], work->greatest[n], work->weights[n]};
         if (piece->first == piece->last) {
-            fig_pieces_write_out(of, vector_of(work, n), &sum);
+            fig_pieces_end(of, piece->row, vector_of(work, n), &sum);
             continue;
         }
         const int32_t partial = fig_split_partial(&of->split, piece, piece->number);

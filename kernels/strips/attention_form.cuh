@@ -10,6 +10,9 @@
 #include "kernels/strips/readers.cuh"
 #include "kernels/attention/logit.h"
 #include "kernels/attention/partials.cuh"
+#ifdef FIG_PIECES_TAILS
+#include "kernels/attention/tails.cuh"
+#endif
 
 /* The factor from a logit to base 2. A score takes a logit in base e. */
 #ifdef FIG_PIECES_SCORED

@@ -217,6 +217,50 @@ fig_warps_first_way(const fig_attention_params &p, const fig_warps_role &role,
                                min(first, range.end * form::OF_VECTOR - 1) / form::OF_VECTOR);
 }
 
+#ifdef FIG_PIECES_TAILS
+
+/* Does what fig_warps_finish() does, for a row with a tail. */
+template <class form>
+static __device__ __forceinline__ void
+fig_warps_finish_tail(const fig_attention_params &p, const fig_warps_role &role,
+                      const fig_partials_place &place, const fig_warps_join &join,
+                      fig_partials_range range) {
+    const int32_t step = role.shares * FIG_TAILS_VECTORS;
+    int32_t n = range.first + role.share * FIG_TAILS_VECTORS, has_met = 0;
+#pragma unroll 1
+    for (; n < range.end || !has_met; n += step) {
+        fig_tails_part<form> part = fig_tails_part_of<form>(place, n, range.end);
+        const uint32_t counted = fig_tails_look<form>(p, place, part);
+        if (!has_met) fig_warps_meet<form>(role);
+        has_met = 1;
+        if (n >= range.end) break;
+        const int32_t own = part.n < 0 ? range.first : part.n;
+#pragma unroll
+        for (int32_t i = 0; i < fig_tails_part<form>::PAIRS; i++)
+#pragma unroll
+            for (int32_t j = 0; j < 2; j++) {
+                const fig_warps_joined of =
+                    fig_warps_join_pack<form>(role, join, own, part.pair + 8 * i + j);
+                part.of[i][j] = of.values;
+                part.sum = of.sum;
+            }
+        fig_tails_end<form>(p, place, counted, &part);
+    }
+    __syncwarp();
+}
+
+#endif
+
+/* Returns 1 if results of the place's row go to slots. */
+template <class form>
+static __device__ __forceinline__ int32_t fig_warps_has_tail(const fig_partials_place &place) {
+#ifdef FIG_PIECES_TAILS
+    return form::VALUE_BYTES == 2 && place.tail.slots > 0;
+#else
+    return 0;
+#endif
+}
+
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
@@ -224,6 +268,10 @@ fig_warps_finish(const fig_attention_params &p, const fig_warps_role &role,
                  const fig_warps_left &left) {
     const int32_t end = left.range.end * form::OF_VECTOR;
     int32_t i = fig_warps_first<form>(role, left.range);
+#ifdef FIG_PIECES_TAILS
+    if (left.partial < 0 && fig_warps_has_tail<form>(place))
+        return fig_warps_finish_tail<form>(p, role, place, join, left.range);
+#endif
     fig_partials_way way = left.way;
     fig_warps_meet<form>(role);
 #pragma unroll 1
@@ -287,10 +335,18 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
     if (role.shares == FIG_GEOMETRY_SHARE_LIMIT && !p.split.fixed &&
         segment.pieces > FIG_PARTIALS_TRIP)
         spread = vectors <= 1 ? 1 : vectors == 2 ? 2 : role.shares;
-    const int32_t is_alone = spread == role.shares, of_vector = is_alone ? 1 : role.shares / spread;
-    const int32_t mine = is_alone ? role.share : role.share % spread;
+#ifdef FIG_PIECES_TAILS
+    /* The results of a tail are joined once more, by warps that merge them with those of slots. */
+    const int32_t has_tail = fig_warps_has_tail<form>(place);
+    if (has_tail) spread = role.shares;
+#else
+    const int32_t has_tail = 0;
+#endif
+    const int32_t is_alone = spread == role.shares && !has_tail;
+    const int32_t of_vector = spread == role.shares ? 1 : role.shares / spread;
+    const int32_t mine = spread == role.shares ? role.share : role.share % spread;
     const fig_partials_segment pieces =
-        fig_partials_every(segment, is_alone ? 0 : role.share / spread, of_vector);
+        fig_partials_every(segment, spread == role.shares ? 0 : role.share / spread, of_vector);
     if (!is_alone) {
         fig_warps_meet<form>(role); /* The join of the previous piece has been read. */
         left.range = range;
@@ -299,7 +355,7 @@ static __device__ __forceinline__ fig_warps_left fig_warps_merge(
 #pragma unroll 1
     for (int32_t n = is_alone ? mine : 0; n < vectors; n += is_alone ? role.shares : 1) {
         fig_partials_segment own = pieces;
-        if (!is_alone && n != mine) own.pieces = 0;
+        if (!is_alone && (has_tail ? n % spread : n) != mine) own.pieces = 0;
         fig_warps_merge_vector<form>(p, role, place, own, join, range.first + n, is_alone);
     }
     return left;
@@ -427,6 +483,9 @@ fig_warps_take_role(const fig_attention_params &p, const fig_warps_role &full,
 template <class form>
 static __device__ void fig_warps_worker(const fig_attention_params &p, const fig_warps_role &full,
                                         const fig_split_start &start, fig_warps_way<form> way) {
+#ifdef FIG_PIECES_TAILS
+    const fig_plan_tail *const tails = fig_feed_tails(p);
+#endif
 #ifdef FIG_PIECES_PACKED
     fig_warps_role role = full;
 #else
@@ -446,6 +505,10 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         fig_warps_take_role<form>(p, full, note, queries.count, &role, &way);
 #endif
         fig_partials_place place = fig_warps_place(p, role, note.row, note.group);
+#ifdef FIG_PIECES_TAILS
+        place.tail = {0, 0, 0, 0};
+        if (tails != NULL) place.tail = tails[note.row];
+#endif
         if constexpr (!form::TURNS) fig_warps_narrow(p, role, &place);
         fig_warps_left left;
         if (note.flags & FIG_RING_MERGE) {

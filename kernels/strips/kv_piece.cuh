@@ -47,6 +47,9 @@ typedef struct fig_feed_plan {
     float page_share; /* as in fig_feed_piece */
     fig_feed_sections sections;
     fig_feed_row of_lane;
+#ifdef FIG_PIECES_TAILS
+    const fig_plan_tail *tails; /* [rows]; NULL: no row has one */
+#endif
 } fig_feed_plan;
 
 static __device__ __forceinline__ fig_feed_sections
@@ -110,6 +113,16 @@ static __device__ __forceinline__ fig_split_start fig_feed_start(const fig_atten
     return start;
 }
 
+#ifdef FIG_PIECES_TAILS
+/* Returns the tails of rows, or NULL if the plan has none. */
+static __device__ __forceinline__ const fig_plan_tail *
+fig_feed_tails(const fig_attention_params &p) {
+    const uint32_t sections = ((const fig_plan_head *)p.plan)->sections, at = p.slots.tails_offset;
+    if (at == 0 || (sections & FIG_PLAN_BY_TAILS) == 0) return NULL;
+    return (const fig_plan_tail *)(p.plan + at);
+}
+#endif
+
 /* Starts the first loads from the plan. All of them are independent, so no load waits for
  * another. */
 static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_attention_params &p) {
@@ -123,6 +136,9 @@ static __device__ __forceinline__ fig_feed_plan fig_feed_read_plan(const fig_att
     plan.advanced = head->advanced;
     plan.sections = fig_feed_sections_of(p);
     plan.of_lane = fig_feed_row_at(plan.sections, fig_size_min(lane, p.split.row_limit - 1));
+#ifdef FIG_PIECES_TAILS
+    plan.tails = fig_feed_tails(p);
+#endif
     return plan;
 }
 
@@ -187,6 +203,15 @@ static __device__ __forceinline__ fig_feed_piece fig_feed_piece_of(const fig_att
     of.tiles = fig_split_piece_tiles(&p.split, of.row_tiles, &start);
     tiles.end = tiles.first + of.tiles * p.split.tile_tokens;
     fig_feed_ranges(p, of.length, spare, &any, &of.seen_by_all);
+#ifdef FIG_PIECES_TAILS
+    if (plan.tails != NULL) {
+        const int32_t tail = plan.tails[start.row].first_token, tile = p.split.tile_tokens;
+        const int32_t origin = fig_geometry_divide(tail, tile) * tile;
+        tiles.first += origin;
+        tiles.end += origin;
+        any.first = max(any.first, tail);
+    }
+#endif
     of.tokens = fig_strip_overlap(tiles, any);
     return of;
 }

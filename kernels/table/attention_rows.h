@@ -55,6 +55,15 @@ static const fig_operand attention_operands[] = {ATTENTION_OPERANDS};
         ATTRIBUTE(sm_scale), ATTRIBUTE(soft_cap), FROM(flags, FIG_FIELD_EARLY_READS),              \
         FIELD(queries_offset, FIG_FIELD_QUERIES, FIG_ATTENTION_Q, 0, 1),                           \
         FIELD(is_packed, FIG_FIELD_IS_PACKED, FIG_ATTENTION_Q, 0, 1)
+/* They come last in the params. */
+#define ATTENTION_SLOT_FIELDS                                                                      \
+    WORKSPACE(slots.partials, FIG_WORKSPACE_STRIP_PARTIALS),                                       \
+        WORKSPACE(slots.sums, FIG_WORKSPACE_STRIP_SUMS),                                           \
+        WORKSPACE(slots.counters, FIG_WORKSPACE_STRIP_COUNTERS),                                   \
+        SECTION(slots.tails_offset, FIG_PLAN_TAILS), {                                             \
+        "slots.reserved", offsetof(fig_attention_params, slots.reserved),                          \
+            sizeof((fig_attention_slots){0}.reserved), FIG_FIELD_ZERO, FIG_TYPE_U32, 0, 0, 1       \
+    }
 static const fig_field attention_fields[] = {
     ATTENTION_FIELDS,
     ADDRESS(turn.k, FIG_ATTENTION_TURN_K),
@@ -78,6 +87,7 @@ static const fig_field attention_fields[] = {
     SECTION(turn.tokens_offset, FIG_PLAN_TOKENS),
     FROM(turn.is_on, FIG_FIELD_ZERO),
     FIELD(turn.angles, FIG_FIELD_ANGLES, 0, offsetof(fig_attention_launch_attributes, turn), 1),
+    ATTENTION_SLOT_FIELDS,
 };
 #undef ATTRIBUTES
 #undef PARAMS
@@ -131,7 +141,7 @@ static const fig_attribute_range attention_ranges[] = {
 #define ATTENTION_PACKED                                                                           \
     .refuses = fig_attention_family_packed_refuses, .shape = fig_attention_family_bulk_shape,      \
     .shared = fig_attention_family_bulk_shared, .entry = fig_attention_family_packed_entry,        \
-    .map = fig_attention_family_bulk_map
+    .map = fig_attention_family_bulk_map, .serves_tails = 1
 #define ATTENTION_BULK                                                                             \
     .refuses = fig_attention_family_bulk_refuses, .shape = fig_attention_family_bulk_shape,        \
     .shared = fig_attention_family_bulk_shared, .entry = fig_attention_family_bulk_entry,          \
@@ -397,7 +407,7 @@ static const fig_field prompt_attention_fields[] = {PROMPT_ATTENTION_FIELDS};
 #define PROMPT_ATTENTION_WIDE                                                                      \
     .refuses = fig_prompt_attention_wide_refuses, .shape = fig_prompt_attention_wide_shape,        \
     .shared = fig_prompt_attention_wide_shared, .entry = fig_prompt_attention_wide_entry,          \
-    .map = fig_prompt_attention_wide_map
+    .map = fig_prompt_attention_wide_map, .serves_tails = 1
 #define PROMPT_ATTENTION_PLAIN                                                                     \
     .shape = fig_prompt_attention_shape, .entry = fig_prompt_attention_entry
 

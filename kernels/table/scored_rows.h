@@ -32,6 +32,8 @@ static const fig_field scored_attention_fields[] = {
     ATTENTION_FIELDS,
     {"turn", offsetof(fig_attention_params, turn), sizeof(fig_attention_turn), FIG_FIELD_ZERO,
      FIG_TYPE_U32, 0, 0, 1},
+    {"slots", offsetof(fig_attention_params, slots), sizeof(fig_attention_slots), FIG_FIELD_ZERO,
+     FIG_TYPE_U32, 0, 0, 1},
     EACH_ARRAY(ARRAY_FIELD),
     {"score", offsetof(fig_scored_attention_params, score), sizeof(fig_score_code), FIG_FIELD_SCORE,
      FIG_TYPE_SCORE, 0, offsetof(fig_scored_attributes, score), 1}};

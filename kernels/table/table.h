@@ -111,7 +111,8 @@ typedef enum fig_plan_section {
     FIG_PLAN_TOKENS,
     FIG_PLAN_PREFIX, /* prefix of the node's class */
     FIG_PLAN_STARTS,
-    FIG_PLAN_STRIPS /* of all classes */
+    FIG_PLAN_STRIPS, /* of all classes */
+    FIG_PLAN_TAILS   /* of the class that shares; 0 for all others */
 } fig_plan_section;
 
 typedef enum fig_workspace_section {
@@ -122,6 +123,11 @@ typedef enum fig_workspace_section {
     FIG_WORKSPACE_STRIP_SUMS,
     FIG_WORKSPACE_STRIP_COUNTERS
 } fig_workspace_section;
+
+/* Returns 1 for a section that only programs have whose rows may be chunks. */
+static inline int fig_table_is_of_strips(uint32_t section) {
+    return section >= FIG_WORKSPACE_STRIP_PARTIALS;
+}
 
 /* Numbers that follow from the strips of a class. */
 typedef enum fig_strips_number {
@@ -204,6 +210,8 @@ typedef struct fig_family {
     /* 1: this launch also does the work of the preceding launch of the same node, so that launch is
      * left out. */
     int does_all;
+    /* 1: the launch can merge the results of tails (planner/plans/plan.h) with those of prefixes */
+    int serves_tails;
     /* 1: NCCL does the work, and it is captured again whenever params change. The image holds only
      * the kernels around the NCCL call. */
     int is_captured;

@@ -442,6 +442,27 @@ static int narrow(const fig_bucket_shape *buckets, fig_bucket_form form, choices
     return 1;
 }
 
+/* Returns 1 if the step, whose rows are chunks or in groups, had better take one of the buckets for
+ * singles: its rows then have tails, which the launch of the split reads. */
+static int is_for_tails(const fig_bucket_shape *buckets, choices of_size,
+                        const fig_plan_step *step) {
+    const fig_bucket_shape *bucket = &buckets[of_size.first];
+    int64_t tokens = 0;
+    if (step->groups == NULL || bucket->plan.class_count != 1 || first_draft(step) >= 0 ||
+        !narrow(buckets, FIG_FORM_SINGLES, &of_size))
+        return 0;
+    for (bucket = &buckets[of_size.first]; !bucket->paces[0].serves_tails; bucket++)
+        if (++of_size.first == of_size.end) return 0;
+    for (int32_t row = 0; row < step->rows; row++)
+        tokens += step->lengths[row];
+    for (int32_t g = 0; g < step->groups->count; g++) {
+        const fig_strip_group *group = &step->groups->of[g];
+        tokens -= (int64_t)group->rows * (group->to - group->from);
+    }
+    return fig_division_is_for_tails(tokens, (int64_t)bucket->token_bytes[0] *
+                                                 bucket->plan.splits[0].groups);
+}
+
 /* Returns the buckets among which the step chooses. `first` is the first bucket that holds it. The
  * more a form demands, the sooner a step of it ends. Only one of the sizes with a batch and kv has
  * buckets of ones and of drafts. */
@@ -452,7 +473,8 @@ static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_
         of.end++;
     if (step->groups == NULL && first_other(step) < 0 && narrow(buckets, FIG_FORM_ONES, &of))
         return of;
-    if (first_on_line(&buckets[first], step) < 0 && narrow(buckets, FIG_FORM_STRIPS, &of_size))
+    if (first_on_line(&buckets[first], step) < 0 && !is_for_tails(buckets, of_size, step) &&
+        narrow(buckets, FIG_FORM_STRIPS, &of_size))
         return of_size;
     if (step->groups == NULL && first_draft(step) >= 0 && first_chunk(step) < 0 &&
         narrow(buckets, FIG_FORM_DRAFTS, &of))
@@ -462,10 +484,34 @@ static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_
     return of_size;
 }
 
+/* Returns the cheapest of the buckets. If rows are in groups, those come first whose launches can
+ * read tails, and only the tokens behind groups count. */
+static int32_t cheapest_of(const fig_bucket_shape *buckets, choices of, const fig_plan_step *step) {
+    int32_t lengths[FIG_BATCH_LIMIT], best = -1;
+    fig_plan_step costed = *step;
+    int64_t least = 0;
+    if (step->groups != NULL) {
+        memcpy(lengths, step->lengths, (size_t)step->rows * sizeof *lengths);
+        for (int32_t g = 0; g < step->groups->count; g++) {
+            const fig_strip_group *group = &step->groups->of[g];
+            for (int32_t n = 0; n < group->rows; n++)
+                lengths[step->groups->order[group->first + n]] -= group->to - group->from;
+        }
+        costed.lengths = lengths;
+    }
+    for (int32_t i = of.first; i < of.end; i++) {
+        const int is_last = step->groups != NULL && !buckets[i].paces[0].serves_tails;
+        const int64_t cost = fig_bucket_cost(&buckets[i], &costed) + (is_last ? INT64_MAX / 2 : 0);
+        if (best >= 0 && cost >= least) continue;
+        best = i;
+        least = cost;
+    }
+    return best;
+}
+
 fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
                              const fig_plan_step *step, int32_t *index) {
     const needs needed = needs_of(step);
-    int64_t least = 0;
     int32_t first = first_of_batch(buckets, count, step->rows);
     *index = -1;
     if (step->horizon > 1 && count > 0) FIG_TRY(check_ahead(&buckets[0], step));
@@ -473,12 +519,6 @@ fig_status fig_bucket_choose(const fig_bucket_shape *buckets, int32_t count,
     while (first < count && !holds(&buckets[first], step, &needed))
         first++;
     if (first == count) return refuse(buckets, count, step, needed.tokens);
-    const choices of = choices_of(buckets, count, first, step);
-    for (int32_t i = of.first; i < of.end; i++) {
-        int64_t cost = fig_bucket_cost(&buckets[i], step);
-        if (*index >= 0 && cost >= least) continue;
-        *index = i;
-        least = cost;
-    }
+    *index = cheapest_of(buckets, choices_of(buckets, count, first, step), step);
     return FIG_OK;
 }

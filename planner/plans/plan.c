@@ -1,9 +1,9 @@
 /* plan.c: computes the offsets of a plan's sections and writes the sections.
  *
- * split.c makes the split, and the ring owns the slots and their tags. Invariant: the offset of a
- * section on the device depends on the bucket and never on the step, so the params of kernels can
- * hold the offset. */
-#include "planner/plans/plan.h"
+ * split.c makes the split, plan_tails.c settles tails, and the ring owns the slots and their tags.
+ * Invariant: the offset of a section on the device depends on the bucket and never on the step, so
+ * the params of kernels can hold the offset. */
+#include "planner/plans/plan_tails.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -62,6 +62,7 @@ fig_status fig_plan_add_strips(fig_plan_shape *shape, const fig_strips_shape *st
     for (int32_t i = 0; i < shape->class_count; i++) {
         const fig_strips_limits limits = fig_plan_strips_limits(shape, &strips[i], least);
         bytes += (uint64_t)fig_strip_sizes_bound(&strips[i], &limits).plan_bytes;
+        if (strips[i].shares) bytes += fig_plan_tails_bytes(shape->row_limit);
     }
     if (bytes > FIG_PLAN_BYTES_LIMIT)
         return fig_fail(FIG_TOO_LARGE,
@@ -150,7 +151,7 @@ static int settle_group_list(const fig_plan_step *step, fig_plan_held *held) {
     return 1;
 }
 
-/* Writes held->narrow. It gives a row in a group 0 query tokens, because the row's work is done by
+/* Writes held->narrow. It gives a row in a group 0 query tokens if the row's work is done by
  * strips: for the split of a class that shares, the row is idle. Mostly all rows are in groups. */
 static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
@@ -161,6 +162,7 @@ static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step
         for (int32_t n = 0; n < group->rows; n++)
             held->narrow[step->groups->order[group->first + n]] = 0;
     }
+    fig_plan_tails_find(shape, step, held);
     held->all_idle = 1;
     for (int32_t row = 0; row < step->rows; row++)
         held->all_idle &= held->narrow[row] == 0;
@@ -169,7 +171,8 @@ static void settle_narrow(const fig_plan_shape *shape, const fig_plan_step *step
 /* Computes the step's prefix for every class. Returns 1 if a prefix changed. */
 static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
                          fig_plan_held *held) {
-    const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow, NULL};
+    const fig_split_rows narrow = {step->lengths, step->rows, 0, held->narrow,
+                                   held->has_tails ? held->hidden : NULL};
     const int is_kept = held->is_listed && held->all_idle;
     int changed = 0;
     if (held->group_count > 0 && !held->is_listed) settle_narrow(shape, step, held);
@@ -183,8 +186,8 @@ static int settle_splits(const fig_plan_shape *shape, const fig_plan_step *step,
     return changed;
 }
 
-/* Divides the workers of each class between the step's rows and its chunks. Returns 1 if a division
- * changed. */
+/* Divides the workers of each class between the step's rows and its chunks, or between tails and
+ * prefixes. Returns 1 if a division changed. */
 static int settle_division(const fig_plan_shape *shape, const fig_plan_step *step,
                            fig_plan_held *held) {
     int changed = 0;
@@ -193,10 +196,12 @@ static int settle_division(const fig_plan_shape *shape, const fig_plan_step *ste
                                                  shape->splits[i].groups,
                                         .segments = held->chunks,
                                         .count = held->group_count == 0 ? held->chunk_count : 0};
-        const int32_t readers =
-            step->paces != NULL
-                ? fig_division_readers(&step->paces[i], &held->chunk_shapes[i], &work)
-                : 0;
+        int32_t readers = 0;
+        if (step->paces != NULL && has_groups(step, held, i) && held->has_tails) {
+            readers = fig_plan_tails_readers(shape, step, i, held);
+        } else if (step->paces != NULL) {
+            readers = fig_division_readers(&step->paces[i], &held->chunk_shapes[i], &work);
+        }
         changed |= readers != held->readers[i];
         held->readers[i] = readers;
     }
@@ -274,10 +279,13 @@ static int settle_chunks(const fig_plan_step *step, fig_plan_held *held) {
     return changed;
 }
 
-/* Lists the segments of the step's groups and rows. The section of strips is then written again. It
- * is not compared with the last one, because in almost every step some row in a group has grown. */
-static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
-    const fig_strip_groups groups = {.shape = fig_plan_held_sharer(held),
+/* Lists the segments of the step's groups and rows. Returns 1 if the section of strips must be
+ * written again. It is not compared with the last one, because in almost every step some row with
+ * a segment has grown. If all rows in groups have tails, the segments are those of groups alone. */
+static int settle_groups(const fig_plan_step *step, fig_plan_held *held) {
+    const fig_strips_shape *shape = fig_plan_held_sharer(held);
+    const int32_t workers = shape->workers - held->readers[shape - held->chunk_shapes];
+    const fig_strip_groups groups = {.shape = shape,
                                      .rows = step->rows,
                                      .count = held->group_count,
                                      .starts = held->queries + 1,
@@ -285,12 +293,16 @@ static void settle_groups(const fig_plan_step *step, fig_plan_held *held) {
                                      .sequences = held->sequences,
                                      .order = held->group_order,
                                      .groups = held->groups,
-                                     .least = held->chunk_least};
-    if (held->is_listed && fig_strip_groups_lengthen(&groups, &held->work)) return;
+                                     .least = held->chunk_least,
+                                     .workers = workers,
+                                     .has_tails = held->has_tails};
+    if (held->is_listed && fig_strip_groups_lengthen(&groups, &held->work))
+        return held->work.segment_count > held->group_count;
     fig_strip_groups_list(&groups, &held->work);
     fig_strip_rows_take(&held->rows_of_groups, held->work.segments, held->work.segment_count,
-                        groups.shape->workers);
+                        workers);
     held->is_listed = 1;
+    return 1;
 }
 
 /* Sets what the queries of all chunks see. Classes differ in it; between plans it is CAUSAL. */
@@ -319,13 +331,16 @@ static uint32_t make_shared(fig_plan_held *held, uint8_t *plan) {
 static void settle_strips(const fig_plan_shape *shape, const fig_plan_step *step,
                           fig_plan_held *held) {
     uint32_t *places = (uint32_t *)(void *)held->strips, end = FIG_PLAN_STRIPS_HEAD;
+    fig_plan_tail *tails = (fig_plan_tail *)(void *)(held->strips + end);
     memset(places, 0, FIG_PLAN_STRIPS_HEAD);
+    if (held->has_tails) end += fig_plan_tails_bytes(step->rows);
     for (int32_t i = 0; i < held->chunk_classes; i++) {
         uint8_t *plan = held->strips + end;
         const int is_shared = has_groups(step, held, i);
         assert(!is_shared || &held->chunk_shapes[i] == fig_plan_held_sharer(held));
         places[i] = end;
         end += is_shared ? make_shared(held, plan) : make_chunks(held, i, plan);
+        if (is_shared && held->has_tails) fig_plan_tails_write(held, step->rows, plan, tails);
     }
     see(held, FIG_STRIPS_CAUSAL);
     held->strips_bytes = end;
@@ -352,7 +367,7 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
     if (step->hidden != NULL) sections |= FIG_PLAN_BY_MASKS;
     if (shape->query_limit > 0 && (settle_queries(shape, step, held->queries) | held_none))
         sections |= FIG_PLAN_HAS_QUERIES;
-    const int is_regrouped = settle_group_list(step, held);
+    const int is_regrouped = settle_group_list(step, held) | fig_plan_tails_note(step, held);
     if (is_regrouped | (int)(sections & (FIG_PLAN_HAS_SEQUENCES | FIG_PLAN_HAS_QUERIES)))
         held->is_listed = 0;
     const int has_strips = fig_plan_strips_room(shape) > 0;
@@ -366,8 +381,10 @@ uint32_t fig_plan_settle(const fig_plan_shape *shape, const fig_plan_step *step,
         settle_starts(shape, step, held);
     }
     if (!has_strips) return sections | held->by_units;
-    if (held->group_count > 0) settle_groups(step, held);
-    if (is_rechunked | is_divided | is_regrouped | (held->group_count > 0) | held_none) {
+    if (held->has_tails) sections |= FIG_PLAN_BY_TAILS;
+    if (is_divided && held->has_tails) held->is_listed = 0;
+    const int is_regrown = held->group_count > 0 && settle_groups(step, held);
+    if (is_rechunked | is_divided | is_regrouped | is_regrown | held_none) {
         sections |= FIG_PLAN_HAS_STRIPS;
         settle_strips(shape, step, held);
     }

@@ -34,7 +34,8 @@ enum {
     FIG_PLAN_HAS_QUERIES = 128, /* the query tokens of each row; only in packed programs */
     FIG_PLAN_HAS_STRIPS = 256,  /* the strips of all classes; only if rows may be chunks */
     /* not a section: in classes whose mask the planner knows, hidden tiles are not on the line */
-    FIG_PLAN_BY_MASKS = 512
+    FIG_PLAN_BY_MASKS = 512,
+    FIG_PLAN_BY_TAILS = 1024 /* not a section; 1: the strips on the device begin with tails */
 };
 
 /* The head of a plan, in a slot and on the device. The n-th staged plan has number n. `tag` is
@@ -142,6 +143,7 @@ typedef struct fig_plan_step {
     const int32_t *const *hidden;
     /* [class] that of the bucket; NULL: workers are not divided between rows and chunks */
     const fig_division_pace *paces;
+    int32_t serves_tails; /* 1: the launches of the step's bucket can read tails, see paces, too */
 } fig_plan_step;
 
 /* The part of a bucket that plans depend on. Several buckets may share one copy in a kernel's
@@ -254,10 +256,39 @@ FIG_BOTH int32_t fig_plan_row_of_query(const uint8_t *plan, uint32_t offset, int
  *     [place of class 0, 1, 2, 3][plan of class 0, see strips.h][plan of class 1]..
  *
  * A place is an offset from the beginning of the section. If the step has no such rows, the plans
- * have no items. */
+ * have no items. With tails, these lie before the plan of class 0:
+ *
+ *     [places][tails, rows][plan of class 0]..
+ *
+ * A tail is what a row in a group sees behind the tokens of its groups. If the row has a single
+ * query token, the launch for rows that are not chunks may read the tail. It leaves the results
+ * where the strips of the row's prefixes leave theirs, and whichever comes last merges them. */
 
 enum { FIG_PLAN_STRIPS_HEAD = FIG_CLASS_LIMIT * 4 }; /* bytes */
 static_assert(FIG_PLAN_STRIPS_HEAD == 16, "a piece of the fetch");
+
+/* The tail of a row, if the class that shares leaves it to the launch for rows that are not chunks.
+ * All zeros: the row has none. */
+typedef struct fig_plan_tail {
+    int32_t first_token; /* of the tail; a page begins there */
+    int32_t first;       /* the partial of the row's slot 0 and q head 0 */
+    int32_t counter;     /* of the row's q head 0 */
+    int32_t slots;       /* of the query token; the tail's result has the last one */
+} fig_plan_tail;
+static_assert(sizeof(fig_plan_tail) == 16, "one load");
+
+/* Returns the bytes of the tails in a section of strips. */
+FIG_BOTH uint32_t fig_plan_tails_bytes(int32_t rows) {
+    return (uint32_t)rows * (uint32_t)sizeof(fig_plan_tail);
+}
+
+/* Returns the tail of a row. offset: the offset of the tails in the plan. */
+FIG_BOTH fig_plan_tail fig_plan_tail_of(const uint8_t *plan, uint32_t offset, int32_t row) {
+    const fig_plan_tail none = {0, 0, 0, 0};
+    const uint32_t sections = ((const fig_plan_head *)(const void *)plan)->sections;
+    if (offset == 0 || (sections & FIG_PLAN_BY_TAILS) == 0) return none;
+    return ((const fig_plan_tail *)(const void *)(plan + offset))[row];
+}
 
 /* fig_plan_shared_limit() returns the most query tokens that rows with shared tokens may have
  * together: as many as the bucket has rows, or FIG_PLAN_SHARED_LEAST if that is more. The limit is
@@ -393,8 +424,13 @@ typedef struct fig_plan_held {
     fig_strip_rows rows_of_groups; /* taken from these segments */
     /* 1: the last two and `narrow` fit the groups, sequences and queries held here */
     int32_t is_listed;
-    int32_t *narrow;  /* [row_limit] query tokens of each row; 0 for a row in a group */
-    int32_t all_idle; /* 1: all of these are 0 */
+    /* [row_limit] query tokens of each row; 0 for a row in a group, unless it has a tail */
+    int32_t *narrow;
+    int32_t *before;    /* [row_limit] tokens that a tail begins behind; 0 for other rows */
+    int32_t *hidden;    /* [row_limit] their whole tiles in the class that shares */
+    int32_t all_idle;   /* 1: all of `narrow` are 0 */
+    int32_t has_tails;  /* 1: rows of groups with a single query token have tails */
+    int64_t tail_tiles; /* rounded tiles by which workers were divided, if rows have tails */
 } fig_plan_held;
 
 /* The largest amounts that a record must be able to hold. */

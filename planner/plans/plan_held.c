@@ -18,6 +18,8 @@ void fig_plan_held_finish(fig_plan_held *held) {
     free(held->groups);
     free(held->group_order);
     free(held->narrow);
+    free(held->before);
+    free(held->hidden);
     fig_strip_rows_finish(&held->rows_of_groups);
     *held = (fig_plan_held){.exec = -1};
 }
@@ -54,8 +56,11 @@ static fig_status hold_groups(fig_plan_held *held, const fig_plan_held_limits *l
     held->groups = calloc(groups + 1, sizeof *held->groups);
     held->group_order = calloc(rows, sizeof *held->group_order);
     held->narrow = calloc(rows, sizeof *held->narrow);
+    held->before = calloc(rows, sizeof *held->before);
+    held->hidden = calloc(rows, sizeof *held->hidden);
     if (held->work.rows != NULL && held->work.segments != NULL && held->work.members != NULL &&
-        held->groups != NULL && held->group_order != NULL && held->narrow != NULL)
+        held->groups != NULL && held->group_order != NULL && held->narrow != NULL &&
+        held->before != NULL && held->hidden != NULL)
         return hold_rows(held, limits);
     fig_plan_held_finish(held);
     return fig_fail(FIG_NOMEM, "plan: %zu rows that share pages", rows);

@@ -30,6 +30,8 @@ static struct world {
     fig_random random;
     int32_t ends[FIG_CHUNK_ROW_LIMIT]; /* tokens of each sequence */
     uint8_t uses[PAGE_LIMIT];          /* for each page, the number of table entries that name it */
+    int32_t has_tails; /* 1: steps have no drafts and take a bucket whose launches read tails */
+    int64_t tails;     /* steps with tails */
 } w;
 
 static void expect(fig_status status) {
@@ -140,7 +142,9 @@ static void change_sequences(void) {
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 static int32_t draw_count(int32_t left) {
-    const int32_t kind = draw(0, 12);
+    int32_t kind = draw(0, 12);
+    if (w.has_tails && kind > 0 && kind < 3) kind = 12;
+    if (w.has_tails && left < 9) kind = 12;
     const int32_t count = kind == 0  ? 0
                           : kind < 3 ? draw(2, 8)
                           : kind < 4 ? draw(9, w.c.form.row_tokens)
@@ -148,8 +152,19 @@ static int32_t draw_count(int32_t left) {
     return fig_size_min(count, left);
 }
 
+/* Returns the number of the largest bucket whose launches read tails. */
+static int32_t bucket_with_tails(void) {
+    const fig_graphs *graphs = w.c.graphs;
+    int32_t bucket = 0;
+    for (uint32_t i = 0; i < graphs->bucket_count; i++)
+        if (graphs->buckets[i].paces[0].serves_tails) bucket = (int32_t)i + 1;
+    assert_true(bucket > 0);
+    return bucket;
+}
+
 static fig_chunk_step draw_step(void) {
-    fig_chunk_step step = {.rows = draw(1, w.c.form.rows)};
+    fig_chunk_step step = {.rows = draw(1, w.c.form.rows),
+                           .bucket = w.has_tails ? bucket_with_tails() : 0};
     const int32_t turn = draw(0, w.c.form.rows - 1);
     int32_t left = w.c.form.query_limit;
     for (int32_t row = 0; row < step.rows; row++) {
@@ -184,6 +199,7 @@ static void take_step(const fig_chunk_step *step, uint64_t seed) {
         contents[row] = row;
     fig_chunk_case_fill(&w.c, step, contents, seed);
     fig_chunk_case_run(&w.c, step);
+    w.tails += w.c.engine->held.has_tails;
     fig_chunk_case_check(&w.c, step, VECTORS);
     fig_chunk_case_fill(&w.apart, step, contents, seed);
     fig_chunk_case_run(&w.apart, step);
@@ -228,6 +244,32 @@ static void every_form_of_attention_is_right(void **state) {
         shared += run_world(&form, 300 + i, 5);
     }
     assert_true(shared > 10 / FORM_STRIDE);
+}
+
+/* The machine is one whose workers are divided between tails and prefixes. */
+static void rows_with_tails_are_right(void **state) {
+    (void)state;
+    static const int32_t ratios[] = {4, 8, 5, 6};
+    fig_traits machine = {.size = sizeof machine};
+    expect(fig_traits_named(&machine, "h200"));
+    w.has_tails = 1;
+    w.tails = 0;
+    for (uint64_t i = 0; i < FORMS / 2; i += FORM_STRIDE) {
+        const int32_t kv_heads = 8;
+        fig_chunk_form form = form_of(kv_heads * ratios[i % 4], kv_heads, i % 2 == 0 ? 64 : 128);
+        form.traits = &machine;
+        form.share = 1;
+        form.dtype = form.kv_dtype = i % 4 == 1 ? FIG_F16 : FIG_BF16;
+        form.sinks = i % 4 == 2;
+        form.soft_cap = i % 4 == 3 ? 20.0f : 0.0f;
+        form.hnd = i % 2 != 0;
+        form.page_size = i % 3 == 2 ? 48 : 16;
+        form.rows = 21; /* so many, and such tokens, that buckets for tails are offered */
+        form.kv = 212000 / form.head_dim;
+        run_world(&form, 700 + i, 2);
+    }
+    w.has_tails = 0;
+    assert_true(w.tails > 3 / FORM_STRIDE);
 }
 
 static void many_steps_are_right(void **state) {
@@ -315,6 +357,7 @@ static void a_group_that_breaks_is_gone_in_the_next_step(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_form_of_attention_is_right),
+        cmocka_unit_test(rows_with_tails_are_right),
         cmocka_unit_test(many_steps_are_right),
         cmocka_unit_test(forms_that_cannot_share_are_right),
         cmocka_unit_test(a_group_that_breaks_is_gone_in_the_next_step),

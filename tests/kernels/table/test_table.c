@@ -164,8 +164,10 @@ static void check_type(const fig_kernel *kernel, const fig_field *field) {
     assert_true(field->kind < sizeof types && field->type < sizeof bytes / sizeof bytes[0]);
     uint8_t type = types[field->kind] == 0xff ? field->type : types[field->kind];
     if (type == FIG_TYPE_TENSOR_MAP) assert_int_equal(field->offset % alignof(fig_tensor_map), 0);
-    uint16_t due =
-        strcmp(field->name, "turn") == 0 ? sizeof(fig_attention_turn) : bytes[field->type];
+    uint16_t due = bytes[field->type];
+    if (strcmp(field->name, "turn") == 0) due = sizeof(fig_attention_turn);
+    if (strcmp(field->name, "slots") == 0) due = sizeof(fig_attention_slots);
+    if (strcmp(field->name, "slots.reserved") == 0) due = sizeof((fig_attention_slots){0}.reserved);
     /* latent_decode has the table without the reserved words behind it. */
     if (kernel == &fig_kernel_table[FIG_OP_LATENT_DECODE] && type == FIG_TYPE_ANGLES)
         due = sizeof(fig_rope_table);
@@ -188,7 +190,7 @@ static uint32_t item_limit(const fig_kernel *kernel, const fig_field *field) {
     case FIG_FIELD_SCORE:
     case FIG_FIELD_ATTRIBUTE: return kernel->attribute_bytes;
     case FIG_FIELD_ANGLES: return offsetof(fig_decode_attention_attributes, rope) + 1;
-    case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_STRIPS + 1;
+    case FIG_FIELD_PLAN_SECTION: return FIG_PLAN_TAILS + 1;
     case FIG_FIELD_WORKSPACE: return FIG_WORKSPACE_STRIP_COUNTERS + 1;
     case FIG_FIELD_STRIPS: return FIG_STRIPS_CLASS + 1;
     case FIG_FIELD_TENSOR_MAP: return FIG_PROMPT_ATTENTION_Q_MAP + 1;
@@ -324,10 +326,11 @@ static void dimensions_are_those_of_the_documented_shapes(void **state) {
 /* Checks the kinds of fields that have the same name in every row. Fields that lowering leaves 0
  * are reserved, or the engine fills them in. */
 static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
-    static const char *const names[][15] = {
+    static const char *const names[][17] = {
         [FIG_FIELD_ZERO] = {"reserved", "rows.reserved", "tells", "pieces", "blocks", "is_on",
                             "reserved[0]", "reserved[1]", "reserved[2]", "reserved[3]",
-                            "reserved[4]", "reserved[5]", "reserved[6]", "turn"},
+                            "reserved[4]", "reserved[5]", "reserved[6]", "turn", "slots.reserved",
+                            "slots"},
         [FIG_FIELD_DTYPE] = {"dtype", "positions_dtype", "packed_dtype", "kv_dtype"},
         [FIG_FIELD_ROWS] = {"rows.row_limit"},
         [FIG_FIELD_MULTIPLE] = {"rows.multiple"},
@@ -356,9 +359,9 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
         [FIG_FIELD_QUERIES] = {"rows.queries_offset", "queries_offset"},
         [FIG_FIELD_IS_PACKED] = {"is_packed"},
     };
-    static const char *const sections[] = {"lengths_offset", "positions_offset", "sequences_offset",
-                                           "tokens_offset",  "prefix_offset",    "starts_offset",
-                                           "strips_offset"};
+    static const char *const sections[] = {
+        "lengths_offset", "positions_offset", "sequences_offset", "tokens_offset",
+        "prefix_offset",  "starts_offset",    "strips_offset",    "slots.tails_offset"};
     static const char *const workspaces[] = {"partials", "sums", "counters"};
     for (uint8_t kind = 0; kind < sizeof names / sizeof names[0]; kind++) {
         if (names[kind][0] == NULL) continue;
@@ -367,8 +370,11 @@ static void check_plain_name(const fig_kernel *kernel, const fig_field *field) {
     }
     if (field->kind == FIG_FIELD_PLAN_SECTION)
         assert_string_equal(field->name, sections[field->item]);
-    if (field->kind == FIG_FIELD_WORKSPACE)
-        assert_string_equal(field->name, workspaces[field->item % 3]);
+    if (field->kind == FIG_FIELD_WORKSPACE) {
+        const int is_of_slots = strncmp(field->name, "slots.", strlen("slots.")) == 0;
+        assert_string_equal(field->name + (is_of_slots ? strlen("slots.") : 0),
+                            workspaces[field->item % 3]);
+    }
 }
 
 static void a_name_means_the_same_kind_in_every_row(void **state) {

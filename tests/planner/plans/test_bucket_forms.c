@@ -247,6 +247,40 @@ static void a_step_without_rows_on_the_line_takes_the_bucket_of_strips(void **st
     assert_int_equal(chosen_beside_strips(idle_chunk, idle, NULL, 1), 3);
 }
 
+/* All rows share 64 tokens. Bucket 3 is for singles, bucket 4 for strips; the launches of bucket 3,
+ * or of bucket 2, which is dearer, read tails. A token has 2 KB. */
+static void a_step_with_long_tails_takes_a_bucket_that_reads_them(void **state) {
+    (void)state;
+    static const int32_t order[] = {3, 1, 0, 2}, ones[] = {1, 1, 1, 1}, draft[] = {1, 2, 1, 1};
+    static const int32_t lengths[] = {20000, 15536, 15000, 15256}; /* 65536 tokens of tails */
+    static const int32_t fewer[] = {20000, 15536, 15000, 15255};
+    static const fig_strip_group all_rows = {.rows = 4, .to = 64};
+    const fig_plan_groups groups = {1, &all_rows, order};
+    const struct {
+        const int32_t *lengths, *queries;
+        int32_t reader, class_count, due;
+    } steps[] = {{lengths, ones, 3, 1, 3}, {fewer, ones, 3, 1, 4},    {lengths, ones, 2, 1, 2},
+                 {lengths, ones, 1, 1, 4}, {lengths, draft, 3, 1, 4}, {lengths, ones, 3, 2, 3}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        int32_t index = -7;
+        make_buckets();
+        for (int32_t n = 0; n < 5; n++) {
+            all[n] = buckets[4 + n % 4];
+            all[n].caps.kv = 20000;
+            all[n].paces[0].serves_tails = n == steps[i].reader;
+            all[n].plan.class_count = steps[i].class_count;
+            all[n].variants[1] = all[n].variants[0];
+            all[n].plan.splits[1] = all[n].plan.splits[0];
+        }
+        all[4].form = FIG_FORM_STRIPS;
+        fig_plan_step step = step_of(4, steps[i].queries);
+        step.lengths = steps[i].lengths;
+        step.groups = &groups;
+        assert_int_equal(fig_bucket_choose(all, 5, &step, &index), FIG_OK);
+        assert_int_equal(index, steps[i].due);
+    }
+}
+
 static void a_named_bucket_of_ones_takes_only_ones(void **state) {
     (void)state;
     static const int32_t one[] = {1, 1}, late[] = {0, 1}, last_idle[] = {1, 0}, draft[] = {1, 3};
@@ -278,6 +312,7 @@ int main(void) {
         cmocka_unit_test(without_such_buckets_nothing_differs),
         cmocka_unit_test(a_step_of_ones_takes_the_bucket_of_ones),
         cmocka_unit_test(a_step_with_groups_takes_another_bucket),
+        cmocka_unit_test(a_step_with_long_tails_takes_a_bucket_that_reads_them),
         cmocka_unit_test(a_step_with_drafts_and_no_chunk_takes_the_bucket_of_drafts),
         cmocka_unit_test(a_step_without_rows_on_the_line_takes_the_bucket_of_strips),
         cmocka_unit_test(a_named_bucket_of_ones_takes_only_ones),

@@ -67,6 +67,34 @@ static void small_work_of_one_kind_is_not_worth_a_division(void **state) {
     assert_int_equal(readers_of(&(cell){1024, 32768, 1, 64}), 0);
 }
 
+/* Returns the readers of a step of `rows` rows with 256 tokens each behind a prefix. */
+static int32_t tail_readers_of(int32_t rows, int32_t prefix) {
+    const fig_strip_group group = {.rows = rows, .to = prefix};
+    fig_division_prefixes prefixes = {.tails = rows};
+    fig_division_add_prefix(&h200, &group, rows, &prefixes);
+    return fig_division_tail_readers(&pace, &h200, &prefixes, (int64_t)rows * 16);
+}
+
+/* The numbers of workers around which these steps took least time on one H200. */
+static void measured_steps_with_tails_have_the_readers_that_were_best(void **state) {
+    (void)state;
+    assert_int_equal(tail_readers_of(256, 2048), 66);
+    assert_in_range(tail_readers_of(256, 8192), 36, 40);
+    assert_in_range(tail_readers_of(256, 32768), 20, 28);
+    assert_in_range(tail_readers_of(128, 8192), 33, 44);
+}
+
+static void without_tails_or_prefixes_nobody_reads_apart(void **state) {
+    (void)state;
+    const fig_strip_group group = {.rows = 64, .to = 8192};
+    fig_division_prefixes prefixes = {.tails = 64};
+    assert_int_equal(fig_division_tail_readers(&pace, &h200, &prefixes, 1024), 0);
+    fig_division_add_prefix(&h200, &group, 64, &prefixes);
+    assert_int_equal(prefixes.strips, 16);
+    assert_true(fig_division_tail_readers(&pace, &h200, &prefixes, 1024) > 0);
+    assert_int_equal(fig_division_tail_readers(&pace, &h200, &prefixes, 0), 0);
+}
+
 /* At most a third or exactly half of the workers read; the others process chunks. */
 static void every_division_leaves_workers_for_both(void **state) {
     (void)state;
@@ -267,6 +295,8 @@ int main(void) {
         cmocka_unit_test(measured_steps_have_the_readers_that_were_best),
         cmocka_unit_test(a_step_of_one_kind_is_not_divided),
         cmocka_unit_test(small_work_of_one_kind_is_not_worth_a_division),
+        cmocka_unit_test(measured_steps_with_tails_have_the_readers_that_were_best),
+        cmocka_unit_test(without_tails_or_prefixes_nobody_reads_apart),
         cmocka_unit_test(every_division_leaves_workers_for_both),
         cmocka_unit_test(a_divided_plan_has_rows_and_chunks_on_workers_of_their_own),
         cmocka_unit_test(without_paces_no_plan_is_divided),

@@ -1,6 +1,7 @@
 /* test_plan_groups.c: tests plans of steps in which rows share tokens. For any rows and groups,
- * each query token must see each of its kv tokens once, either in the split or in a strip. No plan
- * may exceed its bounds, and some plans must reach them.
+ * each query token must see each of its kv tokens once: in the split, in a strip, or those of its
+ * groups in strips and its tail in the split. No plan may exceed its bounds, and some plans must
+ * reach them.
  *
  * For comparison, the test marks the kv tokens of each query token one by one. */
 #include <setjmp.h>
@@ -39,6 +40,9 @@ static struct ground {
     fig_strip_group groups[3 * ROWS];
     fig_plan_groups all;
     uint8_t is_grouped[ROWS];
+    int32_t ends[ROWS]; /* of the innermost group of each row */
+    int32_t has_tails;
+    fig_division_pace paces[FIG_CLASS_LIMIT];
     uint8_t seen[TOKENS][KV];
     uint8_t taken[SLOTS * TOKENS]; /* [slot] 1: some strip writes a result there */
 } g;
@@ -72,6 +76,7 @@ static void open_ground(uint64_t seed) {
     shape->row_tokens = draw(NARROW + 1, 40);
     shape->query_limit = draw(2, fig_size_min(TOKENS, shape->row_limit * shape->row_tokens));
     g.sharer = draw(0, shape->class_count - 1);
+    g.has_tails = draw(0, 1);
     for (int32_t i = 0; i < shape->class_count; i++) {
         const int32_t kv_heads = draw(1, 3);
         shape->splits[i] = (fig_split_shape){.row_limit = shape->row_limit,
@@ -80,6 +85,12 @@ static void open_ground(uint64_t seed) {
                                              .workers = draw(1, 30),
                                              .row_tokens = NARROW};
         if (i != g.sharer) shape->splits[i].window = draw(0, 100);
+        g.paces[i] = (fig_division_pace){.tile_bytes = 1 << draw(8, 20),
+                                         .readers = shape->splits[i].workers,
+                                         .of_worker = draw(1, 100000),
+                                         .of_all = draw(100000, 4000000),
+                                         .of_all_apart = 4000000,
+                                         .serves_tails = g.has_tails};
         g.strips[i] = (fig_strips_shape){.ratio = draw(1, 16),
                                          .kv_heads = kv_heads,
                                          .head_dim = 64,
@@ -108,6 +119,8 @@ static void add_group(int32_t first, int32_t rows, int32_t from) {
         const int32_t to = draw(from + 1, common);
         g.groups[g.all.count++] =
             (fig_strip_group){.first = first, .rows = rows, .from = from, .to = to};
+        for (int32_t n = first; n < first + rows; n++)
+            g.ends[g.order[n]] = to;
         if (draw(0, 2) == 0) return;
         from = to;
         first += draw(0, rows / 3);
@@ -140,7 +153,9 @@ static fig_plan_step draw_step(void) {
                           .lengths = g.lengths,
                           .sequences = g.sequences,
                           .queries = g.queries,
-                          .horizon = 1};
+                          .horizon = 1,
+                          .paces = g.has_tails ? g.paces : NULL,
+                          .serves_tails = draw(0, 3) > 0};
     int32_t left = g.shape.query_limit;
     g.busy = 0;
     for (int32_t row = 0; row < step.rows; row++) {
@@ -176,16 +191,48 @@ static void write_step(const fig_plan_step *step) {
 
 /* ---- What is seen ---------------------------------------------------------------------------- */
 
+/* Returns where the row's tail begins, or 0 if it has none. */
+static int32_t tail_of(const fig_plan_step *step, int32_t split_class, int32_t row) {
+    const int may_have = g.has_tails && step->serves_tails && split_class == g.sharer;
+    return may_have && g.is_grouped[row] && step->queries[row] == 1 ? g.ends[row] : 0;
+}
+
 static int is_on_line(const fig_plan_step *step, int32_t split_class, int32_t row) {
     if (step->lengths[row] == 0 || step->queries[row] == 0) return 0;
+    if (tail_of(step, split_class, row) > 0) return 1;
     if (split_class == g.sharer && g.is_grouped[row]) return 0;
     return step->queries[row] <= NARROW;
 }
 
 static void expect_line(const fig_plan_step *step, int32_t split_class) {
     const int32_t *prefix = (const void *)(plan + g.shape.layout.prefix[split_class]);
-    for (int32_t row = 0; row < step->rows; row++)
-        assert_int_equal(prefix[row + 1] > prefix[row], is_on_line(step, split_class, row));
+    const int32_t tile = g.shape.splits[split_class].tile_tokens;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int32_t tail = tail_of(step, split_class, row), tiles = prefix[row + 1] - prefix[row];
+        assert_int_equal(tiles > 0, is_on_line(step, split_class, row));
+        if (tail > 0) assert_int_equal(tiles, (step->lengths[row] - 1) / tile + 1 - tail / tile);
+    }
+}
+
+/* Checks that each tail has the places of the row's member, and marks its slot. */
+static void expect_tails(const fig_plan_step *step, const uint8_t *strips) {
+    const fig_strips_head *head = (const void *)strips;
+    const fig_strips_member *members = fig_strips_members(strips);
+    const uint32_t at = fig_plan_strips_place(&g.shape) + FIG_PLAN_STRIPS_HEAD;
+    int32_t token = 0;
+    for (int32_t row = 0; row < step->rows; token += step->queries[row++]) {
+        const fig_plan_tail tail = fig_plan_tail_of(plan, at, row);
+        assert_int_equal(tail.first_token, tail_of(step, g.sharer, row));
+        assert_int_equal(tail.slots > 0, tail.first_token > 0);
+        if (tail.slots == 0) continue;
+        const fig_strips_member *member = members;
+        while (member->query != token)
+            assert_true(++member < members + head->members);
+        assert_int_equal(tail.first, fig_strips_slot(head, member, 0, 0));
+        assert_int_equal(tail.counter, fig_strips_slot_counter(head, member, 0));
+        assert_int_equal(tail.slots, member->slots);
+        g.taken[member->first_slot + tail.slots - 1]++;
+    }
 }
 
 /* Marks what a query of an item sees. */
@@ -219,6 +266,10 @@ static void mark_items(const uint8_t *strips, const fig_strips_shape *shape, int
             g.taken[member->first_slot + member->slot + items[i].slot]++;
         }
     }
+}
+
+static void expect_slots(const uint8_t *strips, const fig_strips_shape *shape) {
+    const fig_strips_head *head = (const void *)strips;
     const int32_t slots = head->slot_vectors / (shape->ratio * shape->kv_heads);
     for (int32_t n = 0; n < SLOTS * TOKENS; n++)
         assert_int_equal(g.taken[n], n < slots);
@@ -228,12 +279,15 @@ static void expect_seen(const fig_plan_step *step, int32_t split_class) {
     const fig_strips_shape *shape = &g.strips[split_class];
     int32_t token = 0;
     for (int32_t row = 0; row < step->rows; row++) {
-        const int is_in_strips = step->lengths[row] > 0 && !is_on_line(step, split_class, row);
+        const int32_t tail = tail_of(step, split_class, row), end = tail > 0 ? tail : KV;
+        const int is_in_strips =
+            step->lengths[row] > 0 && (tail > 0 || !is_on_line(step, split_class, row));
         for (int32_t q = 0; q < step->queries[row]; q++, token++) {
             const int32_t limit = step->lengths[row] - step->queries[row] + q;
             const int32_t low = shape->window > 0 ? limit + 1 - shape->window : 0;
             for (int32_t kv = 0; kv < KV; kv++)
-                assert_int_equal(g.seen[token][kv], is_in_strips && kv <= limit && kv >= low);
+                assert_int_equal(g.seen[token][kv],
+                                 is_in_strips && kv <= limit && kv >= low && kv < end);
         }
     }
 }
@@ -256,23 +310,26 @@ static void expect_bounds(int32_t split_class, const uint8_t *strips) {
 
 static void each_token_is_seen_once(void **state) {
     (void)state;
-    int32_t shared = 0;
+    int32_t shared = 0, tails = 0;
     for (uint64_t seed = 0; seed < CASES; seed++) {
         open_ground(seed);
         const fig_plan_step step = draw_step();
         write_step(&step);
+        tails += g.held.has_tails;
         for (int32_t i = 0; i < g.shape.class_count; i++) {
             const uint8_t *strips = fig_plan_strips_of(plan, fig_plan_strips_place(&g.shape), i);
             expect_line(&step, i);
             expect_bounds(i, strips);
             fig_strip_heads_unfold(strips, unfolded);
             mark_items(unfolded, &g.strips[i], draw(0, g.strips[i].kv_heads - 1));
+            if (i == g.sharer) expect_tails(&step, unfolded);
+            expect_slots(unfolded, &g.strips[i]);
             expect_seen(&step, i);
             shared += ((const fig_strips_head *)(const void *)strips)->members > 0;
         }
         fig_plan_held_finish(&g.held);
     }
-    assert_true(shared > CASES / 4);
+    assert_true(shared > CASES / 4 && tails > CASES / 8);
 }
 
 /* ---- Bounds that are reached ----------------------------------------------------------------- */
@@ -371,6 +428,28 @@ static void groups_travel_and_so_does_their_end(void **state) {
     fig_plan_held_finish(&g.held);
 }
 
+/* Rows that grow within their tiles change nothing but lengths, and in a new tile only the split:
+ * the strips of prefixes stay. */
+static void strips_do_not_travel_again_while_tails_grow(void **state) {
+    (void)state;
+    fig_plan_step step = open_worst(3);
+    g.paces[0] = (fig_division_pace){
+        .tile_bytes = 4096, .readers = 5, .of_worker = 100, .of_all = 500, .serves_tails = 1};
+    step.paces = g.paces;
+    step.serves_tails = 1;
+    assert_int_equal(settle(&step), FIG_PLAN_HAS_STRIPS | FIG_PLAN_HAS_SPLITS);
+    assert_true(fig_plan_settle(&g.shape, &step, &g.held) & FIG_PLAN_BY_TAILS);
+    for (int32_t row = 0; row < 16; row++)
+        g.lengths[row]++; /* 18010 to 18011: the same tile of 16 */
+    assert_int_equal(settle(&step), 0);
+    g.lengths[0] += 6;
+    assert_int_equal(settle(&step), FIG_PLAN_HAS_SPLITS);
+    step.serves_tails = 0; /* the launches of another exec cannot read them */
+    assert_int_equal(settle(&step), FIG_PLAN_HAS_STRIPS | FIG_PLAN_HAS_SPLITS);
+    assert_false(fig_plan_settle(&g.shape, &step, &g.held) & FIG_PLAN_BY_TAILS);
+    fig_plan_held_finish(&g.held);
+}
+
 static void swap(int32_t *values, int32_t count) {
     if (count < 2) return;
     const int32_t i = draw(0, count - 1), j = draw(0, count - 1), kept = values[i];
@@ -409,7 +488,9 @@ static void change_step(fig_plan_step *step) {
 static void expect_made(const fig_plan_held *held) {
     const uint32_t *places = (const void *)held->strips;
     const fig_strip_groups_work *work = &held->work;
-    fig_strips_make(&g.strips[g.sharer], work->segments, work->segment_count, unfolded);
+    const fig_strips_shape *shape = &g.strips[g.sharer];
+    fig_strips_make_within(shape, work->segments, work->segment_count,
+                           shape->workers - held->readers[g.sharer], unfolded);
     const fig_strips_sizes sizes = fig_strips_share(&work->shared, unfolded);
     assert_memory_equal(held->strips + places[g.sharer], unfolded, (size_t)sizes.plan_bytes);
 }
@@ -428,6 +509,7 @@ static void a_plan_does_not_depend_on_the_steps_before_it(void **state) {
             open_held();
             fig_plan_settle(&g.shape, &step, &g.held);
             if (step.lengths != NULL && g.held.group_count > 0) {
+                assert_memory_equal(held.readers, g.held.readers, sizeof held.readers);
                 assert_int_equal(held.strips_bytes, g.held.strips_bytes);
                 assert_memory_equal(held.strips, g.held.strips, held.strips_bytes);
                 expect_made(&held);
@@ -453,6 +535,7 @@ int main(void) {
         cmocka_unit_test(a_class_that_shares_nothing_has_the_bounds_of_chunks),
         cmocka_unit_test(the_limit_of_shared_tokens_follows_the_rows),
         cmocka_unit_test(groups_travel_and_so_does_their_end),
+        cmocka_unit_test(strips_do_not_travel_again_while_tails_grow),
         cmocka_unit_test(a_plan_does_not_depend_on_the_steps_before_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
