@@ -216,7 +216,8 @@ static fig_engine_stats stats_of(const fig_engine *engine) {
 static int64_t run_world(const fig_chunk_form *form, uint64_t seed, int32_t steps) {
     open_world(form, seed);
     for (int32_t n = 0; n < steps; n++) {
-        change_sequences();
+        for (int32_t turn = 0; turn <= 4 * w.has_tails; turn++) /* tails need many forks */
+            change_sequences();
         const fig_chunk_step step = draw_step();
         take_step(&step, seed * 100 + (uint64_t)n);
     }
