@@ -47,7 +47,7 @@ typedef struct fig_lower_target {
 
 /* The limit on the params bytes of all launches together. It keeps a short file from demanding much
  * memory. The limit is enough for some 1200 attention nodes; a model has one for each layer. */
-enum { FIG_LOWER_PARAMS_LIMIT = 1 << 22 };
+enum { FIG_LOWER_PARAMS_LIMIT = 17 << 18 };
 
 /* Returns the largest number of query tokens that the rows of a bucket may have, or 0 if the
  * program is not packed. */

@@ -267,7 +267,7 @@ static void more_params_than_the_limit_are_refused(void **state) {
     FIG_SAMPLE_REFUSES(fig_graphs_lower(&graphs, program,
                                         FIG_OPTIONS(fig_lower_options, .buckets = &long_bucket,
                                                     .bucket_count = 1)),
-                       FIG_TOO_LARGE, "bytes of params in all launches, limit 4194304");
+                       FIG_TOO_LARGE, "bytes of params in all launches, limit 4456448");
     fig_program_destroy(program);
 }
 
