@@ -270,7 +270,11 @@ static void rows_with_tails_are_right(void **state) {
         run_world(&form, 700 + i, 2);
     }
     w.has_tails = 0;
-    assert_true(w.tails > 3 / FORM_STRIDE);
+    /* kernels of plain images cannot read tails */
+    if (strcmp(fig_place_name(), "cuda.plain") == 0)
+        assert_int_equal(w.tails, 0);
+    else
+        assert_true(w.tails > 3 / FORM_STRIDE);
 }
 
 static void many_steps_are_right(void **state) {
