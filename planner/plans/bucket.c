@@ -484,25 +484,28 @@ static choices choices_of(const fig_bucket_shape *buckets, int32_t count, int32_
     return of_size;
 }
 
-/* Returns the cheapest of the buckets. If rows are in groups, those come first whose launches can
- * read tails, and only the tokens behind groups count. */
+/* If rows are in groups, narrows the choices to those from the first to the last whose launches can
+ * read tails. */
+static void narrow_to_tails(const fig_bucket_shape *buckets, const fig_plan_step *step,
+                            choices *of) {
+    choices own = *of;
+    while (own.first < own.end && !buckets[own.first].paces[0].serves_tails)
+        own.first++;
+    while (own.end > own.first && !buckets[own.end - 1].paces[0].serves_tails)
+        own.end--;
+    if (step->groups != NULL && own.first < own.end) *of = own;
+}
+
+/* Returns the cheapest of the buckets. A single one needs no costs, which take a microsecond or
+ * more with hundreds of rows. */
 static int32_t cheapest_of(const fig_bucket_shape *buckets, choices of, const fig_plan_step *step) {
-    int32_t lengths[FIG_BATCH_LIMIT], best = -1;
-    fig_plan_step costed = *step;
-    int64_t least = 0;
-    if (step->groups != NULL) {
-        memcpy(lengths, step->lengths, (size_t)step->rows * sizeof *lengths);
-        for (int32_t g = 0; g < step->groups->count; g++) {
-            const fig_strip_group *group = &step->groups->of[g];
-            for (int32_t n = 0; n < group->rows; n++)
-                lengths[step->groups->order[group->first + n]] -= group->to - group->from;
-        }
-        costed.lengths = lengths;
-    }
+    int32_t best = -1;
+    int64_t least = INT64_MAX;
+    narrow_to_tails(buckets, step, &of);
+    if (of.end - of.first == 1) return of.first;
     for (int32_t i = of.first; i < of.end; i++) {
-        const int is_last = step->groups != NULL && !buckets[i].paces[0].serves_tails;
-        const int64_t cost = fig_bucket_cost(&buckets[i], &costed) + (is_last ? INT64_MAX / 2 : 0);
-        if (best >= 0 && cost >= least) continue;
+        const int64_t cost = fig_bucket_cost(&buckets[i], step);
+        if (cost >= least) continue;
         best = i;
         least = cost;
     }

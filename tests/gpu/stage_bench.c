@@ -5,9 +5,10 @@
  *
  * ROWS and PREFIX select a single cell. A row has 1 to OWN tokens of its own behind the prefix,
  * drawn at random, 512 by default. In each step every row grows by a token, so some rows grow into
- * another tile. Prints CSV: for each cell, the nanoseconds of finding groups, of noting what they
- * lend, of settling the plan, of writing it into a slot of the ring, and of all of it at once, with
- * groups and without; then the bytes of a plan, for both. A time is the median of all steps. `cold`
+ * another tile. Prints CSV: for each cell, the nanoseconds of choosing a bucket and finding groups,
+ * of noting what they lend, of settling the plan, of writing it into a slot of the ring, and of all
+ * of it at once, with groups and without; then the bytes of a plan, for both, and whether rows have
+ * tails. A time is the median of all steps. `cold`
  * is the median of all of it with groups, if the slot is in no cache of this processor: a GPU that
  * has read the slot leaves less of it in caches than a warm slot has, and more than a cold one. */
 #include <setjmp.h>
@@ -47,13 +48,13 @@ static struct bench {
     cell c;
     int32_t own;
     fig_graphs *graphs;
-    const fig_bucket_shape *bucket;
+    size_t slot_bytes;
     fig_binding_table bindings;
     fig_table_mirror mirrors[32];
     fig_table_mirrors tables;
     fig_sharing sharing;
     fig_plan_held held;
-    uint8_t *slots; /* [SLOTS][bucket->plan.layout.bytes] */
+    uint8_t *slots; /* [SLOTS][slot_bytes] */
     uint64_t number;
     fig_random random;
     int32_t lengths[ROW_LIMIT], queries[ROW_LIMIT];
@@ -86,7 +87,11 @@ static void open_cell(const cell *c, int32_t own) {
                                 .layers = 1,
                                 .traits = &traits};
     b.graphs = fig_layer_bench_lower(&of);
-    b.bucket = &b.graphs->buckets[0];
+    b.slot_bytes = 0;
+    for (uint32_t i = 0; i < b.graphs->bucket_count; i++) {
+        const size_t bytes = fig_size_align(b.graphs->buckets[i].plan.layout.bytes, LINE);
+        if (bytes > b.slot_bytes) b.slot_bytes = bytes;
+    }
     b.bindings = (fig_binding_table){.graphs = b.graphs};
     b.tables = (fig_table_mirrors){.bindings = &b.bindings, .of = b.mirrors};
     OK(fig_sharing_init(&b.sharing, &b.tables, 1));
@@ -100,8 +105,7 @@ static void open_cell(const cell *c, int32_t own) {
     set_pages(&mirror->order);
     const fig_plan_held_limits held = fig_graphs_held_limits(b.graphs);
     OK(fig_plan_held_init(&b.held, &held));
-    b.slots =
-        aligned_alloc(LINE, (size_t)SLOTS * fig_size_align(b.bucket->plan.layout.bytes, LINE));
+    b.slots = aligned_alloc(LINE, SLOTS * b.slot_bytes);
     if (b.slots == NULL) fail_msg("no memory for slots");
     for (int32_t row = 0; row < c->rows; row++)
         b.queries[row] = 1;
@@ -125,13 +129,27 @@ static void grow(int32_t n) {
 }
 
 static uint8_t *next_slot(void) {
-    return b.slots + b.number++ % SLOTS * fig_size_align(b.bucket->plan.layout.bytes, LINE);
+    return b.slots + b.number++ % SLOTS * b.slot_bytes;
 }
 
 static int64_t lap(int64_t *since_ns) {
     const int64_t now_ns = fig_clock_ns(), ns = now_ns - *since_ns;
     *since_ns = now_ns;
     return ns;
+}
+
+/* Chooses the step's bucket and finds its groups, as replay.c does. */
+static const fig_bucket_shape *choose(fig_plan_step *step, int32_t shares) {
+    const fig_bucket_shape *buckets = b.graphs->buckets;
+    const int32_t count = (int32_t)b.graphs->bucket_count;
+    const int had_groups = shares && fig_sharing_had_groups(&b.sharing);
+    int32_t index;
+    if (had_groups) step->groups = &b.sharing.found;
+    OK(fig_bucket_choose(buckets, count, step, &index));
+    if (shares) step->groups = fig_sharing_find(&b.sharing, &buckets[index].plan, step);
+    if (shares && (!had_groups || b.sharing.is_new))
+        OK(fig_bucket_choose(buckets, count, step, &index));
+    return &buckets[index];
 }
 
 /* Stages a step as replay.c does, and takes the times of parts if `n` is not negative. */
@@ -143,24 +161,25 @@ static void stage(int32_t n, int32_t shares) {
                           .horizon = 1};
     uint8_t *slot = next_slot();
     int64_t now_ns = n < 0 ? 0 : fig_clock_ns();
-    if (shares) step.groups = fig_sharing_find(&b.sharing, &b.bucket->plan, &step);
+    const fig_bucket_shape *bucket = choose(&step, shares);
+    step.paces = bucket->paces;
+    step.serves_tails = 1;
     if (n >= 0) b.samples[FIND][n] = lap(&now_ns);
     const fig_sharing_plans plans = {b.number, b.number};
     const fig_sharing_counts counts = fig_sharing_note(&b.sharing, &step, &plans);
     if (shares && counts.groups == 0) fail_msg("rows share nothing");
     if (n >= 0) b.samples[NOTE][n] = lap(&now_ns);
-    const uint32_t sections = fig_plan_settle(&b.bucket->plan, &step, &b.held);
+    const uint32_t sections = fig_plan_settle(&bucket->plan, &step, &b.held);
     if (n >= 0) b.samples[SETTLE][n] = lap(&now_ns);
-    b.bytes = fig_plan_write(&b.bucket->plan, &step, sections, &b.held, slot);
+    b.bytes = fig_plan_write(&bucket->plan, &step, sections, &b.held, slot);
     if (n >= 0) b.samples[WRITE][n] = lap(&now_ns);
 }
 
 /* Takes the next slot out of this processor's caches. */
 static void cool(void) {
 #ifdef __x86_64__
-    const size_t bytes = fig_size_align(b.bucket->plan.layout.bytes, LINE);
-    uint8_t *slot = b.slots + b.number % SLOTS * bytes;
-    for (size_t i = 0; i < bytes; i += LINE)
+    uint8_t *slot = b.slots + b.number % SLOTS * b.slot_bytes;
+    for (size_t i = 0; i < b.slot_bytes; i += LINE)
         __builtin_ia32_clflush(slot + i);
     __builtin_ia32_mfence();
 #endif
@@ -216,9 +235,9 @@ static void run_cell(const cell *c, int32_t own, int32_t steps) {
     run_way(steps, 0, alone);
     const uint32_t bytes = b.bytes;
     run_way(steps, 1, shared);
-    printf("%d,%d,%d,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%u,%u\n", c->rows, c->prefix, own,
+    printf("%d,%d,%d,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%u,%u,%d\n", c->rows, c->prefix, own,
            shared[FIND], shared[NOTE], shared[SETTLE], shared[WRITE], shared[ALL], alone[ALL],
-           shared[COLD], alone[COLD], b.bytes, bytes);
+           shared[COLD], alone[COLD], b.bytes, bytes, b.held.has_tails);
     fflush(stdout);
     close_cell();
 }
@@ -227,7 +246,7 @@ int main(int argc, char **argv) {
     int32_t steps = argc > 1 ? atoi(argv[1]) : 2000;
     if (steps > SAMPLE_LIMIT) steps = SAMPLE_LIMIT;
     printf("rows,prefix,own,find_ns,note_ns,settle_ns,write_ns,all_ns,all_ns_alone,cold_ns,"
-           "cold_ns_alone,plan_bytes,plan_bytes_alone\n");
+           "cold_ns_alone,plan_bytes,plan_bytes_alone,tails\n");
     if (argc > 3) {
         const cell asked = {fig_size_min(atoi(argv[2]), ROW_LIMIT), atoi(argv[3])};
         run_cell(&asked, argc > 4 ? atoi(argv[4]) : 512, steps);
