@@ -16,7 +16,13 @@
 #include "tests/support/kernels/chunk_case.h"
 #include "tests/support/place.h"
 
-enum { VECTORS = 12, PAGE_LIMIT = FIG_CHUNK_ROW_LIMIT * 4096, FEW = 4, FORMS = 8 };
+enum {
+    VECTORS = 12,
+    PAGE_LIMIT = FIG_CHUNK_ROW_LIMIT * 4096,
+    FEW = 4,
+    FORMS = 8,
+    LONG_ENOUGH = 700 /* tokens of a sequence, beside tails */
+};
 /* Sanitizers look for races and wrong accesses, not for wrong numbers, and slow kernels down up to
  * thirty times. */
 #ifdef FIG_CHECK_THREADS /* builds with sanitizers define it */
@@ -69,7 +75,8 @@ static void open_world(const fig_chunk_form *form, uint64_t seed) {
     fig_chunk_case_open(&w.apart, &alone, seed);
     memset(w.uses, 0, sizeof w.uses);
     for (int32_t s = 0; s < form->rows; s++) {
-        w.ends[s] = draw(form->kv / 4, form->kv - 1);
+        const int32_t most = w.has_tails ? LONG_ENOUGH : form->kv - 1;
+        w.ends[s] = draw(most / 4, most);
         for (int32_t i = 0; i < w.c.columns; i++)
             w.uses[entries_of(s)[i]]++;
     }
@@ -163,7 +170,7 @@ static int32_t bucket_with_tails(void) {
 }
 
 static fig_chunk_step draw_step(void) {
-    fig_chunk_step step = {.rows = draw(1, w.c.form.rows),
+    fig_chunk_step step = {.rows = draw(w.has_tails ? w.c.form.rows / 2 : 1, w.c.form.rows),
                            .bucket = w.has_tails ? bucket_with_tails() : 0};
     const int32_t turn = draw(0, w.c.form.rows - 1);
     int32_t left = w.c.form.query_limit;
@@ -267,7 +274,7 @@ static void rows_with_tails_are_right(void **state) {
         form.page_size = i % 3 == 2 ? 48 : 16;
         form.rows = 21; /* so many, and such tokens, that buckets for tails are offered */
         form.kv = 212000 / form.head_dim;
-        run_world(&form, 700 + i, 2);
+        run_world(&form, 700 + i, 3);
     }
     w.has_tails = 0;
     /* kernels of plain images cannot read tails */
