@@ -25,7 +25,6 @@ typedef struct fig_division_pace {
     int64_t of_all;       /* bytes in a us that any number of workers reads beside chunks */
     int64_t of_all_apart; /* bytes in a us that all workers read without chunks */
     int32_t serves_tails; /* 1: rows in groups may have tails (plan.h) */
-    int32_t reserved;
 } fig_division_pace;
 
 /* The work of a step in one class. */
