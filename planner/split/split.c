@@ -29,6 +29,10 @@
 /* The number of rows whose tiles are counted at a time. */
 enum { BLOCK = 128 };
 
+static int is_power(int32_t tokens) {
+    return (tokens & (tokens - 1)) == 0;
+}
+
 /* Does the work of fig_split_tiles_ahead() for `count` rows and a tile of 2^shift tokens, with no
  * division and no branch. */
 static void count_shifted(const fig_split_shape *shape, int32_t shift, const int32_t *lengths,
@@ -44,17 +48,35 @@ static void count_shifted(const fig_split_shape *shape, int32_t shift, const int
     }
 }
 
+/* Does the work of fig_split_tiles_of() in the same way. */
+static void count_packed(const fig_split_shape *shape, int32_t shift, const int32_t *lengths,
+                         const int32_t *queries, int32_t count, int32_t *tiles) {
+    const int32_t most = shape->row_tokens, has_window = shape->window > 0;
+    const int32_t window = has_window ? shape->window - 1 : 0;
+    for (int32_t row = 0; row < count; row++) {
+        const int32_t length = lengths[row], own = queries[row];
+        const int32_t low = has_window ? length - own - window : 0, first = low > 0 ? low : 0;
+        const int32_t n = ((length - 1) >> shift) - (first >> shift) + 1;
+        tiles[row] = (length > 0) & (own > 0) & (own <= most) ? n : 0;
+    }
+}
+
 /* Counts all tiles of at most BLOCK rows from `first` on; returns the number of rows counted. */
 static int32_t count_all(const fig_split_shape *shape, const fig_split_rows *rows, int32_t first,
                          int32_t tiles[BLOCK]) {
     const int32_t count = fig_size_min(rows->count - first, BLOCK);
     const int32_t *lengths = rows->lengths + first;
+    const int is_shift = is_power(shape->tile_tokens);
+    const int32_t shift = __builtin_ctz((unsigned)shape->tile_tokens);
+    if (is_shift && rows->queries != NULL) {
+        count_packed(shape, shift, lengths, rows->queries + first, count, tiles);
+        return count;
+    }
     for (int32_t row = 0; row < count && rows->queries != NULL; row++)
         tiles[row] = fig_split_tiles_of(shape, lengths[row], rows->queries[first + row]);
     if (rows->queries != NULL) return count;
-    if ((shape->tile_tokens & (shape->tile_tokens - 1)) == 0) {
-        count_shifted(shape, __builtin_ctz((unsigned)shape->tile_tokens), lengths, count,
-                      rows->ahead, tiles);
+    if (is_shift) {
+        count_shifted(shape, shift, lengths, count, rows->ahead, tiles);
         return count;
     }
     for (int32_t row = 0; row < count; row++)

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "planner/split/split.h"
+#include "tests/support/random.h"
 
 enum { LENGTH_MOST = 26, WINDOW_MOST = 28, TILE_MOST = 9, QUERIES_MOST = 16, AHEAD_MOST = 20 };
 
@@ -124,9 +125,51 @@ static void a_window_wider_than_the_row_shows_all_of_it(void **state) {
     }
 }
 
+/* Rows of unequal numbers of queries, some of them idle, and some chunks, which are on no line. */
+static void packed_rows_have_the_tiles_of_each_row(void **state) {
+    (void)state;
+    enum { ROWS = 300 };
+    static const int32_t tile_sizes[] = {1, 3, 16, 64, 100, 256};
+    static int32_t lengths[ROWS], queries[ROWS], prefix[ROWS + 1], plain[ROWS + 1];
+    fig_random random = fig_random_seed(9);
+    for (int32_t n = 0; n < 3000; n++) {
+        const int32_t tile = tile_sizes[fig_random_range(&random, 0, 5)];
+        const fig_split_shape shape = {.row_limit = ROWS,
+                                       .groups = 2,
+                                       .tile_tokens = tile,
+                                       .workers = 7,
+                                       .window =
+                                           n % 3 == 0 ? fig_random_range(&random, 1, 6 * tile) : 0,
+                                       .row_tokens = fig_random_range(&random, 1, 8)};
+        const fig_split_rows rows = {lengths, fig_random_range(&random, 0, ROWS), 0, queries, NULL};
+        for (int32_t row = 0; row < rows.count; row++) {
+            queries[row] = fig_random_range(&random, 0, shape.row_tokens + 1);
+            lengths[row] = queries[row] + fig_random_range(&random, 0, 9 * tile);
+            if (fig_random_range(&random, 0, 9) == 0) lengths[row] = 0;
+        }
+        fig_split_prefix(&shape, &rows, prefix);
+        fig_split_prefix_plain(&shape, &rows, plain);
+        const fig_split_totals totals = fig_split_count(&shape, &rows);
+        int32_t sum = 0, longest = 0, busy = 0;
+        for (int32_t row = 0; row < rows.count; row++) {
+            const int32_t tiles = fig_split_tiles_of(&shape, lengths[row], queries[row]);
+            assert_int_equal(prefix[row], sum);
+            assert_int_equal(plain[row], sum);
+            sum += tiles;
+            busy += tiles > 0;
+            if (tiles > longest) longest = tiles;
+        }
+        assert_int_equal(prefix[rows.count], sum);
+        assert_int_equal(totals.tiles, sum);
+        assert_int_equal(totals.longest, longest);
+        assert_int_equal(totals.busy, busy);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_tiles_of_a_row_are_those_that_its_queries_see),
+        cmocka_unit_test(packed_rows_have_the_tiles_of_each_row),
         cmocka_unit_test(a_row_that_grows_has_the_tiles_that_it_reads_on_the_way),
         cmocka_unit_test(an_idle_row_has_no_tile),
         cmocka_unit_test(a_window_wider_than_the_row_shows_all_of_it),
