@@ -52,7 +52,8 @@ static void count_shifted(const fig_split_shape *shape, int32_t shift, const int
 static void count_packed(const fig_split_shape *shape, int32_t shift, const int32_t *lengths,
                          const int32_t *queries, int32_t count, int32_t *tiles) {
     const int32_t most = shape->row_tokens, has_window = shape->window > 0;
-    const int32_t window = has_window ? shape->window - 1 : 0;
+    /* A larger window hides no token, either; this one cannot make the difference overflow. */
+    const int32_t window = has_window ? fig_size_min(shape->window - 1, INT32_MAX / 2) : 0;
     for (int32_t row = 0; row < count; row++) {
         const int32_t length = lengths[row], own = queries[row];
         const int32_t low = has_window ? length - own - window : 0, first = low > 0 ? low : 0;
