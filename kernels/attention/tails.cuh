@@ -1,10 +1,10 @@
 /* tails.cuh: merges the results of tails with those of the prefixes before them.
  *
- * A tail is what a row in a group sees behind the tokens of its groups (planner/plans/plan.h). The
- * launch for strips multiplies those tokens and leaves its results in slots of the vector. The last
- * slot is for the tail. Whichever warp of either launch comes last merges all results. If that is a
- * warp of this launch, the tail's result stays in registers. wide_slots.cuh is the other side: it
- * owns the slots and their counters, and wide_leave.cuh how a vector lies in a slot.
+ * The tail of a row is its tokens after those that its groups share (planner/plans/plan.h). The
+ * launch for strips multiplies the shared ones and leaves its results in slots of the vector. The
+ * last slot is for the tail. Whichever warp of either launch comes last merges all results. If that
+ * is a warp of this launch, the tail's result stays in registers. wide_slots.cuh is the other side:
+ * it owns the slots and their counters, and wide_leave.cuh how a vector lies in a slot.
  *
  * Eight lanes have a vector, so a warp merges four vectors at once. A lane has pairs of packs:
  * packs 8 i + 2 q and the next one, of which the slot's float4 number 8 i + q holds the first

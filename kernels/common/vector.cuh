@@ -139,7 +139,7 @@ static __device__ __forceinline__ int32_t fig_vector_fetch_number(const int32_t 
     return number;
 }
 
-/* Loads, after the wait, a number that many warps of an SM need. The load goes through L1. Past L1,
+/* Loads a number that many warps of an SM need, through L1. Call it after the wait. Without L1,
  * thousands of blocks would read the same few numbers of the plan from one slice of L2, which would
  * limit the launch. */
 static __device__ __forceinline__ int32_t fig_vector_fetch_common(const int32_t *from) {

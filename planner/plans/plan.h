@@ -260,7 +260,7 @@ FIG_BOTH int32_t fig_plan_row_of_query(const uint8_t *plan, uint32_t offset, int
  *
  *     [places][tails, rows][plan of class 0]..
  *
- * A tail is what a row in a group sees behind the tokens of its groups. If the row has a single
+ * The tail of a row is its tokens after those that its groups share. If the row has a single
  * query token, the launch for rows that are not chunks may read the tail. It leaves the results
  * where the strips of the row's prefixes leave theirs, and whichever comes last merges them. */
 

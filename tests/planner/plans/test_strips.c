@@ -382,15 +382,14 @@ static void a_long_row_is_shared_by_all_workers(void **state) {
         assert_true(fig_strips_ranges(plan)[w + 1] > fig_strips_ranges(plan)[w]);
 }
 
+/* Llama 3's heads on one H200, for prefixes. */
+static const fig_strips_shape sharing = {
+    .ratio = 4, .kv_heads = 8, .head_dim = 128, .tile_tokens = 128, .workers = 132, .shares = 1};
+
 /* Makes the plan of `rows` rows with a token each that share a prefix of 2048 tokens. Row 0 has
  * `longest` tokens of its own, the others have 256. Returns the most pieces of a row's strip. */
 static int32_t pieces_of_own(int32_t rows, int32_t longest) {
-    ground.shape = (fig_strips_shape){.ratio = 4,
-                                      .kv_heads = 8,
-                                      .head_dim = 128,
-                                      .tile_tokens = 128,
-                                      .workers = 132,
-                                      .shares = 1};
+    ground.shape = sharing;
     ground.count = 0;
     add(rows, 0, 2048);
     ground.segments[0].visible = FIG_STRIPS_OLD;
@@ -443,12 +442,7 @@ static void the_longer_the_line_the_fewer_pieces_have_prefixes(void **state) {
 static void workers_without_a_piece_get_ends_of_strips(void **state) {
     (void)state;
     const fig_strips_beside beside = {.workers = 96};
-    ground.shape = (fig_strips_shape){.ratio = 4,
-                                      .kv_heads = 8,
-                                      .head_dim = 128,
-                                      .tile_tokens = 128,
-                                      .workers = 132,
-                                      .shares = 1};
+    ground.shape = sharing;
     ground.count = 0;
     add(256, 0, 8192);
     ground.segments[0].visible = FIG_STRIPS_OLD;
