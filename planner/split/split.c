@@ -58,7 +58,8 @@ static void count_packed(const fig_split_shape *shape, int32_t shift, const int3
         const int32_t length = lengths[row], own = queries[row];
         const int32_t low = has_window ? length - own - window : 0, first = low > 0 ? low : 0;
         const int32_t n = ((length - 1) >> shift) - (first >> shift) + 1;
-        tiles[row] = (length > 0) & (own > 0) & (own <= most) ? n : 0;
+        const int32_t is_seen = (length > 0) & (own > 0) & (own <= most);
+        tiles[row] = is_seen ? n : 0;
     }
 }
 
