@@ -144,11 +144,11 @@ static void weigh(seen_so_far *seen, int32_t head_dim, float *logits, int32_t co
     float greatest = seen->greatest, weights = 0;
     for (int32_t t = 0; t < count; t++)
         greatest = logits[t] > greatest ? logits[t] : greatest;
-    float shrink = fig_pieces_shrink(seen->greatest, greatest);
+    float shrink = fig_sums_shrink(seen->greatest, greatest);
     fig_lanes_scale(seen->values, shrink, head_dim);
     seen->greatest = greatest;
     for (int32_t t = 0; t < count; t++) {
-        logits[t] = fig_pieces_shrink(logits[t], greatest);
+        logits[t] = fig_sums_shrink(logits[t], greatest);
         weights += logits[t];
     }
     seen->weights = seen->weights * shrink + weights;
@@ -283,15 +283,15 @@ static void leave_piece(const fig_attention_params *p, const fig_split_piece *pi
                         kv_head_work *head, int32_t number) {
     for (int32_t n = 0; n < head->vectors; n++) {
         seen_so_far *seen = &head->seen[n];
-        const fig_pieces_sum sum = {seen->values, seen->greatest, seen->weights};
+        fig_sums sums = {seen->values, seen->greatest, seen->weights};
         if (piece->first == piece->last) {
-            fig_pieces_end(p, head->row, vector_of(head, n), &sum);
+            fig_pieces_end(p, head->row, vector_of(head, n), &sums);
             continue;
         }
         const int32_t partial = fig_split_partial(&p->split, piece, piece->number);
         const int32_t group_head = number * head->ratio + (head->first + n) % head->ratio;
         fig_pieces_write_partial(p, fig_pieces_partial(p, partial, query_of(head, n), group_head),
-                                 &sum);
+                                 &sums);
     }
 }
 

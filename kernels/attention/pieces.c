@@ -25,10 +25,6 @@ fig_plan_queries fig_pieces_queries(const fig_attention_params *p, int32_t row) 
     return fig_plan_queries_of(p->plan, p->queries_offset, p->split.row_tokens, row);
 }
 
-float fig_pieces_shrink(float from, float to) {
-    return from == -INFINITY ? 0 : exp2f(from - to);
-}
-
 const fig_scored_attention_params *fig_pieces_scored(const fig_attention_params *p) {
     return p->flags & FIG_ATTENTION_SCORED ? (const fig_scored_attention_params *)(const void *)p
                                            : NULL;
@@ -47,57 +43,35 @@ static void write_vector(const fig_attention_params *p, fig_pieces_vector vector
 }
 
 /* Only this function applies the sink and the scale of V. */
-static void write_out(const fig_attention_params *p, fig_pieces_vector vector,
-                      const fig_pieces_sum *sum) {
-    int32_t kv_head = vector.q_head / (p->q_heads / p->kv_heads);
-    float greatest = sum->greatest, weights = sum->weights, shrink = 1;
-    if (p->sinks != NULL) {
-        float sink = p->sinks[vector.q_head] * FIG_NUMERIC_LOG2_E;
-        greatest = fmaxf(greatest, sink);
-        shrink = fig_pieces_shrink(sum->greatest, greatest);
-        weights = weights * shrink + fig_pieces_shrink(sink, greatest);
-    }
-    float scale = fig_cache_scale(p->v_scale, p->v_scales, kv_head);
-    scale = weights == 0 ? 0 : scale * shrink / weights;
-    if (fig_pieces_scored(p) != NULL && fig_pieces_scored(p)->score.weights != FIG_SCORE_SOFTMAX)
-        scale *= weights * exp2f(greatest);
+static void write_out(const fig_attention_params *p, fig_pieces_vector vector, fig_sums *sums) {
+    const int32_t kv_head = vector.q_head / (p->q_heads / p->kv_heads);
+    const float *sink = p->sinks != NULL ? &p->sinks[vector.q_head] : NULL;
+    const fig_scored_attention_params *scored = fig_pieces_scored(p);
+    float scale = fig_sums_finish(sink, fig_cache_scale(p->v_scale, p->v_scales, kv_head), sums);
+    if (scored != NULL && scored->score.weights != FIG_SCORE_SOFTMAX)
+        scale *= sums->weights * exp2f(sums->greatest);
     for (int32_t i = 0; i < p->head_dim; i++)
-        sum->values[i] *= scale;
-    write_vector(p, vector, sum->values, greatest + log2f(weights));
-}
-
-/* Adds the result of a slot. */
-static void add_slot(const fig_attention_params *p, int64_t at, fig_pieces_sum *all) {
-    const float *sums = p->slots.sums + at * 2, *values = p->slots.partials + at * p->head_dim;
-    const float greatest = fmaxf(all->greatest, sums[0]);
-    const float old = fig_pieces_shrink(all->greatest, greatest);
-    const float own = fig_pieces_shrink(sums[0], greatest);
-    all->greatest = greatest;
-    all->weights = all->weights * old + sums[1] * own;
-    for (int32_t i = 0; i < p->head_dim; i++)
-        all->values[i] = all->values[i] * old + values[i] * own;
+        sums->values[i] *= scale;
+    write_vector(p, vector, sums->values, sums->greatest + log2f(sums->weights));
 }
 
 void fig_pieces_end(const fig_attention_params *p, int32_t row, fig_pieces_vector vector,
-                    const fig_pieces_sum *sum) {
+                    fig_sums *sums) {
     const fig_plan_tail tail = fig_plan_tail_of(p->plan, p->slots.tails_offset, row);
     if (tail.slots == 0) {
-        write_out(p, vector, sum);
+        write_out(p, vector, sums);
         return;
     }
+    const fig_sums_store slots = {p->slots.partials, p->slots.sums, p->head_dim};
     const int64_t first = tail.first + vector.q_head;
-    const int64_t own = first + (int64_t)(tail.slots - 1) * p->q_heads;
     uint32_t *counter = p->slots.counters + tail.counter + vector.q_head;
-    memcpy(p->slots.partials + own * p->head_dim, sum->values,
-           (size_t)p->head_dim * sizeof *sum->values);
-    p->slots.sums[own * 2] = sum->greatest;
-    p->slots.sums[own * 2 + 1] = sum->weights;
+    fig_sums_keep(&slots, first + (int64_t)(tail.slots - 1) * p->q_heads, sums);
     if (++*counter < (uint32_t)tail.slots) return;
     *counter = 0;
     float values[FIG_PIECES_DIM_LIMIT] = {0};
-    fig_pieces_sum all = {values, -INFINITY, 0};
+    fig_sums all = {values, -INFINITY, 0};
     for (int32_t slot = 0; slot < tail.slots; slot++)
-        add_slot(p, first + (int64_t)slot * p->q_heads, &all);
+        fig_sums_add(&slots, first + (int64_t)slot * p->q_heads, &all);
     write_out(p, vector, &all);
 }
 
@@ -107,17 +81,14 @@ int64_t fig_pieces_partial(const fig_attention_params *p, int32_t partial, int32
     return ((int64_t)partial * p->split.row_tokens + query) * group_heads + group_head;
 }
 
-void fig_pieces_write_partial(const fig_attention_params *p, int64_t index,
-                              const fig_pieces_sum *sum) {
-    memcpy(p->partials + index * p->head_dim, sum->values,
-           (size_t)p->head_dim * sizeof *p->partials);
-    p->sums[index * 2] = sum->greatest;
-    p->sums[index * 2 + 1] = sum->weights;
+void fig_pieces_write_partial(const fig_attention_params *p, int64_t index, const fig_sums *sums) {
+    const fig_sums_store partials = {p->partials, p->sums, p->head_dim};
+    fig_sums_keep(&partials, index, sums);
 }
 
 /* Merges the pieces of a cut segment for one vector of its group. all->values: zeros. */
 static void merge(const fig_attention_params *p, const fig_split_piece *piece, int32_t query,
-                  int32_t group_head, fig_pieces_sum *all) {
+                  int32_t group_head, fig_sums *all) {
     for (int32_t n = piece->first; n <= piece->last; n++) {
         int32_t partial = fig_split_partial(&p->split, piece, n);
         int64_t index = fig_pieces_partial(p, partial, query, group_head);
@@ -126,7 +97,7 @@ static void merge(const fig_attention_params *p, const fig_split_piece *piece, i
     for (int32_t n = piece->first; n <= piece->last; n++) {
         int32_t partial = fig_split_partial(&p->split, piece, n);
         int64_t index = fig_pieces_partial(p, partial, query, group_head);
-        float scale = fig_pieces_shrink(p->sums[index * 2], all->greatest);
+        float scale = fig_sums_shrink(p->sums[index * 2], all->greatest);
         add_scaled(all->values, p->partials + index * p->head_dim, scale, p->head_dim);
         all->weights += p->sums[index * 2 + 1] * scale;
     }
@@ -157,7 +128,7 @@ void fig_pieces_merge(const fig_attention_params *p, const fig_split_piece *piec
     for (int32_t query = 0; query < queries.count; query++) {
         for (int32_t i = 0; i < group_heads; i++) {
             float values[FIG_PIECES_DIM_LIMIT] = {0};
-            fig_pieces_sum all = {values, -INFINITY, 0};
+            fig_sums all = {values, -INFINITY, 0};
             const fig_pieces_vector vector = {(int64_t)queries.first + query,
                                               piece->group * group_heads + i};
             merge(p, piece, query, i, &all);

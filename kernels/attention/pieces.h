@@ -6,6 +6,7 @@
 #ifndef FIG_KERNELS_PIECES_H
 #define FIG_KERNELS_PIECES_H
 
+#include "kernels/attention/sums.h"
 #include "kernels/common/params.h"
 
 enum { FIG_PIECES_DIM_LIMIT = 512 };
@@ -15,13 +16,6 @@ typedef struct fig_pieces_vector {
     int64_t row; /* a row of the plan has one row of q and out for each query */
     int32_t q_head;
 } fig_pieces_vector;
-
-/* The result of a vector so far: the sum of weight * v and the sum of weights, both relative to the
- * greatest logit. */
-typedef struct fig_pieces_sum {
-    float *values; /* [head_dim] */
-    float greatest, weights;
-} fig_pieces_sum;
 
 /* The place of a worker in a step. */
 typedef struct fig_pieces_worker {
@@ -33,22 +27,18 @@ typedef struct fig_pieces_worker {
 fig_pieces_worker fig_pieces_worker_of(const fig_attention_params *p, int32_t worker);
 /* Returns the rows of q and out that belong to a row of the plan. */
 fig_plan_queries fig_pieces_queries(const fig_attention_params *p, int32_t row);
-/* Returns the factor for a sum whose greatest logit grows from `from` to `to`. The factor is 0 if
- * there was no logit yet, because -inf - -inf would be NaN. */
-float fig_pieces_shrink(float from, float to);
 /* Returns the params that hold the launch's score, or NULL if it has none. */
 const fig_scored_attention_params *fig_pieces_scored(const fig_attention_params *p);
 
 /* Ends a vector of a row of the plan, of which all pieces have been merged. If the row has a tail,
  * leaves the sum in the tail's slot, and merges all slots if this was the last one. Otherwise
- * writes the result, with its sink and the scale of V. Changes sum->values. */
+ * writes the result, with its sink and the scale of V. Changes *sums. */
 void fig_pieces_end(const fig_attention_params *p, int32_t row, fig_pieces_vector vector,
-                    const fig_pieces_sum *sum);
+                    fig_sums *sums);
 /* Returns the index of a vector of the group in the partials. Its sums have the same index. */
 int64_t fig_pieces_partial(const fig_attention_params *p, int32_t partial, int32_t query,
                            int32_t group_head);
-void fig_pieces_write_partial(const fig_attention_params *p, int64_t index,
-                              const fig_pieces_sum *sum);
+void fig_pieces_write_partial(const fig_attention_params *p, int64_t index, const fig_sums *sums);
 /* Counts a piece as finished, as atomicInc does. Returns 1 if the piece is the last one of its
  * segment, and then leaves the counter at 0. */
 int fig_pieces_is_last(const fig_attention_params *p, const fig_split_piece *piece);

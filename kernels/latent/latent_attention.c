@@ -319,12 +319,12 @@ static void add_tokens(chunk_work *work, int32_t n, int32_t first, int32_t count
                     FIG_NUMERIC_LOG2_E;
         greatest = logits[t] > greatest ? logits[t] : greatest;
     }
-    const float shrink = fig_pieces_shrink(work->greatest[n], greatest);
+    const float shrink = fig_sums_shrink(work->greatest[n], greatest);
     if (shrink != 1) fig_lanes_scale(work->values[n], shrink, FIG_LATENT_DIM);
     work->weights[n] *= shrink;
     work->greatest[n] = greatest;
     for (int32_t t = 0; t < count; t++) {
-        const float weight = fig_pieces_shrink(logits[t], greatest);
+        const float weight = fig_sums_shrink(logits[t], greatest);
         work->weights[n] += weight;
         fig_lanes_add(work->values[n], work->tokens[first + t], weight, FIG_LATENT_DIM);
     }
@@ -373,14 +373,14 @@ static void see_piece(const fig_latent_attention_params *p, chunk_work *work,
 static void leave_piece(const fig_attention_params *of, const fig_split_piece *piece,
                         chunk_work *work) {
     for (int32_t n = 0; n < work->count; n++) {
-        const fig_pieces_sum sum = {work->values[n], work->greatest[n], work->weights[n]};
+        fig_sums sums = {work->values[n], work->greatest[n], work->weights[n]};
         if (piece->first == piece->last) {
-            fig_pieces_end(of, piece->row, vector_of(work, n), &sum);
+            fig_pieces_end(of, piece->row, vector_of(work, n), &sums);
             continue;
         }
         const int32_t partial = fig_split_partial(&of->split, piece, piece->number);
         fig_pieces_write_partial(
-            of, fig_pieces_partial(of, partial, query_of(work, n), group_head_of(work, n)), &sum);
+            of, fig_pieces_partial(of, partial, query_of(work, n), group_head_of(work, n)), &sums);
     }
 }
 

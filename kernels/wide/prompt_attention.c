@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/attention/logit.h"
+#include "kernels/attention/sums.h"
 #include "kernels/common/cache.h"
 #include "kernels/common/lanes.h"
 #include "kernels/common/numeric.h"
@@ -186,11 +187,6 @@ static const fig_scored_prompt_params *scored_of(const fig_prompt_attention_para
                                            : NULL;
 }
 
-/* Returns the factor for sums whose greatest logit grows from `from` to `to`. */
-static float shrink_of(float from, float to) {
-    return from == -INFINITY ? 0 : exp2f(from - to);
-}
-
 static int64_t offset_of(const fig_prompt_attention_params *p, const fig_strips_item *item,
                          int32_t token, int is_v) {
     const fig_cache_strides *strides = is_v ? &p->v_cache_strides : &p->k_cache_strides;
@@ -220,7 +216,8 @@ static void begin_vector(const fig_prompt_attention_params *p, seen_so_far *seen
 static void weigh_token(const fig_prompt_attention_params *p, float logit, const float *restrict v,
                         seen_so_far *restrict seen) {
     const float greatest = fmaxf(seen->greatest, logit);
-    const float shrink = shrink_of(seen->greatest, greatest), weight = shrink_of(logit, greatest);
+    const float shrink = fig_sums_shrink(seen->greatest, greatest),
+                weight = fig_sums_shrink(logit, greatest);
     seen->greatest = greatest;
     seen->weights = seen->weights * shrink + weight;
     fig_lanes_mix(seen->values, shrink, v, weight, p->head_dim);
@@ -323,79 +320,64 @@ static void see_tiles(const fig_prompt_attention_params *p, vector_set *set) {
 
 /* Writes the final result of a vector. Only this function applies the sink and the scale of V. */
 static void write_out(const fig_prompt_attention_params *p, const vector_place *place,
-                      seen_so_far *seen) {
-    float greatest = seen->greatest, weights = seen->weights, shrink = 1;
-    if (p->sinks != NULL) {
-        const float sink = p->sinks[place->q_head] * FIG_NUMERIC_LOG2_E;
-        greatest = fmaxf(greatest, sink);
-        shrink = shrink_of(seen->greatest, greatest);
-        weights = weights * shrink + shrink_of(sink, greatest);
-    }
+                      fig_sums *sums) {
+    const float *sink = p->sinks != NULL ? &p->sinks[place->q_head] : NULL;
     const float v_scale = fig_cache_scale(p->v_scale, p->v_scales, place->item->head);
-    float scale = weights == 0 ? 0 : v_scale * shrink / weights;
-    if (scored_of(p) != NULL) scale *= fig_prompt_score_factor(scored_of(p), greatest, weights);
+    float scale = fig_sums_finish(sink, v_scale, sums);
+    if (scored_of(p) != NULL)
+        scale *= fig_prompt_score_factor(scored_of(p), sums->greatest, sums->weights);
     for (int32_t i = 0; i < p->head_dim; i++)
-        seen->values[i] *= scale;
+        sums->values[i] *= scale;
     fig_numeric_store_row(p->out, p->dtype,
                           place->query * p->out_strides.row + place->q_head * p->out_strides.head,
-                          seen->values, p->head_dim);
+                          sums->values, p->head_dim);
     if (p->lse != NULL)
-        p->lse[place->query * p->lse_stride + place->q_head] = greatest + log2f(weights);
+        p->lse[place->query * p->lse_stride + place->q_head] =
+            sums->greatest + log2f(sums->weights);
 }
 
 /* ---- Merges */
 
-static void store_partial(const fig_prompt_attention_params *p, int64_t at,
-                          const seen_so_far *seen) {
-    memcpy(p->partials + at * p->head_dim, seen->values, (size_t)p->head_dim * sizeof(float));
-    p->sums[at * 2] = seen->greatest;
-    p->sums[at * 2 + 1] = seen->weights;
+static fig_sums_store store_of(const fig_prompt_attention_params *p) {
+    return (fig_sums_store){p->partials, p->sums, p->head_dim};
 }
 
-static void add_partial(const fig_prompt_attention_params *p, int64_t at, seen_so_far *all) {
-    const float *sums = p->sums + at * 2, *values = p->partials + at * p->head_dim;
-    const float greatest = fmaxf(all->greatest, sums[0]);
-    const float old = shrink_of(all->greatest, greatest), own = shrink_of(sums[0], greatest);
-    all->greatest = greatest;
-    all->weights = all->weights * old + sums[1] * own;
-    for (int32_t i = 0; i < p->head_dim; i++)
-        all->values[i] = all->values[i] * old + values[i] * own;
-}
-
-/* Merges the pieces of a strip, in the order of the line. */
+/* Merges the pieces of a strip, in the order of the line. all->values: zeros. */
 static void merge_pieces(const fig_prompt_attention_params *p, const vector_place *place,
-                         seen_so_far *all) {
+                         fig_sums *all) {
     const fig_strips_item *item = place->item;
+    const fig_sums_store store = store_of(p);
     const int64_t strip = (int64_t)item->queries * p->ratio;
-    *all = (seen_so_far){.greatest = -INFINITY};
     for (int32_t piece = 0; piece < item->pieces; piece++)
-        add_partial(p, item->first_partial + piece * strip + place->number, all);
+        fig_sums_add(&store, item->first_partial + piece * strip + place->number, all);
 }
 
 /* Stores the result of a shared strip in its slot. If it is the last result of its query token,
  * merges all slots. */
 static void leave_slot(const fig_prompt_attention_params *p, const vector_place *place,
-                       const seen_so_far *seen) {
+                       const fig_sums *sums) {
     const fig_strips_head *head = (const fig_strips_head *)(const void *)fig_params_strips(p);
     const fig_strips_member *member = place->member;
+    const fig_sums_store store = store_of(p);
     uint32_t *counter = p->counters + fig_strips_slot_counter(head, member, place->q_head);
-    seen_so_far all = {.greatest = -INFINITY};
+    float values[DIM_LIMIT] = {0};
+    fig_sums all = {values, -INFINITY, 0};
     const int32_t own = member->slot + place->item->slot;
-    store_partial(p, fig_strips_slot(head, member, own, place->q_head), seen);
+    fig_sums_keep(&store, fig_strips_slot(head, member, own, place->q_head), sums);
     if (++*counter < (uint32_t)member->slots) return;
     *counter = 0;
     for (int32_t slot = 0; slot < member->slots; slot++)
-        add_partial(p, fig_strips_slot(head, member, slot, place->q_head), &all);
+        fig_sums_add(&store, fig_strips_slot(head, member, slot, place->q_head), &all);
     write_out(p, place, &all);
 }
 
 /* Writes the result of a vector after all tiles of its strip have been processed. */
 static void end_vector(const fig_prompt_attention_params *p, const vector_place *place,
-                       seen_so_far *seen) {
+                       fig_sums *sums) {
     if (place->member != NULL) {
-        leave_slot(p, place, seen);
+        leave_slot(p, place, sums);
     } else {
-        write_out(p, place, seen);
+        write_out(p, place, sums);
     }
 }
 
@@ -417,6 +399,7 @@ static vector_place place_of(const fig_prompt_attention_params *p, const fig_str
 /* Processes vectors [first, end) of the item, which share a counter. */
 static void do_vectors(const fig_prompt_attention_params *p, const fig_strips_item *item,
                        int32_t first, int32_t end, uint32_t *counter) {
+    const fig_sums_store store = store_of(p);
     vector_set set; /* not initialised: it is large, and few items use all of it */
     set.item = item;
     set.count = end - first;
@@ -424,16 +407,19 @@ static void do_vectors(const fig_prompt_attention_params *p, const fig_strips_it
         set.places[n] = place_of(p, item, first + n);
     see_tiles(p, &set);
     for (int32_t n = 0; n < set.count; n++) {
+        seen_so_far *seen = &set.seen[n];
+        fig_sums sums = {seen->values, seen->greatest, seen->weights};
         if (item->partial < 0) {
-            end_vector(p, &set.places[n], &set.seen[n]);
+            end_vector(p, &set.places[n], &sums);
         } else {
-            store_partial(p, item->partial + first + n, &set.seen[n]);
+            fig_sums_keep(&store, item->partial + first + n, &sums);
         }
     }
     if (item->partial < 0 || ++*counter < (uint32_t)item->pieces) return;
     *counter = 0;
     for (int32_t n = 0; n < set.count; n++) {
-        seen_so_far all;
+        float values[DIM_LIMIT] = {0};
+        fig_sums all = {values, -INFINITY, 0};
         merge_pieces(p, &set.places[n], &all);
         end_vector(p, &set.places[n], &all);
     }

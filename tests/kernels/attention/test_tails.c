@@ -48,8 +48,8 @@ static void open_ground(void) {
 }
 
 static void end_row(int32_t row) {
-    const fig_pieces_sum sum = {g.own, 3.0f, 5.0f};
-    fig_pieces_end(&g.params, row, (fig_pieces_vector){.row = row, .q_head = HEAD}, &sum);
+    fig_sums sums = {g.own, 3.0f, 5.0f};
+    fig_pieces_end(&g.params, row, (fig_pieces_vector){.row = row, .q_head = HEAD}, &sums);
 }
 
 static void a_result_that_is_not_the_last_one_is_left(void **state) {
