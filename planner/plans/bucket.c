@@ -235,6 +235,11 @@ static int64_t queries_of(const fig_bucket_shape *bucket, const fig_plan_step *s
     return of->queries;
 }
 
+/* Returns the number of a row's query tokens. */
+static int32_t own_queries(const fig_plan_step *step, int32_t row) {
+    return step->queries != NULL ? step->queries[row] : step->row_tokens;
+}
+
 /* Returns the first row that is not a chunk and has more than one query token, or -1 if there is
  * none. Buckets for single query tokens exist only where rows may be chunks and the host knows the
  * lengths. */
@@ -291,7 +296,7 @@ static int32_t first_on_line(const fig_bucket_shape *bucket, const fig_plan_step
         mark_groups(step->groups, grouped);
     }
     for (int32_t row = 0; row < step->rows; row++) {
-        const int32_t queries = step->queries != NULL ? step->queries[row] : step->row_tokens;
+        const int32_t queries = own_queries(step, row);
         if (queries == 0 || (queries > FIG_NARROW_TOKENS_LIMIT && step->lengths[row] > 0)) continue;
         if (!has_groups || !(grouped[row / 64] >> row % 64 & 1)) return row;
     }
@@ -313,8 +318,7 @@ static fig_status check_drafts(const fig_bucket_shape *bucket, const fig_plan_st
     return fig_fail(FIG_TOO_LARGE,
                     "step: row %" PRId32 " has %" PRId32 " query tokens, bucket %" PRId32
                     " takes at most %d",
-                    row, step->queries != NULL ? step->queries[row] : step->row_tokens,
-                    step->bucket, FIG_NARROW_TOKENS_LIMIT);
+                    row, own_queries(step, row), step->bucket, FIG_NARROW_TOKENS_LIMIT);
 }
 
 /* Fails if a bucket of strips is named for another step. */
@@ -331,7 +335,7 @@ static fig_status check_strips(const fig_bucket_shape *bucket, const fig_plan_st
 static fig_status check_ones(const fig_bucket_shape *bucket, const fig_plan_step *step) {
     const int32_t row = bucket->form == FIG_FORM_ONES ? first_other(step) : -1;
     if (row < 0) return FIG_OK;
-    const int32_t queries = step->queries != NULL ? step->queries[row] : step->row_tokens;
+    const int32_t queries = own_queries(step, row);
     return fig_fail(FIG_TOO_LARGE,
                     "step: row %" PRId32 " has %" PRId32
                     " query token%s, each row of bucket %" PRId32
