@@ -83,21 +83,23 @@ static fig_status choose_alike(fig_engine *engine, fig_plan_step *step, int32_t 
 }
 
 /* A step with groups takes other buckets than one without, and its groups decide which. Mostly they
- * are those of the step before it; then one choice is enough. */
+ * are those of the step before it; then one choice is enough. If that step had more rows, its
+ * groups may name rows that this one does not have. */
 fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *index) {
     const fig_bucket_shape *buckets = engine->graphs->buckets;
     const int32_t count = (int32_t)engine->graphs->bucket_count;
-    const int had_groups = fig_sharing_had_groups(&engine->sharing);
+    const fig_sharing *sharing = &engine->sharing;
+    const int had_groups = fig_sharing_had_groups(sharing) && sharing->prefixes.rows == step->rows;
     if (engine->execs.places.met.ranks > 1) return choose_alike(engine, step, index);
     if (step->bucket >= 1 && step->bucket <= count) {
         step->groups = fig_sharing_find(&engine->sharing, &buckets[step->bucket - 1].plan, step);
         return fig_bucket_choose(buckets, count, step, index);
     }
-    if (had_groups) step->groups = &engine->sharing.found;
+    if (had_groups) step->groups = &sharing->found;
     FIG_TRY(fig_bucket_choose(buckets, count, step, index));
     step->groups = fig_sharing_find(&engine->sharing, &buckets[*index].plan, step);
     const int has_groups = step->groups != NULL;
-    if (had_groups == has_groups && !(has_groups && engine->sharing.is_new)) return FIG_OK;
+    if (had_groups == has_groups && !(has_groups && sharing->is_new)) return FIG_OK;
     return fig_bucket_choose(buckets, count, step, index);
 }
 

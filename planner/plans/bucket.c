@@ -446,25 +446,38 @@ static int narrow(const fig_bucket_shape *buckets, fig_bucket_form form, choices
     return 1;
 }
 
+/* Returns the tokens of all tails of a step whose rows with a single query token are all in groups.
+ * Other rows have no tails. Mostly there are no others, and then no row of a group is looked at. */
+static int64_t count_tails(const fig_plan_step *step) {
+    int64_t tokens = 0;
+    int32_t singles = 0;
+    for (int32_t row = 0; row < step->rows; row++) {
+        const int is_single = own_queries(step, row) == 1;
+        tokens += is_single ? step->lengths[row] : 0;
+        singles += is_single;
+    }
+    for (int32_t g = 0; g < step->groups->count; g++) {
+        const fig_strip_group *group = &step->groups->of[g];
+        int32_t rows = group->rows;
+        for (int32_t n = 0; n < group->rows && singles < step->rows; n++)
+            rows -= own_queries(step, step->groups->order[group->first + n]) != 1;
+        tokens -= (int64_t)rows * (group->to - group->from);
+    }
+    return tokens;
+}
+
 /* Returns 1 if the step, whose rows are chunks or in groups, had better take one of the buckets for
  * singles: its rows then have tails, which the launch of the split reads. */
 static int is_for_tails(const fig_bucket_shape *buckets, choices of_size,
                         const fig_plan_step *step) {
     const fig_bucket_shape *bucket = &buckets[of_size.first];
-    int64_t tokens = 0;
     if (step->groups == NULL || bucket->plan.class_count != 1 || first_draft(step) >= 0 ||
         !narrow(buckets, FIG_FORM_SINGLES, &of_size))
         return 0;
     for (bucket = &buckets[of_size.first]; !bucket->paces[0].serves_tails; bucket++)
         if (++of_size.first == of_size.end) return 0;
-    for (int32_t row = 0; row < step->rows; row++)
-        tokens += step->lengths[row];
-    for (int32_t g = 0; g < step->groups->count; g++) {
-        const fig_strip_group *group = &step->groups->of[g];
-        tokens -= (int64_t)group->rows * (group->to - group->from);
-    }
-    return fig_division_is_for_tails(tokens, (int64_t)bucket->token_bytes[0] *
-                                                 bucket->plan.splits[0].groups);
+    return fig_division_is_for_tails(count_tails(step), (int64_t)bucket->token_bytes[0] *
+                                                            bucket->plan.splits[0].groups);
 }
 
 /* Returns the buckets among which the step chooses. `first` is the first bucket that holds it. The

@@ -281,6 +281,44 @@ static void a_step_with_long_tails_takes_a_bucket_that_reads_them(void **state) 
     }
 }
 
+/* Bucket 3 is for singles and reads tails, bucket 4 is for strips. A token has 2 KB, so tails of
+ * 65536 tokens are long enough. Only rows with a single query token have tails. */
+static void tokens_of_other_rows_are_no_tails(void **state) {
+    (void)state;
+    static const int32_t order[] = {3, 1, 0, 2}, lengths[] = {70000, 40000, 40000, 70000};
+    static const int32_t few[] = {70000, 400, 400, 70000};
+    static const int32_t ones[] = {1, 1, 1, 1}, chunks[] = {9, 9, 9, 9}, chunk[] = {9, 1, 1, 0};
+    static const fig_strip_group all_rows[] = {{.rows = 4, .to = 320},
+                                               {.first = 1, .rows = 2, .from = 320, .to = 384}};
+    static const fig_strip_group ones_only = {.first = 1, .rows = 2, .to = 64};
+    static const int32_t ones_order[] = {0, 1, 2, 3};
+    const fig_plan_groups all_four = {2, all_rows, order}, none = {.count = 0};
+    const fig_plan_groups two = {1, &ones_only, ones_order};
+    const struct {
+        const int32_t *lengths, *queries;
+        const fig_plan_groups *groups;
+        int32_t due;
+    } steps[] = {{lengths, ones, &all_four, 3}, {lengths, chunks, &all_four, 4},
+                 {lengths, chunks, &none, 4},   {lengths, NULL, &all_four, 4},
+                 {lengths, chunk, &two, 3},     {few, chunk, &two, 4}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        int32_t index = -7;
+        make_buckets();
+        for (int32_t n = 0; n < 5; n++) {
+            all[n] = buckets[4 + n % 4];
+            all[n].caps.kv = 70000;
+            all[n].paces[0].serves_tails = n == 3;
+        }
+        all[4].form = FIG_FORM_STRIPS;
+        fig_plan_step step = step_of(4, steps[i].queries);
+        step.row_tokens = 9;
+        step.lengths = steps[i].lengths;
+        step.groups = steps[i].groups;
+        assert_int_equal(fig_bucket_choose(all, 5, &step, &index), FIG_OK);
+        assert_int_equal(index, steps[i].due);
+    }
+}
+
 static void a_named_bucket_of_ones_takes_only_ones(void **state) {
     (void)state;
     static const int32_t one[] = {1, 1}, late[] = {0, 1}, last_idle[] = {1, 0}, draft[] = {1, 3};
@@ -313,6 +351,7 @@ int main(void) {
         cmocka_unit_test(a_step_of_ones_takes_the_bucket_of_ones),
         cmocka_unit_test(a_step_with_groups_takes_another_bucket),
         cmocka_unit_test(a_step_with_long_tails_takes_a_bucket_that_reads_them),
+        cmocka_unit_test(tokens_of_other_rows_are_no_tails),
         cmocka_unit_test(a_step_with_drafts_and_no_chunk_takes_the_bucket_of_drafts),
         cmocka_unit_test(a_step_without_rows_on_the_line_takes_the_bucket_of_strips),
         cmocka_unit_test(a_named_bucket_of_ones_takes_only_ones),
