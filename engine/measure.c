@@ -365,8 +365,7 @@ static fig_status warm_up(measuring *m) {
 /* ---- The host ------------------------------------------------------------------------------ */
 
 static fig_status time_stage(measuring *m) {
-    const fig_graphs *graphs = m->engine->graphs;
-    const fig_plan_shape *shape = &graphs->buckets[m->bucket].plan;
+    const fig_plan_shape *shape = &m->engine->graphs->buckets[m->bucket].plan;
     fig_plan_step planned;
     int32_t bucket;
     advance(m);
@@ -375,8 +374,7 @@ static fig_status time_stage(measuring *m) {
     const int64_t checked_ns = fig_clock_ns();
     FIG_TRY(fig_replay_choose(m->engine, &planned, &bucket));
     const int64_t chosen_ns = fig_clock_ns();
-    planned.hidden = fig_mask_lines_find(&m->engine->lines, shape, &planned);
-    planned.paces = graphs->buckets[m->bucket].paces;
+    fig_replay_complete(m->engine, bucket, &planned);
     const uint32_t sections = fig_plan_settle(shape, &planned, &m->held);
     fig_plan_write(shape, &planned, sections, &m->held, m->slot);
     const int64_t planned_ns = fig_clock_ns();

@@ -103,6 +103,14 @@ fig_status fig_replay_choose(fig_engine *engine, fig_plan_step *step, int32_t *i
     return fig_bucket_choose(buckets, count, step, index);
 }
 
+void fig_replay_complete(fig_engine *engine, int32_t index, fig_plan_step *step) {
+    const fig_bucket_shape *bucket = &engine->graphs->buckets[index];
+    if (fig_plan_strips_room(&bucket->plan) == 0) step->groups = NULL; /* the step names it */
+    step->hidden = fig_mask_lines_find(&engine->lines, &bucket->plan, step);
+    step->paces = bucket->paces;
+    step->serves_tails = engine->execs.of[bucket->plan.exec].serves_tails;
+}
+
 fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t index) {
     const fig_plan_shape *shape = &engine->graphs->buckets[index].plan;
     uint8_t *slot;
@@ -116,10 +124,7 @@ fig_status fig_replay_put(fig_engine *engine, const fig_plan_step *step, int32_t
 
     fig_plan_step shared = *step;
     const fig_sharing_plans plans = {engine->ring.next, engine->running};
-    if (fig_plan_strips_room(shape) == 0) shared.groups = NULL; /* the step names this bucket */
-    shared.hidden = fig_mask_lines_find(&engine->lines, shape, step);
-    shared.paces = engine->graphs->buckets[index].paces;
-    shared.serves_tails = engine->execs.of[shape->exec].serves_tails;
+    fig_replay_complete(engine, index, &shared);
     const fig_engine_plan plan = {.bucket = (uint32_t)index,
                                   .exec = engine->execs.of[shape->exec].exec,
                                   .first = engine->staged,

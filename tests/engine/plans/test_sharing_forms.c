@@ -133,24 +133,30 @@ static void ranks_choose_buckets_whether_rows_share_or_not(void **state) {
     }
 }
 
+/* Returns a form of which the largest buckets read tails. */
+static fig_chunk_form form_with_tails(fig_traits *machine) {
+    fig_chunk_form form = plain;
+    expect(fig_traits_named(machine, "h200"));
+    form.traits = machine;
+    form.share = 1;
+    form.kv_heads = 8;
+    form.q_heads = 128;
+    form.head_dim = 128;
+    form.kv = 5500;
+    return form;
+}
+
 /* The first guess at the groups of a step are those of the step before, of which one row is gone
  * now. A sanitizer sees reads behind the arrays. The size of the bucket is one with tails, so the
  * choice looks at the rows of groups. */
 static void a_choice_reads_only_rows_of_its_step(void **state) {
     (void)state;
     enum { FEWER = ROWS - 1 };
-    fig_chunk_form form = plain;
     fig_traits machine = {.size = sizeof machine};
+    const fig_chunk_form form = form_with_tails(&machine);
     int32_t index, *lengths = malloc(FEWER * sizeof *lengths);
     int32_t *queries = malloc(FEWER * sizeof *queries);
     assert_true(lengths != NULL && queries != NULL);
-    expect(fig_traits_named(&machine, "h200"));
-    form.traits = &machine;
-    form.share = 1;
-    form.kv_heads = 8;
-    form.q_heads = 128;
-    form.head_dim = 128;
-    form.kv = 5500;
     const fig_chunk_step step = open_case(&form);
     fig_plan_step plan = {.rows = step.rows,
                           .lengths = step.lengths,
@@ -175,6 +181,39 @@ static void a_choice_reads_only_rows_of_its_step(void **state) {
     fig_chunk_case_close(&c);
 }
 
+/* What a plan depends on is the same whether a step is staged or measured. The plan of a bucket of
+ * ones has no place for groups, and drops them. */
+static void a_step_is_completed_by_its_bucket(void **state) {
+    (void)state;
+    fig_traits machine = {.size = sizeof machine};
+    const fig_chunk_form form = form_with_tails(&machine);
+    const fig_chunk_step step = open_case(&form);
+    int32_t readers = 0, ones = 0, index;
+    for (int32_t number = 1; number <= (int32_t)c.graphs->bucket_count; number++) {
+        const fig_bucket_shape *bucket = &c.graphs->buckets[number - 1];
+        const int is_read = bucket->paces[0].serves_tails, is_ones = bucket->form == FIG_FORM_ONES;
+        fig_plan_step plan = {.rows = step.rows,
+                              .lengths = step.lengths,
+                              .sequences = step.sequences,
+                              .queries = step.counts,
+                              .bucket = number,
+                              .horizon = 1};
+        if (bucket->caps.batch < ROWS || bucket->caps.kv < 1024 || !(is_read || is_ones)) continue;
+        expect(fig_engine_prepare(c.engine, number));
+        expect(fig_replay_choose(c.engine, &plan, &index));
+        assert_int_equal(index, number - 1);
+        fig_replay_complete(c.engine, index, &plan);
+        assert_int_equal(plan.groups == NULL, is_ones);
+        assert_ptr_equal(plan.paces, bucket->paces);
+        assert_int_equal(plan.serves_tails, c.engine->execs.of[bucket->plan.exec].serves_tails);
+        readers += is_read && plan.serves_tails;
+        ones += is_ones;
+    }
+    assert_true(ones > 0);
+    if (strcmp(fig_place_name(), "host") == 0) assert_true(readers > 0);
+    fig_chunk_case_close(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_names_a_bucket_of_ones_shares_nothing),
@@ -182,6 +221,7 @@ int main(void) {
         cmocka_unit_test(groups_are_forgotten_with_their_table),
         cmocka_unit_test(ranks_choose_buckets_whether_rows_share_or_not),
         cmocka_unit_test(a_choice_reads_only_rows_of_its_step),
+        cmocka_unit_test(a_step_is_completed_by_its_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
