@@ -83,6 +83,10 @@ def read_drawing(text):
     width, height = float(root.get("width")), float(root.get("height"))
     boxes = [r for r in root.iter("{http://www.w3.org/2000/svg}rect")]
     assert boxes and "prefers-color-scheme: dark" in text
+    # Viewers that know no variables of CSS draw with the light colour in front of each.
+    light = dict(re.findall(r"(--\w+): (#[0-9a-f]{6})[;\s]", text.split("@media")[0]))
+    uses = re.findall(r"(?:([\w-]+): (#[0-9a-f]{6}); )?([\w-]+): var\((--\w+)\)", text)
+    assert uses and all(a == b and colour == light[name] for a, colour, b, name in uses), uses
     for box in boxes:
         x, y, w, h = (float(box.get(key)) for key in ("x", "y", "width", "height"))
         assert 0 <= x and x + w <= width and 0 <= y and y + h <= height

@@ -22,6 +22,8 @@ enum {
     CORNER = 6
 };
 
+/* Viewers that know no variables of CSS, such as librsvg and Inkscape, skip a declaration with
+ * var() and draw with the light colour in front of it. */
 static const char style[] =
     ":root { color-scheme: light dark; --ink: #1b2430; --soft: #5b6675; --line: #c9d0d9;\n"
     "  --paper: #ffffff; --panel: #f4f6f9; --link: #0b57b0; --plan: #6b7280; --reads: #0b62c4;\n"
@@ -31,18 +33,23 @@ static const char style[] =
     "  --reads: #6cb0ff; --overwrites: #f2a65a; --workspace: #b794f6; --rest: #4fd1c5;\n"
     "  --order: #fb7185; } }\n"
     ".sketch { font: 12px ui-sans-serif, system-ui, sans-serif; }\n"
-    ".sketch rect { fill: var(--panel); stroke: var(--soft); stroke-width: 1; rx: 5px; }\n"
+    ".sketch rect { fill: #f4f6f9; fill: var(--panel); stroke: #5b6675; stroke: var(--soft);\n"
+    "  stroke-width: 1; rx: 5px; }\n"
     ".sketch .call rect { rx: 18px; }\n"
     ".sketch .out rect { stroke-dasharray: 2 3; }\n"
     ".sketch .repeats rect { stroke-width: 3; }\n"
-    ".sketch text { fill: var(--soft); }\n"
-    ".sketch text.name { fill: var(--ink); font-weight: 600; }\n"
-    ".sketch a:focus rect, .sketch a:hover rect { stroke: var(--link); stroke-width: 2; }\n"
+    ".sketch text { fill: #5b6675; fill: var(--soft); }\n"
+    ".sketch text.name { fill: #1b2430; fill: var(--ink); font-weight: 600; }\n"
+    ".sketch a:focus rect, .sketch a:hover rect { stroke: #0b57b0; stroke: var(--link);\n"
+    "  stroke-width: 2; }\n"
     ".edge { fill: none; stroke-width: 1.6; }\n"
     ".edge.ends { stroke-dasharray: 6 4; }\n"
-    ".plan { stroke: var(--plan); } .reads { stroke: var(--reads); }\n"
-    ".overwrites { stroke: var(--overwrites); } .workspace { stroke: var(--workspace); }\n"
-    ".rest { stroke: var(--rest); } .order { stroke: var(--order); }\n";
+    ".plan { stroke: #6b7280; stroke: var(--plan); }\n"
+    ".reads { stroke: #0b62c4; stroke: var(--reads); }\n"
+    ".overwrites { stroke: #b45309; stroke: var(--overwrites); }\n"
+    ".workspace { stroke: #7c3aed; stroke: var(--workspace); }\n"
+    ".rest { stroke: #0f766e; stroke: var(--rest); }\n"
+    ".order { stroke: #be123c; stroke: var(--order); }\n";
 
 void fig_inspect_svg_style(fig_print *print) {
     fig_print_raw(print, style);
@@ -200,7 +207,7 @@ static void draw(fig_print *print, const fig_inspect_bucket *bucket, const fig_s
     if (alone) {
         fig_print_raw(print, "<style>\n");
         fig_inspect_svg_style(print);
-        fig_print_raw(print, "svg { background: var(--paper); }\n</style>\n");
+        fig_print_raw(print, "svg { background: #ffffff; background: var(--paper); }\n</style>\n");
     }
     for (uint32_t i = 0; i < sketch->edge_count; i++)
         draw_edge(print, bucket, sketch, &sketch->edges[i]);
