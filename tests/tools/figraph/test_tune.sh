@@ -150,6 +150,28 @@ ends 0
 [ "$(stat -c %a "$scratch/mode.fig")" = 640 ]
 verdict $? 'the file must keep its mode'
 
+# A file is replaced by a new one beside it. A folder that takes no new file is refused before any
+# times are read or measured. Root may write everywhere, so these commands run as another user.
+as=
+[ "$(id -u)" -ne 0 ] || as='setpriv --reuid 65534 --regid 65534 --clear-groups'
+mkdir "$scratch/closed"
+cp "$fig" "$scratch/closed/own.fig"
+chmod 666 "$scratch/closed/own.fig"
+chmod 555 "$scratch/closed"
+chmod a+rx "$scratch"
+chmod a+r "$fig"
+# shellcheck disable=SC2086 # a command and its options, or nothing
+if $as "$figraph" --version > "$scratch/out" 2> "$scratch/err"; then
+    refused_early() { # WORD... of figraph tune
+        $as "$figraph" tune "$@" --times "$scratch/none.csv" > "$scratch/out" 2> "$scratch/err"
+        code=$?
+        refused "$scratch/closed/own.fig" 'Permission denied'
+    }
+    refused_early "$scratch/closed/own.fig"
+    refused_early "$fig" -o "$scratch/closed/own.fig"
+fi
+chmod 755 "$scratch/closed"
+
 # ---- Records in the file
 python3 - "$scratch/tuned.fig" > "$scratch/err" 2>&1 << 'END'
 import sys

@@ -394,14 +394,17 @@ static int keep(const fig_arguments *arguments, tuning *t) {
     return FIG_EXIT_FINE;
 }
 
-/* Refuses to replace a read-only file, even though its folder would allow it, and does so before
- * measuring. The check uses the file's mode, because root may write any file. */
+/* Refuses to replace a read-only file, even though its folder would allow it, and any file in a
+ * folder that takes no new one, and does so before measuring. The first check uses the file's mode,
+ * because root may write any file. */
 static int check_writable(const fig_arguments *arguments) {
+    static const fig_option operand = {.name = "FILE", .is_replaced = 1};
     struct stat info;
     if (fig_arguments_text(arguments, "-o") != NULL ||
-        fig_arguments_text(arguments, "--rows") != NULL || stat(arguments->operand, &info) != 0 ||
-        (info.st_mode & 0222) != 0)
+        fig_arguments_text(arguments, "--rows") != NULL || stat(arguments->operand, &info) != 0)
         return FIG_EXIT_FINE;
+    if ((info.st_mode & 0222) != 0)
+        return fig_arguments_check_written(arguments->command, &operand, arguments->operand);
     return fig_report_refuse("tune: %s: its mode is %03o, read-only; name another file with -o",
                              arguments->operand, (unsigned)info.st_mode & 0777);
 }
@@ -458,7 +461,7 @@ const fig_command fig_cmd_tune = {
     .run = run,
     .options =
         {
-            {"-o", "FILE", "the file to write; default: replace the input file", .is_written = 1},
+            {"-o", "FILE", "the file to write; default: replace the input file", .is_replaced = 1},
             {"--times", "FILE", "read times from this CSV file instead of measuring"},
             {"--rows", NULL, "print rows for the library's own table, and write no file"},
             FIG_BENCH_MACHINE_OPTIONS,

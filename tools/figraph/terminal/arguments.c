@@ -94,21 +94,29 @@ static int refuse_dash(const fig_command *command, const fig_option *option) {
         command->name, option->name);
 }
 
-/* Refuses a file that cannot be opened for writing. Does not create it, since the command may
- * fail. */
-static int check_written(const fig_command *command, const fig_option *option, const char *path) {
+/* Returns 1 if the folder of a file takes new files; otherwise sets errno. */
+static int is_folder_open(const char *path) {
     const char *slash = strrchr(path, '/');
-    const int folder_bytes = slash == NULL ? 1 : slash == path ? 1 : (int)(slash - path);
+    const int bytes = slash == NULL || slash == path ? 1 : (int)(slash - path);
     char folder[PATH_LIMIT];
+    errno = ENAMETOOLONG;
+    if (bytes >= PATH_LIMIT) return 0;
+    snprintf(folder, sizeof folder, "%.*s", bytes, slash == NULL ? "." : path);
+    return access(folder, W_OK | X_OK) == 0;
+}
+
+int fig_arguments_check_written(const fig_command *command, const fig_option *option,
+                                const char *path) {
     struct stat status;
-    if (stat(path, &status) == 0) {
-        errno = 0;
-        if (S_ISDIR(status.st_mode)) errno = EISDIR;
-        if (errno == 0 && access(path, W_OK) == 0) return FIG_EXIT_FINE;
-    } else if (errno == ENOENT && folder_bytes < PATH_LIMIT) {
-        snprintf(folder, sizeof folder, "%.*s", folder_bytes, slash == NULL ? "." : path);
-        if (access(folder, W_OK | X_OK) == 0) return FIG_EXIT_FINE;
+    int is_open = 0;
+    if (stat(path, &status) != 0) {
+        is_open = errno == ENOENT && is_folder_open(path);
+    } else if (S_ISDIR(status.st_mode)) {
+        errno = EISDIR;
+    } else {
+        is_open = access(path, W_OK) == 0 && (!option->is_replaced || is_folder_open(path));
     }
+    if (is_open) return FIG_EXIT_FINE;
     return fig_report_refuse("%s: %s: %s: %s", command->name, option->name, path, strerror(errno));
 }
 
@@ -140,7 +148,8 @@ static int take_option(fig_arguments *arguments, int count, char *const *words, 
     if (strcmp(option->value, "FILE") == 0 && strcmp(value, "-") == 0)
         return refuse_dash(command, option);
     arguments->values[index] = value;
-    return option->is_written ? check_written(command, option, value) : FIG_EXIT_FINE;
+    if (!option->is_written && !option->is_replaced) return FIG_EXIT_FINE;
+    return fig_arguments_check_written(command, option, value);
 }
 
 /* Refuses a command line that lacks a required operand or option. */

@@ -24,6 +24,7 @@ typedef struct fig_option {
     fig_option_need need; /* for FIG_OPTION_ONE_OF the command itself checks that one is given */
     int repeats;          /* 1: it may be given any number of times */
     int is_written;       /* 1: it names a file that is written when the work is done */
+    int is_replaced;      /* 1: likewise, but as a new file that takes the name of the old one */
 } fig_option;
 
 typedef struct fig_command fig_command;
@@ -55,6 +56,10 @@ struct fig_arguments {
  * long work is lost. Returns FIG_EXIT_*. */
 int fig_arguments_parse(fig_arguments *arguments, const fig_command *command, int count,
                         char *const *words);
+/* Refuses a file that could not be written, or replaced if the option says so. Does not create it,
+ * since the command may fail. Returns FIG_EXIT_*. */
+int fig_arguments_check_written(const fig_command *command, const fig_option *option,
+                                const char *path);
 /* Prints the end of a help text: the exit codes and the example. */
 void fig_arguments_print_end(const fig_command *command);
 void fig_arguments_print_help(const fig_command *command);
