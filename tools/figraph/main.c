@@ -124,7 +124,10 @@ static int refuse_part(const fig_command *command, const char *word) {
 }
 
 static int run_part(const fig_command *command, int count, char **words) {
-    if (count == 0 || is_any(words[0], "--help", "-h")) return list_parts(command);
+    if (count == 0)
+        return fig_report_refuse("%s: a part is missing; figraph %s --help lists them",
+                                 command->name, command->name);
+    if (is_any(words[0], "--help", "-h")) return list_parts(command);
     const fig_command *part = find_part(command, words[0]), *taker = find_taker(command, words[0]);
     if (part == NULL && taker != NULL) return run_command(taker, count, words);
     if (part == NULL) return refuse_part(command, words[0]);
@@ -153,6 +156,8 @@ static int run(int count, char **words) {
     if (count < 2) return fig_report_refuse("a command is missing; figraph --help lists them");
     if (is_any(words[1], "--help", "-h")) return print_help();
     if (strcmp(words[1], "help") == 0) return help(count - 2, words + 2);
+    if (strcmp(words[1], "--version") == 0 && count > 2)
+        return fig_report_refuse("%s: nothing may follow --version", words[2]);
     if (strcmp(words[1], "--version") == 0) return print_version();
     const fig_command *command = find(words[1]);
     if (command == NULL) return refuse_unknown(words[1]);

@@ -17,6 +17,8 @@ $1" > "$scratch/python" 2>&1
 
 # ---- Help ----------------------------------------------------------------------------------------
 run bench
+refused 'bench: a part is missing' 'figraph bench --help'
+run bench --help
 ends 0
 quiet
 for part in attention step ops replay allreduce; do
@@ -27,7 +29,7 @@ for part in attention step ops replay allreduce; do
     prints "usage: figraph bench $part"
     prints "  figraph bench $part"
     fits 80
-    run bench
+    run bench --help
 done
 run bench replay --help
 COLUMNS=200 run bench replay --help

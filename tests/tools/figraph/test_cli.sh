@@ -82,6 +82,10 @@ run paln
 refused 'paln' 'figraph --help'
 run --hepl
 refused '--hepl'
+run "$(printf '%03000d' 7)"
+refused 'unknown command 000' '7; figraph --help lists all commands'
+run --version more
+refused 'more' '--version'
 for command in plan capture inspect diff fit verify replay serve bench memory presets doctor; do
     run "$command" --no-such-option
     refused "$command" '--no-such-option' "figraph $command --help"

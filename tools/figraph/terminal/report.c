@@ -22,10 +22,23 @@ enum { SENTENCE_LIMIT = 1024 };
 static const int64_t SECOND_NS = 1000000000;
 static const int64_t REDRAW_NS = 100000000;
 
-/* Names that a shell passed may hold line breaks and escapes; a sentence may not. */
+/* Names that a shell passed may hold line breaks and escapes; a sentence may not. They may also be
+ * long; since the fault comes at the end of a sentence, a long one loses its middle. */
 static void print_sentence(const char *format, va_list list) {
-    char sentence[SENTENCE_LIMIT];
-    vsnprintf(sentence, sizeof sentence, format, list);
+    static const char between[] = " ... ";
+    char sentence[SENTENCE_LIMIT], *whole = NULL;
+    va_list again;
+    va_copy(again, list);
+    const int bytes = vsnprintf(sentence, sizeof sentence, format, list);
+    if (bytes >= SENTENCE_LIMIT) whole = malloc((size_t)bytes + 1);
+    if (whole != NULL) {
+        const size_t head = SENTENCE_LIMIT / 2, tail = sizeof sentence - head - sizeof between;
+        vsnprintf(whole, (size_t)bytes + 1, format, again);
+        snprintf(sentence + head, sizeof sentence - head, "%s%s", between,
+                 whole + (size_t)bytes - tail);
+    }
+    va_end(again);
+    free(whole);
     fig_text_clean(sentence);
     fprintf(stderr, "figraph: %s\n", sentence);
 }
