@@ -339,8 +339,9 @@ wrong 3 'arrival_s' "$header" 0,1,2 x,1,2
 wrong 3 'prompt_tokens' "$header" 0,1,2 0,1.5,2
 wrong 3 'prompt_tokens' "$header" 0,1,2 0,1
 wrong 2 'output_tokens' "$header" 0,1,2,3
-wrong 4 'before' "$header" 1,1,2 2,1,2 1.5,1,2
-wrong 3 '512' "$header" 0,100,412 0,100,413
+wrong 4 'arrival_s is 1.5, which is before 2,' "$header" 1,1,2 2,1,2 1.5,1,2
+wrong 3 'prompt_tokens and output_tokens are 100 and 413, their sum may be 512 at most' "$header" \
+    0,100,412 0,100,413
 wrong 2 '1 to 2147483647' "$header" 0,3000000000,2
 wrong 2 '1 to 2147483647' "$header" 0,3,3000000000
 wrong 2 'blank' "$header" '' 0,1,2

@@ -372,7 +372,9 @@ const fig_command fig_cmd_serve = {
         "them. The size of the cache is given per rank. The step of a model also has "
         "two all-reduces with residual and norm in each layer, as wide as all q heads together. "
         "The step of a file is run as it is.\n\nPercentiles come from bins that are an eighth of "
-        "an octave wide, so only their first two digits are significant.",
+        "an octave wide, so only their first two digits are significant.\n\nCtrl-C ends serving "
+        "and prints the figures so far. With --ranks it ends the ranks at once, and nothing is "
+        "printed.",
     .failure = "a step failed or ran no rows, --check found an error, or Ctrl-C ended it early",
     .example = "figraph serve --preset tutorial --requests 64 --rate 20 --check",
     .run = run,

@@ -151,14 +151,16 @@ static int read_requests(fig_serve_trace *trace, const reader *from) {
             return fig_report_refuse("%s:%d: \"%s\": %s", from->path, number, line, wrong);
         }
         if (request->arrival_ns < before_ns) {
-            return fig_report_refuse("%s:%d: arrival_s is before that of the line above",
-                                     from->path, number);
+            return fig_report_refuse(
+                "%s:%d: arrival_s is %.10g, which is before %.10g, that of the line above",
+                from->path, number, (double)request->arrival_ns / 1e9, (double)before_ns / 1e9);
         }
         before_ns = request->arrival_ns;
         if ((int64_t)request->prompt + request->output > from->limit->tokens) {
-            return fig_report_refuse("%s:%d: %d and %d tokens are more than %d: %s", from->path,
-                                     number, request->prompt, request->output, from->limit->tokens,
-                                     from->limit->why);
+            return fig_report_refuse("%s:%d: prompt_tokens and output_tokens are %d and %d, their "
+                                     "sum may be %d at most: %s",
+                                     from->path, number, request->prompt, request->output,
+                                     from->limit->tokens, from->limit->why);
         }
     }
     if (ferror(from->file)) return fig_report_refuse("%s: %s", from->path, strerror(errno));

@@ -126,7 +126,8 @@ int fig_lengths_repeat(fig_lengths *lengths, int32_t count, const char *option) 
     const list_item again = {count - 1, lengths->count > 0 ? lengths->values[0] : 0,
                              lengths->queries != NULL ? lengths->queries[0] : NO_QUERIES};
     if (lengths->count == 1) return add(lengths, &again);
-    return fig_report_refuse("%s: %d lengths for %d rows", option, lengths->count, count);
+    return fig_report_refuse("%s: %d lengths, but the number of rows is %d", option, lengths->count,
+                             count);
 }
 
 void fig_lengths_finish(fig_lengths *lengths) {
