@@ -45,21 +45,31 @@ static int is_key(const char *key) {
     return length >= 1 && length <= FIG_NOTE_KEY_LIMIT && strspn(key, allowed) == length;
 }
 
-static int is_value(const char *value) {
-    for (const char *at = value; *at != '\0'; at++)
-        if (*at < ' ' || *at > '~') return 0;
-    return strlen(value) <= FIG_NOTE_VALUE_LIMIT;
+/* Returns the number of characters in front of the first that is not printable ASCII. */
+static size_t printable(const char *text) {
+    size_t count = 0;
+    while (text[count] >= ' ' && text[count] <= '~')
+        count++;
+    return count;
 }
 
 static fig_status check_note(const fig_note *note, int32_t index) {
+    const size_t shown = printable(note->key);
     if (!is_key(note->key))
         return fig_fail(FIG_INVALID,
-                        "note %" PRId32 ": its key has 1 to %d letters, digits, '.', '_' and '-'",
-                        index, FIG_NOTE_KEY_LIMIT);
-    if (!is_value(note->value))
+                        "note %" PRId32
+                        ": its key is \"%.*s\", it must be 1 to %d letters, digits, '.', '_' "
+                        "and '-'",
+                        index, (int)(shown < FIG_NOTE_KEY_LIMIT ? shown : FIG_NOTE_KEY_LIMIT),
+                        note->key, FIG_NOTE_KEY_LIMIT);
+    const size_t bytes = strlen(note->value), sound = printable(note->value);
+    if (bytes > FIG_NOTE_VALUE_LIMIT)
+        return fig_fail(FIG_INVALID, "note %s: its value has %zu characters, limit %d", note->key,
+                        bytes, FIG_NOTE_VALUE_LIMIT);
+    if (sound < bytes)
         return fig_fail(FIG_INVALID,
-                        "note %s: its value is of printable ASCII, %d characters at most",
-                        note->key, FIG_NOTE_VALUE_LIMIT);
+                        "note %s: byte %zu of its value is 0x%02x, it must be printable ASCII",
+                        note->key, sound, (unsigned char)note->value[sound]);
     return FIG_OK;
 }
 

@@ -143,7 +143,7 @@ prints 'by'
 run capture --preset tutorial -o "$scratch/unnoted.fig" --note ci
 refused 'capture: --note: ci: it must be KEY=VALUE'
 run capture --preset tutorial -o "$scratch/unnoted.fig" --note 'a b=c'
-refused 'its key has'
+refused 'its key is "a b"'
 [ ! -e "$scratch/unnoted.fig" ]
 verdict $? 'an invalid note must leave no file'
 run capture --preset tutorial -o "$scratch/unnoted.fig" --note ci=1 --note ci=2
