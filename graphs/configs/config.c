@@ -51,7 +51,7 @@ static fig_status refuse_unknown(const fig_document *config, const fig_config_fa
         if (fig_config_fields_ask(value) && !fig_config_fields_know(field) &&
             !fig_config_families_own(model, field) && !is_fixed(config, model, field) &&
             !fig_document_ignores(config, field))
-            return refuse_of_family(config, model, field);
+            return fig_config_fields_refuse_unknown(config, model->model_type, field);
     }
     return FIG_OK;
 }

@@ -183,14 +183,14 @@ enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 /* The model types that this library refuses, each with the reason. */
 static const char *const refused[][2] = {
     {"deepseek_v32", "whose attention reads the tokens that an indexer chooses (DSA), which this "
-                     "library does not do"},
-    {"llama4", "whose layers see chunks of a sequence, which this library does not do"},
-    {"llama4_text", "whose layers see chunks of a sequence, which this library does not do"},
+                     "library does not support"},
+    {"llama4", "whose layers see chunks of a sequence, which this library does not support"},
+    {"llama4_text", "whose layers see chunks of a sequence, which this library does not support"},
     {"glm4_moe", "whose first layers have no experts, and are wider than the others"},
     {"hunyuan_v1_dense", "whose norms of q and k come after RoPE (query_layernorm, "
                          "key_layernorm), where this library has them before it"},
     {"ministral3", "whose queries are scaled by their positions (llama_4_scaling_beta), which "
-                   "this library does not do"}};
+                   "this library does not support"}};
 enum { REFUSED_COUNT = sizeof refused / sizeof refused[0] };
 
 int fig_config_families_own(const fig_config_family *family, const char *field) {

@@ -91,7 +91,17 @@ int fig_config_fields_ask(const json_t *value) {
 fig_status fig_config_fields_refuse(const fig_document *config, const char *model_type,
                                     const char *field) {
     char wrong[FIG_DOCUMENT_TEXT];
-    snprintf(wrong, sizeof wrong, "which this library does not do for model_type %.40s",
+    snprintf(wrong, sizeof wrong, "which this library does not support for model_type %.40s",
+             model_type);
+    return fig_document_refuse(config, field, FIG_UNSUPPORTED, wrong);
+}
+
+fig_status fig_config_fields_refuse_unknown(const fig_document *config, const char *model_type,
+                                            const char *field) {
+    char wrong[2 * FIG_DOCUMENT_TEXT];
+    snprintf(wrong, sizeof wrong,
+             "which this library does not know for model_type %.40s; if it does not affect a step, "
+             "list it as a field to ignore",
              model_type);
     return fig_document_refuse(config, field, FIG_UNSUPPORTED, wrong);
 }
@@ -102,7 +112,7 @@ static fig_status refuse_unknown(const fig_document *config, const char *model_t
     json_object_foreach(config->object, field, value) {
         if (fig_config_fields_ask(value) && !fig_config_fields_know(field) &&
             !is_listed(image_fields, field) && !fig_document_ignores(config, field))
-            return fig_config_fields_refuse(config, model_type, field);
+            return fig_config_fields_refuse_unknown(config, model_type, field);
     }
     return FIG_OK;
 }

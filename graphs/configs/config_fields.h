@@ -13,9 +13,13 @@ int fig_config_fields_know(const char *field);
 int fig_config_fields_read(const char *field);
 /* Returns 0 if the value is null, false, 0, [] or {}: such a value requests nothing. */
 int fig_config_fields_ask(const json_t *value);
-/* Fails for an unknown field, because such a field may change the step in an unknown way. */
+/* Fails for a field of the family whose value this library does not support. */
 fig_status fig_config_fields_refuse(const fig_document *config, const char *model_type,
                                     const char *field);
+/* Fails for an unknown field, because such a field may change the step in an unknown way. The
+ * caller may have it ignored. */
+fig_status fig_config_fields_refuse_unknown(const fig_document *config, const char *model_type,
+                                            const char *field);
 
 /* Finds the object that describes the decoder: the file itself or, for a model that also sees
  * images, its text_config, completed with the defaults of such files. */

@@ -219,7 +219,7 @@ static fig_status refuse_unknown(const fig_document *from, const struct rope_typ
         if (is_read && is_ignored)
             return fig_document_refuse(from, name, FIG_INVALID, "and cannot be ignored");
         if (json_is_null(value) || is_read || is_ignored) continue;
-        snprintf(wrong, sizeof wrong, "which this library does not do for rope type %s",
+        snprintf(wrong, sizeof wrong, "which this library does not support for rope type %s",
                  type->name);
         return fig_document_refuse(from, name, FIG_UNSUPPORTED, wrong);
     }

@@ -221,7 +221,7 @@ static const refusal refusals[] = {
      "rope_scaling.rope scaling: factor is 0.5"},
     {{qwen2, NULL, "rope_scaling", "{\"type\":\"yarn\",\"factor\":4,\"alpha\":1}"},
      FIG_UNSUPPORTED,
-     "rope_scaling.alpha is 1, which this library does not do for rope type yarn"},
+     "rope_scaling.alpha is 1, which this library does not support for rope type yarn"},
     {{qwen2, NULL, "rope_scaling", "{\"type\":\"yarn\",\"factor\":4,\"truncate\":0}"},
      FIG_INVALID,
      "truncate is 0, it must be true or false"},
