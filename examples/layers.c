@@ -261,10 +261,25 @@ static int run(const words *given) {
 /* ---- Words --------------------------------------------------------------------------------- */
 
 static int print_usage(void) {
-    printf("usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
-           "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
-           "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
-           "                       [--device auto|cuda|host]\n");
+    printf(
+        "usage: layers record (--preset NAME | --config FILE) [--layers N] [--hidden N]\n"
+        "                     [--batch-limit N] [--kv-limit N] [--traits NAME] -o FILE\n"
+        "       layers run FILE [--kv ROWSxTOKENS] [--steps N] [--check] [--first-way]\n"
+        "                       [--device auto|cuda|host]\n\n"
+        "record saves a step of whole layers, their matrix products as calls, for any number of\n"
+        "ranks. run makes random weights, runs steps and prints their times. To run on N ranks:\n"
+        "figraph-launch -n N -- layers run FILE\n\n"
+        "  --layers N       layers of the step; default: all layers of the model\n"
+        "  --hidden N       values of a token between layers; default: q heads x head_dim\n"
+        "  --batch-limit N  the most rows of a step; default: the preset's, else 64\n"
+        "  --kv-limit N     the most tokens of a sequence; default: the preset's, else 32768\n"
+        "  --traits NAME    the machine to record for; default h200\n"
+        "  --kv RxT         R rows of T tokens each; default 8x1024\n"
+        "  --steps N        steps to time; default 100, on the host 10\n"
+        "  --check          also run the whole model alone, and compare the results\n"
+        "  --first-way      multiply by cuBLASLt's first choice and measure no others\n"
+        "  --device NAME    where to run; default: the GPU if there is one\n\n"
+        "exit code: 0 fine, 1 --check found a difference, 2 bad usage or another error\n");
     return 0;
 }
 

@@ -42,6 +42,9 @@ run --help
 ends 0
 quiet
 prints 'usage: layers record'
+for option in layers hidden batch-limit kv-limit traits kv steps check first-way device; do
+    prints "  --$option "
+done
 run run --help
 ends 0
 prints 'usage: layers record'
