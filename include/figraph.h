@@ -891,8 +891,8 @@ typedef struct fig_graphs_info {
 FIG_API fig_status fig_graphs_read_info(const fig_graphs *graphs, fig_graphs_info *info);
 
 /* The steps that a bucket of a packed program takes. Buckets of other programs take any step. A
- * step that names no bucket takes one of the form that demands most: fewer launches serve it, or
- * faster ones. */
+ * step that names no bucket takes a bucket of the most restrictive form that admits the step,
+ * because that bucket has fewer or faster launches. */
 typedef uint32_t fig_bucket_form;
 enum {
     /* Any step. */
@@ -937,8 +937,8 @@ typedef struct fig_bucket_info {
     int32_t size_count;
     /* For a packed program: the largest number of query tokens in a step. 0: it is not packed. */
     int32_t query_limit;
-    /* The most query tokens of a row. If rows may be chunks, of a row that is not a chunk: 1 in
-     * variants for decode rows, which read them sooner. */
+    /* The most query tokens of a row that is not a chunk. In programs whose rows may be chunks, it
+     * is 1 in variants for steps without drafts, which read decode rows faster. */
     int32_t row_queries;
     /* The steps that the bucket takes. */
     fig_bucket_form form;
@@ -1128,9 +1128,9 @@ enum {
  * host has only the engine's own stream. */
 #define FIG_STREAM_OWN NULL /* no address: the engine's own stream */
 
-/* A value of score_cache: the user's own folder. It is $XDG_CACHE_HOME/figraph/scores, or if that
- * variable is no absolute path, ~/.cache/figraph/scores. An engine makes it, with mode 700, if it
- * does not exist. */
+/* A value of score_cache: the user's own folder, $XDG_CACHE_HOME/figraph/scores. If that variable
+ * is not an absolute path, the folder is ~/.cache/figraph/scores. If the folder does not exist, an
+ * engine makes it with mode 700. */
 #define FIG_SCORE_CACHE_DEFAULT ""
 
 typedef uint32_t fig_memory;
@@ -1167,8 +1167,8 @@ typedef struct fig_engine_options {
      * FIG_STREAM_OWN: the engine opens a stream of its own. */
     void *const *stream;
     /* 1: every plan carries a checksum. If a launch finds a plan whose checksum does not match, it
-     * runs no rows, nor does any step that was staged before the engine knew of it, and the next
-     * wait returns FIG_DRIVER. */
+     * runs no rows. Steps that were staged before the engine knew of this run no rows either. The
+     * next wait returns FIG_DRIVER. */
     int32_t check_plans;
     /* The NUMA node that holds the plan ring. n above 0: node n - 1. 0: the GPU's node. -1: any
      * node. */
@@ -1191,17 +1191,18 @@ typedef struct fig_engine_options {
     const struct fig_test_options *test;
     /* 0: if rows of a step begin with the same pages, the engine reads these pages once for all of
      * the rows, where this saves time; fig_engine_sharing tells whether the engine can do so. -1:
-     * each row reads all of its pages. 1: as 0, but also where a GPU gains less from reading fewer
-     * tokens than the launches of such a step cost; for measurements. */
+     * each row reads all of its pages. 1: as 0, but also where the launches of such a step cost a
+     * GPU more time than sharing saves; for measurements. */
     int32_t share;
     /* 1: a GPU compiles each score without a mask into attention on tensor cores, when a bucket is
-     * first prepared; fig_engine_prepare then takes about a second for each score. FIG_UNSUPPORTED,
-     * from the call that prepares the bucket: the driver does not compile it. 0: scores are
-     * interpreted on plain cores. The host always interprets. */
+     * first prepared. This takes about half a second for each kernel that runs the score, and up to
+     * 3 seconds for long scores. FIG_UNSUPPORTED, from the call that prepares the bucket: the
+     * driver does not compile it. 0: scores are interpreted on plain cores. The host always
+     * interprets. */
     int32_t compile_scores;
     /* A folder that keeps compiled scores for later processes, or FIG_SCORE_CACHE_DEFAULT. Only the
-     * user who runs this process may have the right to write in it, and no folder above it may be
-     * one in which everybody may rename; otherwise opening an engine on a GPU fails with
+     * user who runs this process may have the right to write in it, and no folder above it may let
+     * everybody rename what lies in it. Otherwise opening an engine on a GPU fails with
      * FIG_INVALID. The host keeps nothing. NULL: they are kept in memory, for this process. */
     const char *score_cache;
 } fig_engine_options;
