@@ -332,6 +332,10 @@ run bench attention --kv 1x8,,2x9 --device host
 refused '--kv'
 run bench attention --kv 3x0 --device host
 refused '3x0' 'no row with tokens'
+for part in attention step; do # before any of it is filled
+    run bench $part --kv 1024x1000000 --device host
+    refused 'bench: the caches of a cell take' 'limit'
+done
 for heads in 8 8/3 /8 8/0 x 4/2,; do
     run bench attention --heads "$heads" --device host
     refused '--heads' 'does not have the form 32/8'

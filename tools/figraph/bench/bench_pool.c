@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/figraph/step/synthetic.h"
 #include "tools/figraph/terminal/report.h"
@@ -95,9 +96,19 @@ static int measure(const fig_bench_pool *pool, const fig_bench_machine *machine,
     return FIG_EXIT_FINE;
 }
 
+/* The host grants more memory than it has, and ends a process that fills it. */
+static size_t host_limit(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_bytes > 0 ? (size_t)pages * (size_t)page_bytes / 2 : SIZE_MAX;
+}
+
 int fig_bench_pool_open(fig_bench_pool *pool, const fig_bench_machine *machine, fig_dtype dtype,
                         size_t half_bytes) {
     *pool = (fig_bench_pool){.dtype = dtype};
+    if (machine->device == FIG_DEVICE_HOST && half_bytes > host_limit() / 2)
+        return fig_report_refuse("bench: the caches of a cell take %zu bytes, limit %zu, half of "
+                                 "the host's memory",
+                                 2 * half_bytes, host_limit());
     if (machine->device == FIG_DEVICE_CUDA && half_bytes < CEILING_HALF) half_bytes = CEILING_HALF;
     pool->half_bytes = (half_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES * BLOCK_BYTES;
     pool->weight_bytes = machine->device == FIG_DEVICE_HOST ? HOST_WEIGHT_BYTES : WEIGHT_BYTES;

@@ -21,7 +21,8 @@ typedef struct fig_bench_pool {
 } fig_bench_pool;
 
 /* Opens a pool of the given size or, if memory is short, a smaller one that still holds the
- * smallest cell. Returns FIG_EXIT_*; close frees everything that was opened. */
+ * smallest cell. On the host, refuses a pool that is larger than half of the memory. Returns
+ * FIG_EXIT_*; close frees everything that was opened. */
 int fig_bench_pool_open(fig_bench_pool *pool, const fig_bench_machine *machine, fig_dtype dtype,
                         size_t half_bytes);
 void fig_bench_pool_close(fig_bench_pool *pool);
