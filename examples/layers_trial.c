@@ -240,7 +240,8 @@ static int check_rows(const layers_trial *t) {
     const fig_spec *spec = &t->part.share;
     if (o->rows <= spec->batch_limit && o->kv <= spec->kv_limit - GROWTH) return 0;
     return fprintf(stderr,
-                   "layers: %d rows of %d tokens, which grow by %d: the file is for %d of %d\n",
+                   "layers: --kv: %d rows of %d tokens, which grow by %d, but the file is for %d "
+                   "rows of %d\n",
                    (int)o->rows, (int)o->kv, GROWTH, (int)spec->batch_limit, (int)spec->kv_limit),
            REFUSED;
 }

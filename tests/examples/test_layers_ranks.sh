@@ -87,7 +87,7 @@ ends 2
 tells 'No such file'
 over 2 run "$scratch/model.fig" --device host --kv 5x40
 ends 2
-tells '5 rows of 40 tokens, which grow by 64: the file is for 4 of 512'
+tells '--kv: 5 rows of 40 tokens, which grow by 64, but the file is for 4 rows of 512'
 over 2 run "$scratch/model.fig" --device host --kv 3x449
 ends 2
 tells '3 rows of 449 tokens'

@@ -338,7 +338,7 @@ for part in attention step; do # before any of it is filled
 done
 for heads in 8 8/3 /8 8/0 x 4/2,; do
     run bench attention --heads "$heads" --device host
-    refused '--heads' 'does not have the form 32/8'
+    refused '--heads' 'with Q a multiple of KV, such as 32/8'
 done
 run bench attention --preset deepseek-v3 --heads 16/2 --kv 2x40 --device host
 refused '--heads' '16/2' '1 kv head'

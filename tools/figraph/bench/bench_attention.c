@@ -232,8 +232,10 @@ static int read_cells(const fig_arguments *arguments, bench *b) {
     if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
     while (code == FIG_EXIT_FINE) {
         if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
-            return fig_report_refuse("bench attention: --heads: \"%s\" does not have the form 32/8",
-                                     heads);
+            return fig_report_refuse(
+                "bench attention: --heads: \"%s\" is not Q/KV with Q a multiple "
+                "of KV, such as 32/8",
+                heads);
         if (shape.latent_dim > 0 && shape.kv_heads != 1)
             return fig_report_refuse(
                 "bench attention: --heads: %d/%d; a latent cache has 1 kv head", shape.q_heads,
