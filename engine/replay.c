@@ -67,8 +67,8 @@ static void count_shared(fig_engine *engine, const fig_sharing_counts *shared, i
     if (shared->groups == 0) return;
     fig_stats_add(&counters->shared_steps, sign);
     fig_stats_add(&counters->shared_groups, sign * shared->groups);
-    fig_stats_add(&counters->shared_read, sign * shared->read);
-    fig_stats_add(&counters->shared_saved, sign * shared->saved);
+    fig_stats_add(&counters->shared_read, sign * shared->tokens.read);
+    fig_stats_add(&counters->shared_saved, sign * shared->tokens.saved);
 }
 
 /* Chooses as if the step had groups, but none that leave a row without work. Whether rows share

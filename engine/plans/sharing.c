@@ -154,16 +154,13 @@ static fig_sharing_counts lengthen_run(fig_sharing *sharing, const fig_sharing_p
 /* Records a plan of which nothing is known, and begins a run with it. */
 static fig_sharing_counts note_rows(fig_sharing *sharing, const fig_plan_step *step,
                                     const fig_sharing_plans *plans) {
-    const int32_t strip = 2 * fig_strips_half(sharing->strips.ratio);
     fig_sharing_counts counts = {.groups = step->groups->count};
     end_run(sharing);
     for (int32_t g = 0; g < counts.groups; g++) {
         const fig_strip_group *group = &step->groups->of[g];
-        const int64_t strips = (queries_of(sharing, group) + strip - 1) / strip;
-        const int64_t tokens = group->to - group->from;
         const int32_t entries = group->to / sharing->prefixes.costs.page_tokens;
-        counts.read += tokens * strips;
-        counts.saved += tokens * (group->rows - strips);
+        fig_prefix_groups_count(&sharing->strips, group, queries_of(sharing, group),
+                                &counts.tokens);
         for (int32_t n = 0; n < group->rows; n++) {
             const int32_t row = step->groups->order[group->first + n];
             const int32_t sequence = step->sequences != NULL ? step->sequences[row] : row;

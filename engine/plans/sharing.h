@@ -16,8 +16,7 @@
 /* The reads of the groups of a step, and what they save. */
 typedef struct fig_sharing_counts {
     int64_t groups;
-    int64_t read;  /* kv tokens that the groups' strips read, for one kv head */
-    int64_t saved; /* kv tokens that the rows would have read in addition without groups */
+    fig_prefix_reads tokens;
 } fig_sharing_counts;
 
 /* The numbers of the plans that fig_sharing_note() needs. Plans are numbered as they are staged. */

@@ -61,3 +61,11 @@ int32_t fig_prefix_groups_take(const fig_prefixes *prefixes, int32_t limit,
     }
     return count;
 }
+
+void fig_prefix_groups_count(const fig_strips_shape *shape, const fig_strip_group *group,
+                             int64_t queries, fig_prefix_reads *reads) {
+    const int32_t strip = 2 * fig_strips_half(shape->ratio);
+    const int64_t strips = (queries + strip - 1) / strip, tokens = group->to - group->from;
+    reads->read += tokens * strips;
+    reads->saved += tokens * (group->rows - strips);
+}

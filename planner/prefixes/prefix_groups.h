@@ -24,4 +24,13 @@ fig_prefixes_costs fig_prefix_groups_split_costs(const fig_strips_shape *shape,
 int32_t fig_prefix_groups_take(const fig_prefixes *prefixes, int32_t limit,
                                fig_strip_group *groups);
 
+/* KV tokens of groups, for one kv head. */
+typedef struct fig_prefix_reads {
+    int64_t read;  /* what the strips of the groups read */
+    int64_t saved; /* what the rows would have read in addition without groups */
+} fig_prefix_reads;
+/* Adds those of a group whose rows have `queries` query tokens together. */
+void fig_prefix_groups_count(const fig_strips_shape *shape, const fig_strip_group *group,
+                             int64_t queries, fig_prefix_reads *reads);
+
 #endif

@@ -43,6 +43,20 @@ static void a_group_beyond_the_limit_goes_with_those_inside_it(void **state) {
     assert_int_equal(take(1), 0);
 }
 
+/* A strip holds query tokens of up to 2 x 64 vectors, and reads the group's tokens once. */
+static void a_group_saves_what_its_strips_do_not_read(void **state) {
+    (void)state;
+    const fig_strips_shape shape = {.ratio = 4};
+    const fig_strip_group groups[] = {{.rows = 40, .to = 100}, {.rows = 3, .from = 100, .to = 164}};
+    fig_prefix_reads reads = {0};
+    fig_prefix_groups_count(&shape, &groups[0], 40, &reads); /* two strips of 32 query tokens */
+    assert_int_equal(reads.read, 200);
+    assert_int_equal(reads.saved, 3800);
+    fig_prefix_groups_count(&shape, &groups[1], 32, &reads); /* several query tokens of a row */
+    assert_int_equal(reads.read, 264);
+    assert_int_equal(reads.saved, 3928);
+}
+
 static void costs_have_the_units_of_strips(void **state) {
     (void)state;
     const fig_strips_shape shape = {.ratio = 8, .head_dim = 128, .tile_tokens = 128};
@@ -117,6 +131,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_count_in_tokens),
         cmocka_unit_test(a_group_beyond_the_limit_goes_with_those_inside_it),
+        cmocka_unit_test(a_group_saves_what_its_strips_do_not_read),
         cmocka_unit_test(costs_have_the_units_of_strips),
         cmocka_unit_test(rows_share_where_an_h200_gained_from_it),
         cmocka_unit_test(a_few_rows_of_short_prefixes_do_not_share),
