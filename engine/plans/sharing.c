@@ -16,28 +16,14 @@ enum { PLAN_BITS = 64 };
 static_assert((int)FIG_SLOT_LIMIT <= (int)PLAN_BITS,
               "fig_sharing_lent.plans has a bit for each plan");
 
-/* Returns the reason why steps of these graphs never have groups, or NULL if they may. */
-static const char *refuse_graphs(const fig_graphs *graphs, int32_t share) {
-    const fig_program_view *view = fig_program_view_of(graphs->program);
-    if (share < 0) return "the option share turns it off";
-    if (!fig_program_view_has_chunks(view)) return "no row may be a chunk";
-    if (graphs->target.deterministic) return "the graphs are deterministic";
-    if (fig_graphs_sharer(graphs) >= 0) return NULL;
-    for (int32_t i = 0; i < graphs->common.classes.count; i++)
-        if (graphs->common.classes.of[i].shared_table != 0)
-            return "the GPU has no kernel that would gain from it, or plans have no room for it";
-    return "no attention can share tokens: each has a window, ALiBi, a score, scales, no page "
-           "table, or a dtype or head_dim without a kernel that would gain from it";
-}
-
 fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirrors, int32_t share) {
     const fig_graphs *graphs = mirrors->bindings->graphs;
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const size_t rows = (size_t)view->spec.batch_limit;
-    *sharing = (fig_sharing){.mirrors = mirrors, .off = refuse_graphs(graphs, share)};
+    *sharing = (fig_sharing){.mirrors = mirrors, .off = fig_shared_rows_refuse(graphs)};
+    if (share < 0) sharing->off = "the option share turns it off";
     if (sharing->off != NULL) return FIG_OK;
-    /* The host has no second launch to wait for. */
-    sharing->always = share > 0 || graphs->target.traits.compute_capability == 0;
+    sharing->always = fig_shared_rows_always(graphs, share);
     const int32_t own = fig_graphs_sharer(graphs);
     sharing->strips = graphs->buckets[0].strips[own];
     sharing->table = graphs->common.classes.of[own].shared_table;
@@ -82,11 +68,7 @@ const fig_plan_groups *fig_sharing_find(fig_sharing *sharing, const fig_plan_sha
                                   .lengths = step->lengths,
                                   .sequences = step->sequences,
                                   .queries = step->queries};
-    /* A step with groups takes a bucket with strips. Its limit is this one, or one that the query
-     * tokens of the step do not reach. */
-    const int32_t rows = shape->row_limit;
-    const int32_t any = rows > FIG_PLAN_SHARED_LEAST ? rows : FIG_PLAN_SHARED_LEAST;
-    const int32_t limit = fig_plan_strips_room(shape) > 0 ? fig_plan_shared_limit(shape) : any;
+    const int32_t limit = fig_shared_rows_limit(shape);
     const int is_new = fig_prefixes_find(&sharing->prefixes, &mirror->order, &costs, &of);
     sharing->is_new = is_new || limit != sharing->shared_limit;
     sharing->is_kept = !sharing->is_new && is_noted;

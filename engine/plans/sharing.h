@@ -10,8 +10,7 @@
 #define FIG_ENGINE_SHARING_H
 
 #include "engine/plans/table_mirrors.h"
-#include "graphs/graphs.h"
-#include "planner/prefixes/prefix_groups.h"
+#include "graphs/shared_rows.h"
 
 /* The reads of the groups of a step, and what they save. */
 typedef struct fig_sharing_counts {

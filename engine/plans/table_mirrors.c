@@ -14,20 +14,12 @@ enum { CHUNK = 64 }; /* entries written at a time */
 
 /* If the node reads a page table, records the number of tokens in a page of its caches. */
 static void note_pages(fig_table_mirrors *mirrors, uint8_t *is_noted, const fig_node *node) {
-    const fig_program_view *program = mirrors->bindings->program;
-    const fig_kernel *kernel = &fig_kernel_table[node->op];
-    uint32_t table = 0;
-    for (uint32_t i = 0; i < kernel->operand_count; i++)
-        if (strcmp(kernel->operands[i].name, "page_table") == 0)
-            table = fig_program_view_operand(program, node, i);
-    for (uint32_t i = 0; table != 0 && i < kernel->field_count; i++) {
-        if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
-        const uint32_t id = fig_launch_operand(program, node, node->op, kernel->fields[i].operand);
-        const int32_t tokens = (int32_t)program->tensors[id - 1].dims[1];
-        fig_table_mirror *mirror = &mirrors->of[table - 1];
-        mirror->page_tokens = !is_noted[table - 1] || mirror->page_tokens == tokens ? tokens : 0;
-        is_noted[table - 1] = 1;
-    }
+    uint32_t table;
+    const int32_t tokens = fig_launch_page_tokens(mirrors->bindings->program, node, &table);
+    if (table == 0) return;
+    fig_table_mirror *mirror = &mirrors->of[table - 1];
+    mirror->page_tokens = !is_noted[table - 1] || mirror->page_tokens == tokens ? tokens : 0;
+    is_noted[table - 1] = 1;
 }
 
 fig_status fig_table_mirrors_init(fig_table_mirrors *mirrors, const fig_binding_table *bindings) {

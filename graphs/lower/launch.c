@@ -35,6 +35,24 @@ uint32_t fig_launch_operand(const fig_program_view *view, const fig_node *node, 
     return fig_program_view_operand(view, node, reads->operands[operand] - 1u);
 }
 
+int32_t fig_launch_page_tokens(const fig_program_view *view, const fig_node *node,
+                               uint32_t *table) {
+    const fig_kernel *kernel = &fig_kernel_table[node->op];
+    int32_t all = 0, count = 0;
+    *table = 0;
+    for (uint32_t i = 0; i < kernel->operand_count; i++)
+        if (strcmp(kernel->operands[i].name, "page_table") == 0)
+            *table = fig_program_view_operand(view, node, i);
+    for (uint32_t i = 0; *table != 0 && i < kernel->field_count; i++) {
+        if (kernel->fields[i].kind != FIG_FIELD_EXTENT) continue;
+        const uint32_t id = fig_launch_operand(view, node, node->op, kernel->fields[i].operand);
+        const int32_t tokens = (int32_t)view->tensors[id - 1].dims[1];
+        all = count++ == 0 || all == tokens ? tokens : 0;
+    }
+    if (count == 0) *table = 0;
+    return all;
+}
+
 int fig_launch_attribute(const fig_program_view *view, const fig_node *node, uint32_t op,
                          uint32_t offset, void *to, size_t bytes) {
     const fig_reads *reads = reads_of(node, op);

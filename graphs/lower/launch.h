@@ -77,6 +77,10 @@ typedef struct fig_launch_source {
  * it. */
 uint32_t fig_launch_operand(const fig_program_view *view, const fig_node *node, uint32_t op,
                             uint32_t operand);
+/* Returns the number of tokens in a page of the caches that a node reads through a page table, and
+ * sets *table to that table. 0: the node's caches differ, or it reads none through a table; then
+ * *table is 0. The node must be no call. */
+int32_t fig_launch_page_tokens(const fig_program_view *view, const fig_node *node, uint32_t *table);
 /* Copies the attribute bytes that a field of `op` addresses as `offset`. Returns 0, with all bytes
  * 0, if the node's operation has no such attributes. Bytes past the end of the node's attributes
  * read as 0. */
