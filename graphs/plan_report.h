@@ -6,8 +6,9 @@
 
 #include "graphs/graphs.h"
 
-/* Copies the caller's arrays and their capacities, which are inputs of a report. */
-void fig_plan_report_take_arrays(fig_plan_report *report, const fig_plan_report *given);
+/* Copies the fields that are inputs of a report: the caller's arrays, their capacities and the
+ * description of rows that begin with the same pages. */
+void fig_plan_report_take_inputs(fig_plan_report *report, const fig_plan_report *given);
 /* Reports on class `split_class`, counted from 0. The caller sets size, and the arrays and
  * capacities of *report. For a program without attention the fields that describe a split stay
  * 0. */

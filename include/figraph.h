@@ -1068,11 +1068,13 @@ typedef struct fig_plan_report {
     /* Units of the worker that has the most. It is filled in for both kinds of split. */
     int32_t units_most;
     /* Rows of the step that are chunks (fig_spec.query_limit). 0: there are none. Of the fields
-     * above, only plan_bytes and plan_bytes_limit include these rows. The fields of strips below
-     * describe these rows alone. */
+     * above, only plan_bytes and plan_bytes_limit include these rows, and rows that share pages
+     * except for their tails (see `tails`). The fields of strips below describe these rows
+     * alone. */
     int32_t chunks;
-    /* The number of workers that share the strips of all chunks. A strip is a part of a chunk's
-     * query tokens, for one KV head. 0: rows of the program cannot be chunks. */
+    /* The number of workers that share all strips. A strip is a part of a chunk's query tokens, or
+     * of those of rows that share pages, for one KV head. 0: rows of the program cannot be
+     * chunks. */
     int32_t strip_workers;
     /* Tokens of a tile of a strip. */
     int32_t strip_tile_tokens;
@@ -1103,15 +1105,57 @@ typedef struct fig_plan_report {
     /* [row_capacity] Input: an array of the caller, or NULL. It receives each row's number of tiles
      * in one head group. Tiles that a window or a mask hides do not count. */
     int32_t *row_tiles;
-    /* The number of workers that read rows while all others process chunks. Workers behind it have
-     * no tiles, and as many strip workers, the last ones, have no strips. 0: rows and chunks each
+    /* The number of workers that read rows while all others process strips. Workers behind it have
+     * no tiles, and as many strip workers, the last ones, have no strips. 0: rows and strips each
      * use all workers. */
     int32_t readers;
+    /* [rows] Input: which rows of the step begin with the same pages, as after calls of
+     * fig_engine_fork. Row r has those pages of row fork_sources[r] that the first fork_lengths[r]
+     * tokens fill completely. fork_sources[r] is at most r. fork_lengths[r] is at most the
+     * kv_length of either row; 0: row r has no page of an earlier row. Both NULL: no rows begin
+     * with the same pages. NULL if the program reads lengths on the device. */
+    const int32_t *fork_sources, *fork_lengths;
+    /* Input: fig_engine_options.share of the engine that would run the step. */
+    int32_t share;
+    /* The number of groups of rows that share pages, as in fig_engine_stats. Groups may be nested:
+     * each comes after the group that encloses it. 0: each row reads all of its pages. */
+    int32_t shared_groups;
+    /* Rows that are in some group. */
+    int32_t shared_rows;
+    /* Of these rows, those whose tails are read by the workers of the split. The tail of a row is
+     * its tokens behind those that its groups share. The tails of all other rows in groups are read
+     * by strips. */
+    int32_t tails;
+    /* KV tokens that are read from shared pages, as in fig_engine_stats. */
+    int64_t shared_read;
+    /* KV tokens that sharing saves, as in fig_engine_stats. */
+    int64_t shared_saved;
+    /* The reason why no rows share pages. The text is static. NULL: some rows share pages. */
+    const char *unshared;
+    /* The number of those strips that read the pages of groups. */
+    int32_t prefix_strips;
+    /* Input: the number of elements of each of the next three arrays. */
+    int32_t group_capacity;
+    /* [group_capacity] Input: the caller's arrays, which receive for each group its number of rows,
+     * the first KV token that it shares, and the one behind the last. Each may be NULL. */
+    int32_t *group_rows, *group_firsts, *group_ends;
+    /* [row_capacity] Input: an array of the caller, or NULL. It receives the first token of each
+     * row that no group shares; 0: the row is in no group. */
+    int32_t *row_firsts;
+    /* Tiles of the strips that read the pages of groups. */
+    int64_t prefix_tiles;
+    /* [strip_worker_capacity] Input: an array of the caller, or NULL. It receives how many of each
+     * worker's tiles of strips these are. */
+    int32_t *strip_worker_prefix_tiles;
 } fig_plan_report;
 /* Plans a step as an engine would, and reports the result. No engine is needed and nothing runs.
- * Fails as fig_engine_stage does for the same step: FIG_INVALID or FIG_TOO_LARGE. */
+ * Fails as fig_engine_stage does for the same step: FIG_INVALID or FIG_TOO_LARGE. FIG_INVALID: the
+ * report's fork_sources, fork_lengths or share are out of range. */
 FIG_API fig_status fig_graphs_plan(const fig_graphs *graphs, const fig_step *step,
                                    fig_plan_report *report);
+/* Returns the reason why rows of no step of these graphs can share pages. The text is static. NULL:
+ * they can, in an engine that knows its page table (fig_engine_sharing). */
+FIG_API const char *fig_graphs_sharing(const fig_graphs *graphs);
 
 /* ---- Engine ---------------------------------------------------------------------------------- */
 typedef uint32_t fig_device;

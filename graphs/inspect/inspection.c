@@ -303,7 +303,7 @@ fig_status fig_inspection_plan(const fig_inspection *inspection, const fig_step 
         return fig_fail(FIG_INVALID, "inspection: split_class is %" PRId32 ", there are %" PRId32,
                         split_class, inspection->class_count);
     FIG_TRY(fig_status_take_options(&given, sizeof given, report, "fig_plan_report"));
-    fig_plan_report_take_arrays(&ours, &given);
+    fig_plan_report_take_inputs(&ours, &given);
     const fig_status status = fig_plan_report_class(inspection->graphs, step, split_class, &ours);
     FIG_TRY(fig_status_give(report, &ours, sizeof ours, "fig_plan_report"));
     return status;

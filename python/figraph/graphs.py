@@ -86,7 +86,7 @@ class Plan:
     """How a step would be cut: the KV work of its first class of attention, in tiles.
 
     Rows of more than 8 query tokens are chunks, unless the cache is latent. Only the fields from
-    `chunks` on count them.
+    `chunks` on count them. `unshared` is the reason why no rows share pages, or None.
     """
 
     bucket: int
@@ -116,6 +116,14 @@ class Plan:
     strip_partial_limit: int
     groups: int
     readers: int
+    shared_groups: int
+    shared_rows: int
+    tails: int
+    shared_read: int
+    shared_saved: int
+    unshared: Optional[str]
+    prefix_strips: int
+    prefix_tiles: int
     worker_tiles: tuple[int, ...] = dataclasses.field(repr=False)
 
 
@@ -168,13 +176,22 @@ class Graphs(Unique):
         """Writes the file. A crash leaves the old file or the new one, never a partial file."""
         must(library.fig_graphs_save(self.handle, path_bytes(path)))
 
+    @property
+    def sharing(self) -> Optional[str]:
+        """Returns the reason why rows of no step can share pages, or None if they can."""
+        reason = library.fig_graphs_sharing(self.handle)
+        return None if reason is None else reason.decode()
+
     def plan(self, lengths: Sequence[int], *, row_tokens: Optional[Sequence[int]] = None,
-             queries: Optional[Sequence[int]] = None) -> Plan:
+             queries: Optional[Sequence[int]] = None,
+             forks: Optional[Sequence[tuple[int, int]]] = None) -> Plan:
         """Returns how a step of these lengths would be cut, without running it.
 
         lengths: the number of tokens of each row's sequence, this step's token included; 0 is an
         idle row. row_tokens: the number of query tokens of each row; the default is the spec's
-        number. queries: the same for a packed program, as in Engine.step.
+        number. queries: the same for a packed program, as in Engine.step. forks: for each row, an
+        earlier row, or the row itself, and the number of tokens whose pages both have, as after
+        Engine.fork; a number of 0 means none.
         """
         kv_lengths = integers("kv_lengths", lengths)
         step = options(abi.fig_step, rows=len(kv_lengths), kv_lengths=kv_lengths)
@@ -183,12 +200,19 @@ class Graphs(Unique):
         if queries is not None:
             step.query_counts = integers_of_rows("queries", queries, step.rows)
         report = abi.options(abi.fig_plan_report)
+        if forks is not None:
+            pairs = [fork_of(f"forks[{i}]", pair) for i, pair in enumerate(forks)]
+            report.fork_sources = integers_of_rows("forks", [row for row, _ in pairs], step.rows)
+            report.fork_lengths = integers_of_rows("forks", [tokens for _, tokens in pairs],
+                                                   step.rows)
         must(library.fig_graphs_plan(self.handle, step, report))
         tiles = (ctypes.c_int32 * report.workers)()
         report.worker_tiles, report.worker_capacity = tiles, report.workers
         must(library.fig_graphs_plan(self.handle, step, report))
         names = [field.name for field in dataclasses.fields(Plan)][:-1]
-        return Plan(*(getattr(report, name) for name in names), worker_tiles=tuple(tiles))
+        made = {name: getattr(report, name) for name in names}
+        made["unshared"] = None if report.unshared is None else report.unshared.decode()
+        return Plan(**made, worker_tiles=tuple(tiles))
 
     def memory(self, slots: int = 0) -> Memory:
         """Returns the memory that an engine with `slots` slots in its plan ring would allocate."""
@@ -222,6 +246,14 @@ def integers_of_rows(field: str, values: Sequence[int], rows: int) -> Any:
     if len(made) != rows:
         raise errors.of(abi.FIG_INVALID, f"{field} has {len(made)} of {rows} rows")
     return made
+
+
+def fork_of(field: str, pair: Sequence[int]) -> tuple[int, int]:
+    """Returns a pair (row, tokens) as integers that C can take."""
+    numbers = tuple(integers(field, pair))
+    if len(numbers) != 2:
+        raise ValueError(f"{field} is {pair!r}, it must be a row and a number of tokens")
+    return numbers
 
 
 def bucket_of(field: str, pair: Sequence[int]) -> abi.fig_bucket:

@@ -43,10 +43,14 @@ def each_number_of_a_list_is_checked():
         ("kv_lengths[0]", lambda n: TUTORIAL.plan([n])),
         ("kv_lengths[1]", lambda n: figraph.plan("tutorial", [1, n], traits="host")),
         ("row_tokens[0]", lambda n: TUTORIAL.plan([1], row_tokens=[n])),
+        ("forks[0][1]", lambda n: TUTORIAL.plan([1], forks=[(0, n)])),
     ):
         too_wide(field, call)
         no_integer(field, call)
     refused("row_tokens has 2 of 1 rows", lambda: TUTORIAL.plan([1], row_tokens=[1, 1]))
+    refused("forks has 2 of 1 rows", lambda: TUTORIAL.plan([1], forks=2 * [(0, 0)]))
+    refused("forks[0] is (0,), it must be a row", lambda: TUTORIAL.plan([1], forks=[(0,)]),
+            (ValueError,))
     refused("kv_lengths is 5, it must be a list", lambda: TUTORIAL.plan(5), (TypeError,))
     for lengths in (array.array("q", [WIDE + 5]), range(WIDE, WIDE + 1), (WIDE,)):
         refused("kv_lengths[0] is ", lambda: TUTORIAL.plan(lengths), (OverflowError,))

@@ -152,7 +152,9 @@ def dataclasses_have_the_fields_that_the_headers_have():
         (figraph.Progress, abi.fig_progress, {"size", "fault"}),
         (figraph.Plan, abi.fig_plan_report,
          {"size", "worker_capacity", "strip_worker_tiles", "strip_worker_pieces",
-          "strip_worker_capacity", "row_tiles", "row_capacity"}),
+          "strip_worker_capacity", "row_tiles", "row_capacity", "row_firsts", "fork_sources",
+          "fork_lengths", "share", "group_capacity", "group_rows", "group_firsts", "group_ends",
+          "strip_worker_prefix_tiles"}),
         (figraph.Tensor, abi.fig_tensor_info, {"size", "rank"}),
     ]
     for ours, theirs, left_out in pairs:
@@ -316,6 +318,23 @@ def packed_rows_have_queries_of_their_own():
     assert device.tensors["query_starts"].dims == (device.spec.batch_limit + 1,)
     refused("reads is ('query_starts',)",
             lambda: figraph.capture("tutorial", traits="host", reads=["query_starts"]), ValueError)
+
+
+def rows_that_share_pages_are_planned():
+    graphs = figraph.capture("tutorial", traits="host", row_tokens=16, query_limit=32)
+    forks = 3 * [(0, 320)] + [(3, 0)]
+    plan = graphs.plan(4 * [400], queries=4 * [1], forks=forks)
+    assert graphs.sharing is None and plan.unshared is None
+    assert (plan.shared_groups, plan.shared_rows, plan.tails) == (1, 3, 0)
+    assert (plan.shared_read, plan.shared_saved) == (320, 2 * 320)
+    assert plan.prefix_strips == 4 and 0 < plan.prefix_tiles < plan.strip_tiles
+    apart = graphs.plan(4 * [400], queries=4 * [1])
+    assert apart.shared_groups == 0 and apart.unshared == "no rows begin with the same pages"
+    refused("fork_lengths[0] is 401, limits 0 to kv_lengths[0], 400",
+            lambda: graphs.plan(4 * [400], queries=4 * [1], forks=4 * [(0, 401)]), errors.Invalid)
+    reason = TUTORIAL.sharing
+    assert reason == TUTORIAL.plan(2 * [400], forks=2 * [(0, 320)]).unshared
+    assert reason == "no row may be a chunk"
 
 
 def segments_are_appended_in_place_of_a_launch():
@@ -532,6 +551,7 @@ CASES = [
     a_fork_reads_the_pages_of_its_source,
     optional_fields_of_a_step_are_forgotten_by_the_next,
     packed_rows_have_queries_of_their_own,
+    rows_that_share_pages_are_planned,
     segments_are_appended_in_place_of_a_launch,
     a_callback_does_a_call_s_work_and_its_exception_is_the_cause,
     a_process_may_end_with_steps_in_flight,
