@@ -1,8 +1,7 @@
 /* cmd_plan.c: figraph plan, which draws how one step's KV work is cut among the workers.
  *
  * Layers with the same window form a class and are split alike, so one layer of each class is
- * lowered. The library reports only the split of the first attention. With two classes, the pair of
- * layers is therefore lowered twice, once in each order, so that each class is planned in the
+ * lowered, in the order of the model: the class of the first layer has a say in the choice of the
  * bucket that the whole step takes. Nothing runs. Invariant: the library reports the tiles of each
  * row and of each worker, but not the rows of each worker, so this file walks the same line of
  * tiles, and checks that the number of tiles agrees. */
@@ -12,6 +11,7 @@
 #include <stdlib.h>
 
 #include <figraph.h>
+#include <figraph_inspect.h>
 #include <figraph_scores.h>
 
 #include "tools/figraph/commands/commands.h"
@@ -30,7 +30,7 @@ enum { CLASS_LIMIT = 2 };
 typedef struct planned_class {
     int32_t window; /* 0: all tokens */
     int32_t layers;
-    fig_graphs *graphs;
+    int32_t index; /* of the class in the graphs */
     fig_plan_report report;
     int32_t *worker_tiles, *worker_rows; /* [report.workers] */
     int32_t *row_tiles;                  /* [rows] in one head group */
@@ -47,6 +47,8 @@ typedef struct planned_step {
     fig_lengths lengths;
     planned_class classes[CLASS_LIMIT];
     int32_t class_count;
+    fig_graphs *graphs; /* with a layer of each class */
+    const fig_inspection *inspection;
     fig_graphs_info info;
     fig_bucket_info bucket;
 } planned_step;
@@ -154,19 +156,23 @@ static void count_rows(const planned_step *plan, planned_class *class) {
     assert(walked == class->report.tiles);
 }
 
+/* Lists the classes, those with a window first. In the graphs, the class of the model's first layer
+ * is the first. */
 static void find_classes(planned_step *plan) {
     const fig_spec *spec = &plan->source.spec;
-    int32_t windowed = fig_source_window_layers(spec);
+    const int32_t windowed = fig_source_window_layers(spec);
+    const int32_t first = !fig_source_has_window(spec, 0);
     if (windowed > 0)
         plan->classes[plan->class_count++] =
-            (planned_class){.window = spec->window, .layers = windowed};
+            (planned_class){.window = spec->window, .layers = windowed, .index = first};
     if (windowed < spec->layers)
-        plan->classes[plan->class_count++] = (planned_class){.layers = spec->layers - windowed};
+        plan->classes[plan->class_count++] =
+            (planned_class){.layers = spec->layers - windowed, .index = windowed > 0 && first == 0};
 }
 
-/* Lowers one layer of each class, with the layer of `class` first. Ranks divide the lowered program
- * and not the spec, because a score counts the heads of the whole model. */
-static int lower_class(const planned_step *plan, planned_class *class) {
+/* Lowers one layer of each class. Ranks divide the lowered program and not the spec, because a
+ * score counts the heads of the whole model. */
+static int lower(planned_step *plan) {
     fig_source source = plan->source;
     fig_spec *spec = &source.spec;
     *spec = source.model;
@@ -174,10 +180,14 @@ static int lower_class(const planned_step *plan, planned_class *class) {
     spec->dense_layers = spec->dense_width = 0;
     for (int i = 0; i < 8; i++)
         spec->window_layers[i] = spec->plain_layers[i] = 0; /* RoPE does not change the split */
-    if (plan->class_count > 1) spec->window_layers[0] = class->window > 0 ? 1 : 2;
-    const int code = fig_source_lower(&source, &plan->machine.traits, &class->graphs);
+    if (plan->class_count > 1) spec->window_layers[0] = plan->classes[0].index == 0 ? 1 : 2;
+    int code = fig_source_lower(&source, &plan->machine.traits, &plan->graphs);
+    if (code == FIG_EXIT_FINE)
+        code = fig_source_divide(plan->arguments, source.ranks, &plan->graphs);
     if (code != FIG_EXIT_FINE) return code;
-    return fig_source_divide(plan->arguments, source.ranks, &class->graphs);
+    if (fig_inspection_open(&plan->inspection, plan->graphs, 0) != FIG_OK)
+        return fig_report_status("plan");
+    return FIG_EXIT_FINE;
 }
 
 static int plan_class(planned_step *plan, planned_class *class) {
@@ -185,12 +195,9 @@ static int plan_class(planned_step *plan, planned_class *class) {
                      .rows = plan->lengths.count,
                      .kv_lengths = plan->lengths.values,
                      .query_counts = plan->lengths.queries};
-    int code = lower_class(plan, class);
-    if (code != FIG_EXIT_FINE) return code;
     class->report.size = sizeof class->report;
-    if (fig_graphs_plan(class->graphs, &step, &class->report) != FIG_OK) {
+    if (fig_inspection_plan(plan->inspection, &step, class->index, &class->report) != FIG_OK)
         return fig_report_status("plan");
-    }
     size_t workers = (size_t) class->report.workers;
     class->worker_tiles = calloc(workers + 1, sizeof *class->worker_tiles);
     class->worker_rows = calloc(workers + 1, sizeof *class->worker_rows);
@@ -211,19 +218,18 @@ static int plan_class(planned_step *plan, planned_class *class) {
     class->report.strip_worker_capacity = class->report.strip_workers;
     plan->info.size = sizeof plan->info;
     plan->bucket.size = sizeof plan->bucket;
-    if (fig_graphs_plan(class->graphs, &step, &class->report) != FIG_OK ||
-        fig_graphs_bucket(class->graphs, class->report.bucket, &plan->bucket) != FIG_OK) {
+    if (fig_inspection_plan(plan->inspection, &step, class->index, &class->report) != FIG_OK ||
+        fig_graphs_bucket(plan->graphs, class->report.bucket, &plan->bucket) != FIG_OK)
         return fig_report_status("plan");
-    }
-    fig_graphs_read_info(class->graphs, &plan->info);
+    fig_graphs_read_info(plan->graphs, &plan->info);
     count_rows(plan, class);
     count_hidden(plan, class);
     return FIG_EXIT_FINE;
 }
 
 static int make_plan(planned_step *plan) {
-    int code = FIG_EXIT_FINE;
     find_classes(plan);
+    int code = lower(plan);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < plan->class_count; i++)
         code = plan_class(plan, &plan->classes[i]);
     assert(code != FIG_EXIT_FINE || plan->class_count == 1 ||
@@ -458,8 +464,9 @@ static int run(const fig_arguments *arguments) {
         free(plan.classes[i].row_tiles);
         free(plan.classes[i].strip_tiles);
         free(plan.classes[i].strip_pieces);
-        fig_graphs_destroy(plan.classes[i].graphs);
     }
+    fig_inspection_close(plan.inspection);
+    fig_graphs_destroy(plan.graphs);
     fig_lengths_finish(&plan.lengths);
     fig_score_destroy(plan.source.score);
     return code;
