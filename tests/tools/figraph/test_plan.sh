@@ -180,6 +180,148 @@ run plan --preset tutorial --row-tokens 16 --kv 4x100 --device host --json
 ends 0
 json 'sum(j["classes"][0]["worker_rows"]) >= 4'
 
+# ---- shared prefixes -----------------------------------------------------------------------------
+# Two strips for each of 8 KV heads hold 64 query tokens, and read 8192 tokens once.
+shared='plan --preset llama-3.1-8b --traits h200'
+# shellcheck disable=SC2086
+run $shared --kv 64x8448@8192 --json
+ends 0
+quiet
+json 'j["kv_tokens"] == 64 * 8448' 'j["query_tokens"] == 64' \
+    'j["classes"][0]["shared"]["groups"] == [{"rows": 64, "first_token": 0, "end_token": 8192}]' \
+    '"refusal" not in j["classes"][0]["shared"]' 'j["classes"][0]["shared"]["rows"] == 64' \
+    'j["classes"][0]["shared"]["tokens_read"] == 2 * 8192' \
+    'j["classes"][0]["shared"]["tokens_saved"] == 62 * 8192' \
+    'j["classes"][0]["shared"]["tails"] == 0' 'j["classes"][0]["shared"]["strips"] == 2 * 8' \
+    'j["classes"][0]["shared"]["tiles"] == sum(j["classes"][0]["shared"]["worker_tiles"])' \
+    'j["classes"][0]["chunks"]["tiles"] == sum(j["classes"][0]["chunks"]["worker_tiles"])' \
+    'j["classes"][0]["chunks"]["strips"] == (2 + 64) * 8' 'j["classes"][0]["tiles"] == 0' \
+    'all(p <= t for p, t in zip(j["classes"][0]["shared"]["worker_tiles"],'\
+' j["classes"][0]["chunks"]["worker_tiles"]))'
+# shellcheck disable=SC2086
+run $shared --kv 64x8448@8192
+ends 0
+quiet
+fits 80
+prints '64 rows of 64x8448@8192:1'
+prints 'shared    64 rows in 1 group: 16 384 tokens read, 507 904 saved'
+prints 'group     64 rows: tokens 0 to 8 191'
+prints 'strips    16 of prefixes, 512 of rows, tiles of 128 tokens'
+prints '% are tiles of shared prefixes'
+grep -q '^ *|%.*%' "$scratch/out"
+verdict $? 'the strips of prefixes must be marked'
+lacks 'there is nothing to cut'
+lacks 'tails'
+lacks 'one worker has 0'
+# A single length is repeated, and only whole pages are shared.
+# shellcheck disable=SC2086
+run $shared --batch 64 --kv 8448@8207 --json
+ends 0
+json 'j["classes"][0]["shared"]["groups"] == [{"rows": 64, "first_token": 0, "end_token": 8192}]'
+# Each item is a group of its own. Rows of other items read all of their pages.
+# shellcheck disable=SC2086
+run $shared --kv 32x8448@8192+32x8448@8192,3x700,40x4096@2048:2 --json
+ends 0
+json 'sorted(g["rows"] for g in j["classes"][0]["shared"]["groups"]) == [32, 32, 40]' \
+    'j["classes"][0]["shared"]["rows"] == 104' 'j["classes"][0]["shared"]["tails"] == 0' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"]'\
+' == 3 * 8 * -(-700 // j["bucket"]["variant"]["tile_tokens"])' \
+    'sum(j["classes"][0]["worker_tiles"]) == j["classes"][0]["tiles"]'
+# shellcheck disable=SC2086
+run $shared --kv 32x8448@8192+32x8448@8192,3x700
+ends 0
+fits 80
+prints '67 rows of 32x8448@8192:1,32x8448@8192:1,3x700:1'
+prints 'shared    64 rows in 2 groups: '
+prints 'tiles of each worker, and how many rows'
+# Long tails are read by some workers of the split.
+# shellcheck disable=SC2086
+run $shared --kv 64x9216@8192 --json
+ends 0
+json 'j["classes"][0]["shared"]["tails"] == 64' '0 < j["classes"][0]["readers"] < 132' \
+    'j["classes"][0]["tiles"] * j["bucket"]["variant"]["heads"]'\
+' == 64 * 8 * 1024 // j["bucket"]["variant"]["tile_tokens"]' \
+    'sum(j["classes"][0]["worker_tiles"]) == j["classes"][0]["tiles"]' \
+    'not any(j["classes"][0]["worker_tiles"][j["classes"][0]["readers"]:])' \
+    'not any(j["classes"][0]["chunks"]["worker_tiles"][132 - j["classes"][0]["readers"]:])' \
+    'j["classes"][0]["chunks"]["strips"] == j["classes"][0]["shared"]["strips"]'
+# shellcheck disable=SC2086
+run $shared --kv 64x9216@8192
+ends 0
+quiet
+fits 80
+prints 'tails     64, read by '
+prints ' of 132 workers; the others multiply prefixes'
+prints 'tiles of each worker, and how many rows and tails it reads'
+lacks 'Uncut'
+# A chunk beside rows that share pages.
+# shellcheck disable=SC2086
+run $shared --kv 64x8448@8192+8192:512
+ends 0
+fits 80
+prints 'chunks    1 row'
+prints 'strips    16 of prefixes, '
+# Where sharing saves nothing, each row reads its pages, and the sentence says why.
+# shellcheck disable=SC2086
+run $shared --kv 4x1280@1024
+ends 0
+fits 80
+prints 'shared    nothing: to read these pages once would take more time than it'
+# shellcheck disable=SC2086
+run $shared --kv 4x1280@1024 --json
+ends 0
+json '"more time than it saves" in j["classes"][0]["shared"]["refusal"]' \
+    'j["classes"][0]["shared"]["groups"] == []' 'j["classes"][0]["tiles"] > 0'
+# shellcheck disable=SC2086
+run $shared --kv 64x8448@15
+ends 0
+prints 'shared    nothing: no two rows have a whole page in common'
+# shellcheck disable=SC2086
+run $shared --kv 64x8448 --json
+ends 0
+json '"shared" not in j["classes"][0]'
+# Only layers without a window share pages.
+run plan --preset gpt-oss-20b --kv 64x8448@8192 --traits h200 --json
+ends 0
+json '[k["window"] for k in j["classes"]] == [128, 0]' \
+    '[len(k["shared"]["groups"]) for k in j["classes"]] == [0, 1]' \
+    '"another class" in j["classes"][0]["shared"]["refusal"]'
+run plan --preset gpt-oss-20b --kv 64x8448@8192 --traits h200
+ends 0
+fits 80
+for case in '64x8192@8193 8193 8192' '64x8448@0 0 8448' '4x0@1 1 0'; do
+    # shellcheck disable=SC2086
+    set -- $case
+    # shellcheck disable=SC2086
+    run $shared --kv "$1"
+    refused 'plan: --kv' "\"$1\" shares $2 tokens, limits 1 to the length, $3"
+done
+# shellcheck disable=SC2086
+run $shared --kv 8448@8192,5
+refused '"8448@8192" is 1 row, at least 2 rows share tokens'
+for lengths in 4x100@ 4x100:1@50 4x100@50@20 @50 4x100@-5; do
+    # shellcheck disable=SC2086
+    run $shared --kv "$lengths"
+    refused "\"$lengths\" is neither" '@SHARED'
+done
+# shellcheck disable=SC2086
+run $shared --kv 4x100@2147483648
+refused 'has a number above 2147483647'
+run plan --preset llama-3.1-8b --kv 64x8448@8192 --traits a100
+refused 'plan: --kv' 'rows cannot share pages' 'the GPU has no kernel'
+run plan --preset mistral-7b --kv 64x8448@8192 --traits h200
+refused 'rows cannot share pages' 'a window'
+run plan --preset llama-3.1-8b --kv 64x8448@8192 --kv-dtype e4m3 --traits h200
+refused 'rows cannot share pages'
+run plan --preset llama-3.1-8b --kv 64x8448@8192 --deterministic --traits h200
+refused 'rows cannot share pages' 'deterministic'
+run plan --preset llama-3.1-8b --kv 64x8448@8192 --score 'score * 2.0' --traits h200
+refused 'rows cannot share pages' 'a score'
+run plan --preset deepseek-v3 --kv 4x2000@1000 --traits h200
+refused 'rows cannot share pages' 'no row may be a chunk'
+run inspect "$scratch/none.fig" --format html --kv 4x100@50
+refused '"4x100@50": it takes no @SHARED'
+
 # ---- scores and masks ----------------------------------------------------------------------------
 # Of the 128 tiles of a long row, its query sees the first one and the last 16, or the last 17 if
 # its last 1024 tokens begin within a tile. The query of a short row sees all tiles.

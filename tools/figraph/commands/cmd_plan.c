@@ -15,6 +15,7 @@
 #include <figraph_scores.h>
 
 #include "tools/figraph/commands/commands.h"
+#include "tools/figraph/commands/group_list.h"
 #include "tools/figraph/step/schedule.h"
 #include "tools/figraph/step/source.h"
 #include "tools/figraph/terminal/columns.h"
@@ -38,6 +39,7 @@ typedef struct planned_class {
     int32_t longest;                     /* the row with the most tiles */
     int32_t longest_workers;             /* the number of workers that share it */
     int32_t *strip_tiles, *strip_pieces; /* [report.strip_workers] */
+    fig_group_list groups;
 } planned_class;
 
 typedef struct planned_step {
@@ -57,16 +59,19 @@ static int read_lengths(const fig_arguments *arguments, fig_lengths *lengths) {
     fig_integer range = {.name = "--batch", .least = 1, .most = FIG_LENGTHS_LIMIT};
     const char *text = fig_arguments_text(arguments, "--kv");
     int64_t batch;
-    int code = fig_lengths_parse_queries(lengths, text, "plan: --kv");
+    int code = fig_lengths_parse_shared(lengths, text, "plan: --kv");
     if (code != FIG_EXIT_FINE) return code;
     range.fallback = lengths->count;
     code = fig_arguments_integer(arguments, &range, &batch);
-    if (code != FIG_EXIT_FINE) return code;
-    return fig_lengths_repeat(lengths, (int32_t)batch, "plan: --kv");
+    if (code == FIG_EXIT_FINE) code = fig_lengths_repeat(lengths, (int32_t)batch, "plan: --kv");
+    if (code == FIG_EXIT_FINE) code = fig_lengths_check_shared(lengths, "plan: --kv");
+    if (code != FIG_EXIT_FINE || lengths->shared == NULL) return code;
+    return fig_lengths_fill_queries(lengths);
 }
 
 /* If the list gives query tokens, makes the spec that of a packed program. Its rows then have room
- * for the largest number of query tokens in the list. */
+ * for the largest number of query tokens in the list. Only rows of programs that take chunks share
+ * pages; over a latent cache none does. */
 static void pack(planned_step *plan) {
     const fig_lengths *lengths = &plan->lengths;
     fig_spec *spec = &plan->source.spec;
@@ -74,9 +79,11 @@ static void pack(planned_step *plan) {
     if (spec->row_tokens < 1) spec->row_tokens = 1;
     for (int32_t row = 0; row < lengths->count; row++)
         if (lengths->queries[row] > spec->row_tokens) spec->row_tokens = lengths->queries[row];
+    const int32_t narrow = fig_schedule_narrow(spec);
+    if (lengths->shared != NULL && spec->latent_dim == 0 && spec->row_tokens <= narrow)
+        spec->row_tokens = narrow + 1;
     spec->query_limit = (int64_t)spec->batch_limit * spec->row_tokens;
-    if (spec->row_tokens > fig_schedule_narrow(spec))
-        spec->query_limit = fig_lengths_queries(lengths);
+    if (spec->row_tokens > narrow) spec->query_limit = fig_lengths_queries(lengths);
 }
 
 static int read_arguments(planned_step *plan) {
@@ -112,7 +119,9 @@ static int32_t count_tiles(const planned_step *plan, const planned_class *class,
     return (length + tile - 1) / tile - first / tile;
 }
 
+/* A class whose rows share pages has no mask. */
 static void count_hidden(const planned_step *plan, planned_class *class) {
+    if (class->report.shared_groups > 0) return;
     for (int32_t row = 0; row < plan->lengths.count; row++) {
         const int32_t hidden = count_tiles(plan, class, row) - class->row_tiles[row];
         assert(hidden == 0 || (hidden > 0 && has_mask(plan->source.score)));
@@ -190,12 +199,21 @@ static int lower(planned_step *plan) {
     return FIG_EXIT_FINE;
 }
 
+/* Refuses rows that share tokens in a program whose rows never can. */
+static int check_sharing(const planned_step *plan) {
+    const char *reason = plan->lengths.shared != NULL ? fig_graphs_sharing(plan->graphs) : NULL;
+    if (reason == NULL) return FIG_EXIT_FINE;
+    return fig_report_refuse("plan: --kv: \"@\": rows cannot share pages: %s", reason);
+}
+
 static int plan_class(planned_step *plan, planned_class *class) {
     fig_step step = {.size = sizeof step,
                      .rows = plan->lengths.count,
                      .kv_lengths = plan->lengths.values,
                      .query_counts = plan->lengths.queries};
     class->report.size = sizeof class->report;
+    class->report.fork_sources = plan->lengths.sources;
+    class->report.fork_lengths = plan->lengths.shared;
     if (fig_inspection_plan(plan->inspection, &step, class->index, &class->report) != FIG_OK)
         return fig_report_status("plan");
     size_t workers = (size_t) class->report.workers;
@@ -216,6 +234,8 @@ static int plan_class(planned_step *plan, planned_class *class) {
     class->report.strip_worker_tiles = class->strip_tiles;
     class->report.strip_worker_pieces = class->strip_pieces;
     class->report.strip_worker_capacity = class->report.strip_workers;
+    const int code = fig_group_list_make(&class->groups, &class->report);
+    if (code != FIG_EXIT_FINE) return code;
     plan->info.size = sizeof plan->info;
     plan->bucket.size = sizeof plan->bucket;
     if (fig_inspection_plan(plan->inspection, &step, class->index, &class->report) != FIG_OK ||
@@ -230,6 +250,7 @@ static int plan_class(planned_step *plan, planned_class *class) {
 static int make_plan(planned_step *plan) {
     find_classes(plan);
     int code = lower(plan);
+    if (code == FIG_EXIT_FINE) code = check_sharing(plan);
     for (int32_t i = 0; code == FIG_EXIT_FINE && i < plan->class_count; i++)
         code = plan_class(plan, &plan->classes[i]);
     assert(code != FIG_EXIT_FINE || plan->class_count == 1 ||
@@ -302,7 +323,9 @@ static void print_class(const planned_step *plan, const planned_class *class) {
         if (class->window == 0) printf("all tokens\n\n");
     }
     if (has_mask(plan->source.score)) print_hidden(class);
-    if (report->readers > 0)
+    if (plan->lengths.shared != NULL) fig_group_list_print(&class->groups, report);
+    if (report->tiles == 0 && report->shared_groups > 0) return;
+    if (report->readers > 0 && report->tails == 0)
         printf("  readers   %d of %d workers read rows, the others process chunks\n", readers,
                report->workers);
     printf("  tiles     %s; ", fig_report_number(a, report->tiles));
@@ -320,26 +343,42 @@ static void print_class(const planned_step *plan, const planned_class *class) {
     printf("  partials  %d of at most %d\n", report->partials, report->partial_limit);
 }
 
-/* Prints the strips of a class's chunks. */
+/* Prints how many strips a class has. */
+static void print_strip_counts(const fig_plan_report *report) {
+    const int32_t of_rows = report->strips - report->prefix_strips;
+    char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
+    if (report->chunks > 0) printf("\n  chunks    %s", fig_report_count(a, report->chunks, "row"));
+    if (report->shared_groups == 0) {
+        printf(" in %s, tiles of %d tokens\n", fig_report_count(b, report->strips, "strip"),
+               report->strip_tile_tokens);
+        return;
+    }
+    printf("\n  strips    %s of prefixes, ", fig_report_number(a, report->prefix_strips));
+    printf("%s of rows, tiles of %d tokens\n", fig_report_number(b, of_rows),
+           report->strip_tile_tokens);
+}
+
+/* Prints the strips of a class's chunks and groups. */
 static void print_strips(const planned_class *class) {
     const fig_plan_report *report = &class->report;
     const fig_draw_loads loads = {.counted = "parts",
                                   .tiles = class->strip_tiles,
                                   .rows = class->strip_pieces,
+                                  .marked = class->groups.prefix_tiles,
                                   .workers = report->strip_workers - report->readers,
                                   .most = report->strip_tiles_most};
     char a[FIG_REPORT_COUNT], b[FIG_REPORT_COUNT];
-    if (report->chunks == 0) return;
-    printf("\n  chunks    %s in %s, tiles of %d tokens\n",
-           fig_report_count(a, report->chunks, "row"), fig_report_count(b, report->strips, "strip"),
-           report->strip_tile_tokens);
+    if (report->chunks == 0 && report->shared_groups == 0) return;
+    print_strip_counts(report);
     printf("  tiles     %s; each of %d workers has %d to %d\n",
            fig_report_number(a, report->strip_tiles), loads.workers, report->strip_tiles_least,
            report->strip_tiles_most);
     printf("  partials  %s of query vectors, of at most %s\n",
            fig_report_number(a, report->strip_partials),
            fig_report_number(b, report->strip_partial_limit));
-    printf("\ntiles of strips of each worker, and how many parts of strips it does\n\n");
+    printf("\ntiles of strips of each worker, and how many parts of strips it does\n");
+    if (report->shared_groups > 0) printf("%s are tiles of shared prefixes\n", fig_draw_mark());
+    putchar('\n');
     fig_draw_bars(&loads);
 }
 
@@ -357,6 +396,10 @@ static void print_longest(const planned_class *class) {
     fig_columns_words(0, 0, sentence);
 }
 
+static int is_idle(const fig_plan_report *report) {
+    return report->tiles == 0 && report->chunks == 0 && report->shared_groups == 0;
+}
+
 static void print_plan(const planned_step *plan) {
     print_step(plan);
     for (int32_t i = 0; i < plan->class_count; i++) {
@@ -368,13 +411,14 @@ static void print_plan(const planned_step *plan) {
                                 .most = class->report.tiles_most};
         print_class(plan, class);
         if (class->report.tiles > 0) {
-            printf("\ntiles of each worker, and how many rows it reads\n\n");
+            printf("\ntiles of each worker, and how many rows%s it reads\n\n",
+                   class->report.tails > 0 ? " and tails" : "");
             fig_draw_bars(&loads);
-            print_longest(class);
+            if (class->report.tails == 0) print_longest(class);
         }
         print_strips(class);
     }
-    if (plan->classes[0].report.tiles == 0 && plan->classes[0].report.chunks == 0)
+    if (is_idle(&plan->classes[0].report))
         printf("\nEvery row is idle: there is nothing to cut.\n");
 }
 
@@ -420,6 +464,7 @@ static void emit_class(fig_emit *emit, const planned_step *plan, const planned_c
     emit_array(emit, "worker_tiles", class->worker_tiles, report->workers);
     emit_array(emit, "worker_rows", class->worker_rows, report->workers);
     if (report->strip_workers > 0) emit_strips(emit, class);
+    if (plan->lengths.shared != NULL) fig_group_list_emit(emit, &class->groups, report);
     fig_emit_close(emit);
 }
 
@@ -464,6 +509,7 @@ static int run(const fig_arguments *arguments) {
         free(plan.classes[i].row_tiles);
         free(plan.classes[i].strip_tiles);
         free(plan.classes[i].strip_pieces);
+        fig_group_list_finish(&plan.classes[i].groups);
     }
     fig_inspection_close(plan.inspection);
     fig_graphs_destroy(plan.graphs);
@@ -480,7 +526,10 @@ const fig_command fig_cmd_plan = {
         "row of 32768 tokens and 39 rows of 512. A single length is repeated for every row; 0 "
         "is an idle row. \"4x2000:3+512:8\" also gives each row's number of query tokens, for "
         "a packed program; the default is 1. A row of 9 to 4096 query tokens is a chunk of a "
-        "prompt, and its strips are drawn separately: \"4x2000+8192:512\".\n\n"
+        "prompt, and its strips are drawn separately: \"4x2000+8192:512\". In \"64x8448@8192\", "
+        "64 rows begin with the same 8192 tokens. Where that saves time, the whole pages of these "
+        "tokens are read once for all rows of the item; the program is then one that takes "
+        "chunks. The strips that read them are marked in the drawing.\n\n"
         "A mask takes the tiles that nobody sees off the workers: --mask '0:4, q_pos - 1023:q_pos "
         "+ 1'. The tiles count whole if a range reads an array, whose contents the host does not "
         "know.\n\n" FIG_SOURCE_NOTES,

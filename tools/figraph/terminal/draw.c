@@ -29,28 +29,39 @@ typedef struct bar_line {
     int wide;
 } bar_line;
 
+const char *fig_draw_mark(void) {
+    return fig_report_wide() ? "▒" : "%";
+}
+
 static void print_times(const char *text, int times) {
     for (int i = 0; i < times; i++)
         fputs(text, stdout);
 }
 
-/* Returns the height of a worker's bar, in eighths of a line: 0 to HEIGHT * EIGHTHS. */
-static int level_of(const fig_draw_loads *loads, int32_t worker) {
-    int64_t tiles = loads->tiles[worker];
+/* Returns the height of a bar of these tiles, in eighths of a line: 0 to HEIGHT * EIGHTHS. */
+static int level_of(const fig_draw_loads *loads, int64_t tiles) {
     if (tiles <= 0 || loads->most <= 0) return 0;
     int level = (int)((2 * tiles * HEIGHT * EIGHTHS + loads->most) / (2 * (int64_t)loads->most));
     return level > 0 ? level : 1;
 }
 
+/* Returns what a worker's bar shows in a line. A full cell is marked if the marked tiles reach its
+ * middle. */
+static const char *cell_of(const bar_line *frame, int32_t worker, int line) {
+    const fig_draw_loads *loads = frame->loads;
+    const int below = (HEIGHT - 1 - line) * EIGHTHS;
+    const int eighths = level_of(loads, loads->tiles[worker]) - below;
+    const int marked = loads->marked == NULL ? 0 : level_of(loads, loads->marked[worker]) - below;
+    if (eighths >= EIGHTHS && marked >= EIGHTHS / 2) return fig_draw_mark();
+    const int filled = eighths < 0 ? 0 : eighths > EIGHTHS ? EIGHTHS : eighths;
+    return (frame->wide ? blocks : plain_blocks)[filled];
+}
+
 static void print_line(const bar_line *frame, int line) {
-    const char *const *set = frame->wide ? blocks : plain_blocks;
     int gap = frame->bar > 1;
     for (int32_t worker = frame->first; worker < frame->end; worker++) {
-        int eighths = level_of(frame->loads, worker) - (HEIGHT - 1 - line) * EIGHTHS;
-        if (eighths < 0) eighths = 0;
-        if (eighths > EIGHTHS) eighths = EIGHTHS;
         if (gap && worker > frame->first) putchar(' ');
-        print_times(set[eighths], frame->bar - gap);
+        print_times(cell_of(frame, worker, line), frame->bar - gap);
     }
     putchar('\n');
 }

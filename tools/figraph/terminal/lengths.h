@@ -1,5 +1,6 @@
 /* lengths.h: reads a list of kv lengths: "32768,39x512" is one row of 32768 and 39 of 512. In
- * "4x2000:3+512:8", four rows have 3 query tokens each, and one has 8. */
+ * "4x2000:3+512:8", four rows have 3 query tokens each, and one has 8. In "64x8448@8192", 64 rows
+ * begin with the same 8192 tokens. */
 #ifndef FIG_TOOLS_LENGTHS_H
 #define FIG_TOOLS_LENGTHS_H
 
@@ -10,6 +11,9 @@ enum { FIG_LENGTHS_LIMIT = 1 << 16 };
 typedef struct fig_lengths {
     int32_t *values;  /* [count] */
     int32_t *queries; /* [count] query tokens of each row; NULL: no item gives them */
+    /* [count] The first row of each row's item, and the tokens with which all rows of the item
+     * begin; NULL: no item gives them. */
+    int32_t *sources, *shared;
     int32_t count, capacity;
 } fig_lengths;
 
@@ -19,6 +23,11 @@ int fig_lengths_parse(fig_lengths *lengths, const char *text, const char *option
 /* Does the same for a list whose items may end with ":" and a number of query tokens, and may be
  * joined by "+" too. Either every item has such a number or none. */
 int fig_lengths_parse_queries(fig_lengths *lengths, const char *text, const char *option);
+/* Does the same for a list whose items may also have "@" and a number of shared tokens behind the
+ * length, at most as many as the length. */
+int fig_lengths_parse_shared(fig_lengths *lengths, const char *text, const char *option);
+/* Refuses an item of a single row that shares tokens. Call it when all rows are there. */
+int fig_lengths_check_shared(const fig_lengths *lengths, const char *option);
 /* If no item gives query tokens, gives each row one, and idle rows none. Returns FIG_EXIT_*. */
 int fig_lengths_fill_queries(fig_lengths *lengths);
 /* Makes `count` rows: repeats a single length, and refuses any other number of lengths than
