@@ -4,7 +4,9 @@ of mask.
 Run where jax and figraph can be imported.
 """
 
+import dataclasses
 import functools
+import importlib.metadata
 import os
 import sys
 
@@ -161,13 +163,48 @@ def gradients_are_those_of_plain_attention():
     assert mapped(QUERY[0]).shape == QUERY[0].shape
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Mask:
-    """A mask as tokamax passes it."""
+    """A mask as tokamax passes it up to 0.0.16."""
 
-    def __init__(self, **given):
-        for name in ("bool_mask", "q_start", "q_end", "k_start", "k_end"):
-            setattr(self, name, given.get(name))
-        self.is_causal = given.get("is_causal", False)
+    bool_mask: object = None
+    q_start: object = None
+    q_end: object = None
+    k_start: object = None
+    k_end: object = None
+    is_causal: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Diagonal:
+    """What a Moved says about causality."""
+
+    offset: int = 0
+    window_size: object = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moved:
+    """A mask as tokamax passes it from 0.0.17 on. A local window is a causal mask that is moved."""
+
+    bool_mask: object = None
+    causal_mask: object = None
+    q_start: object = None
+    q_end: object = None
+    k_start: object = None
+    k_end: object = None
+
+    @property
+    def is_causal(self):
+        return (self.causal_mask is not None and self.causal_mask.offset == 0
+                and self.causal_mask.window_size is None)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Later(Moved):
+    """A mask of a version that nobody has seen."""
+
+    every_other: object = None
 
 
 def tokamax_gets_its_masks():
@@ -182,6 +219,10 @@ def tokamax_gets_its_masks():
         (Mask(k_end=k_end, is_causal=True), np.minimum(LENGTHS[..., None], tokens + 1)),
         (Mask(q_end=q_end), until(every)), (Mask(q_end=q_end, is_causal=True), until(tokens + 1)),
         (Mask(k_end=tokens[None] + 3), every * 0 + tokens + 3),
+        (Moved(), every), (Moved(causal_mask=Diagonal()), every * 0 + tokens + 1),
+        (Moved(causal_mask=Diagonal(), k_end=k_end),
+         np.minimum(LENGTHS[..., None], tokens + 1)),
+        (Later(), every),
     ):
         out = attend(SEVERAL, KEY, VALUE, mask=mask)
         close(out, by_ends(SEVERAL, ends), 1e-5)
@@ -204,6 +245,12 @@ def arguments_that_tokamax_must_handle_are_named():
         ("mask.bool_mask is given", dict(mask=Mask(bool_mask=MASK))),
         ("mask.k_start is given", dict(mask=Mask(k_start=np.zeros(5)))),
         ("mask.q_start is given", dict(mask=Mask(q_start=np.zeros(5)))),
+        ("mask.causal_mask is given with offset 2 and window_size 5",
+         dict(mask=Moved(causal_mask=Diagonal(2, 5)))),
+        ("mask.causal_mask is given with offset 1 and window_size None",
+         dict(mask=Moved(causal_mask=Diagonal(1)))),
+        ("mask.every_other is given", dict(mask=Later(every_other=2))),
+        ("mask is a ndarray, it must be tokamax's Mask", dict(mask=MASK)),
         ("mask.k_end is [2, 3, 4, 5], with bounds of each head",
          dict(mask=Mask(k_end=np.ones((*BATCH, Q, 5), np.int32)))),
         ("mask.q_end is [1, 20], with bounds of each key",
@@ -212,8 +259,12 @@ def arguments_that_tokamax_must_handle_are_named():
         ("has no dropout_mask", dict(dropout_mask=MASK)),
         ("has no dropout_rate", dict(dropout_rate=0.5)),
         ("has no return_residuals", dict(return_residuals=True)),
+        ("has no normalize_output", dict(normalize_output=False)),
+        ("has no is_causal", dict(is_causal=True)),
     ):
         refused(words, lambda: attend(SEVERAL, KEY, VALUE, **options), (NotImplementedError,))
+    attend(SEVERAL, KEY, VALUE, normalize_output=True, return_residuals=False, dropout_rate=0.0,
+           precision="highest", logits_dtype=np.float32)
     refused("head_dim is 32", lambda: attend(*(x[..., :32] for x in (SEVERAL, KEY, VALUE))),
             (NotImplementedError,))
     refused("logits_soft_cap is", lambda: jax.jit(attend)(SEVERAL, KEY, VALUE, logits_soft_cap=2.0),
@@ -222,6 +273,41 @@ def arguments_that_tokamax_must_handle_are_named():
             (NotImplementedError,))
     refused("v [2, 3, 20, 2, 32]", lambda: attend(SEVERAL, KEY, VALUE[..., :32]),
             (NotImplementedError,))
+
+
+def tokamax_itself_gets_what_its_own_implementation_computes():
+    """Every mask is either served, or passed on to tokamax's next implementation."""
+    try:
+        import tokamax
+    except ImportError:
+        print("skipped: tokamax: this Python has no package tokamax")
+        return
+    q, k, v = (jnp.asarray(x.reshape(6, *x.shape[2:])) for x in (SEVERAL, KEY, VALUE))
+    ends = jnp.asarray(np.maximum(LENGTHS.reshape(6), 5))  # each query token sees some key
+    queries = jnp.array([5, 1, 3, 2, 4, 5])
+    some = jnp.asarray(np.arange(100).reshape(1, 1, 5, 20) % 3 > 0)
+    served = 0
+    for options in (
+        dict(), dict(is_causal=True), dict(key_value_seq_lengths=ends),
+        dict(is_causal=True, key_value_seq_lengths=ends), dict(query_seq_lengths=queries),
+        dict(is_causal=True, query_seq_lengths=queries), dict(local_window_size=(3, 0)),
+        dict(local_window_size=2), dict(is_causal=True, local_window_size=2), dict(mask=some),
+        dict(mask=some, is_causal=True), dict(scale=0.3, logits_soft_cap=2.0),
+        dict(local_window_size=(3, 1), key_value_seq_lengths=ends),
+    ):
+        attend = functools.partial(tokamax.dot_product_attention, q, k, v, **options)
+        wanted = np.asarray(attend(implementation="xla"), np.float64)
+        got = attend(implementation=(fj.tokamax_attention, "xla"))
+        used = np.arange(5) < (np.asarray(options.get("query_seq_lengths", 5)).reshape(-1, 1))
+        seen = np.broadcast_to(used, (6, 5))
+        close(np.asarray(got)[seen], wanted[seen], 1e-4)
+        try:
+            attend(implementation=(fj.tokamax_attention,))
+            served += 1
+        except NotImplementedError:
+            assert {"local_window_size", "mask"} & set(options), options
+    assert served == 7, served
+    print(f"ran: tokamax {importlib.metadata.version('tokamax')}")
 
 
 def unsupported_arguments_are_refused():
@@ -260,5 +346,6 @@ run([
     gradients_are_those_of_plain_attention,
     tokamax_gets_its_masks,
     arguments_that_tokamax_must_handle_are_named,
+    tokamax_itself_gets_what_its_own_implementation_computes,
     unsupported_arguments_are_refused,
 ])

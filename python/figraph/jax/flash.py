@@ -7,6 +7,7 @@ with an error that names it.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 from typing import Any, Callable, Mapping, Optional
@@ -298,6 +299,29 @@ def _refuse_several(tokens: int, mask: Any, segment_ids: Any, window: int, causa
 # ---- tokamax -------------------------------------------------------------------------------------
 
 
+# Arguments of tokamax's own implementations that this one has not, where they change no result.
+DEFAULTS = {"dropout_rate": 0.0, "normalize_output": True, "return_residuals": False}
+ROUNDING = ("precision", "logits_dtype")  # sums are in float32 whatever these say
+PARTS = ("is_causal", "causal_mask", "k_end", "q_end")  # of a mask, which _ends reads
+
+
+def _refuse_other_parts(mask: Any) -> None:
+    """Raises if tokamax's mask has a part that _ends does not read. Its versions differ in their
+    parts, so every field counts, not only those of one version."""
+    if not dataclasses.is_dataclass(mask):
+        raise NotImplementedError(f"figraph.jax.tokamax_attention: mask is a {type(mask).__name__},"
+                                  " it must be tokamax's Mask")
+    for part in dataclasses.fields(mask):
+        if part.name not in PARTS and getattr(mask, part.name) is not None:
+            raise NotImplementedError(f"figraph.jax.tokamax_attention: mask.{part.name} is given, "
+                                      "it takes is_causal, k_end and q_end")
+    moved = getattr(mask, "causal_mask", None)  # from tokamax 0.0.17 on
+    if moved is not None and not mask.is_causal:
+        raise NotImplementedError("figraph.jax.tokamax_attention: mask.causal_mask is given with "
+                                  f"offset {moved.offset} and window_size {moved.window_size}, it "
+                                  "takes 0 and None")
+
+
 def _ends(mask: Any, query: Array, key: Array) -> Array:
     """Returns int32 [sequences, tokens]: under tokamax's mask, each query token sees this number of
     keys, from the first on. If a token sees other keys, raises NotImplementedError, and tokamax
@@ -307,10 +331,7 @@ def _ends(mask: Any, query: Array, key: Array) -> Array:
     ends = jnp.full((*batch, tokens), keys, jnp.int32)
     if mask is None:
         return ends.reshape(-1, tokens)
-    for name in ("bool_mask", "k_start", "q_start"):
-        if getattr(mask, name, None) is not None:
-            raise NotImplementedError(f"figraph.jax.tokamax_attention: mask.{name} is given, it "
-                                      "takes is_causal, k_end and q_end")
+    _refuse_other_parts(mask)
     if mask.is_causal:
         ends = jnp.minimum(ends, jnp.arange(1, tokens + 1, dtype=jnp.int32))
     if mask.k_end is not None:
@@ -368,9 +389,9 @@ def tokamax_attention(q: Array, k: Array, v: Array, *, bias: Optional[Array] = N
     that of flash_attention.
     """
     for name, value in (("bias", bias), *others.items()):
-        if value is not None and name not in ("precision", "logits_dtype", "normalize_output"):
-            if name not in ("return_residuals", "dropout_rate") or value:
-                raise NotImplementedError(f"figraph.jax.tokamax_attention has no {name}")
+        if value is None or name in ROUNDING or (name in DEFAULTS and value == DEFAULTS[name]):
+            continue
+        raise NotImplementedError(f"figraph.jax.tokamax_attention has no {name}")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not hasattr(x, "dtype") or str(x.dtype) not in ACTIVATIONS or not hasattr(x, "ndim"):
             kind = getattr(x, "dtype", type(x).__name__)
@@ -385,8 +406,8 @@ def tokamax_attention(q: Array, k: Array, v: Array, *, bias: Optional[Array] = N
                     soft_cap=0.0 if logits_soft_cap is None else
                     _known("logits_soft_cap", logits_soft_cap))
     _refuse_unserved(q, k)
-    is_whole = mask is not None and mask.is_causal and mask.k_end is None and mask.q_end is None
     ends, rows = _ends(mask, q, k), math.prod(q.shape[:-3])
+    is_whole = mask is not None and mask.is_causal and mask.k_end is None and mask.q_end is None
 
     def attend(q: Array, k: Array, v: Array, ends: Array) -> Array:
         three = [x.reshape(rows, *x.shape[-3:]) for x in (q, k, v)]
