@@ -242,6 +242,10 @@ def a_tensor_that_requires_a_gradient_is_refused():
 
 def a_step_refuses_gradients_but_without_them():
     loop = Loop([dense() for _ in range(LAYERS)])
+    held = loop.step._kept["k_cache.1"].requires_grad_()
+    refused("the step has no gradient, and k_cache.1", lambda: loop.step.capture(loop),
+            (NotImplementedError,))
+    held.requires_grad_(False)
     loop.gate_up.requires_grad_()
     refused("act.0 has no gradient", lambda: loop.step.capture(loop), (NotImplementedError,))
     with torch.no_grad():
@@ -411,6 +415,9 @@ def caches_and_rows_are_those_of_the_step():
     refused('layout is "nkd"', lambda: make(caches[:2], layout="nkd"), (ValueError,))
     pages = [paged(), paged()]
     refused("caches[1].page_table is another", lambda: make(pages), invalid)
+    refused("caches[1].k is the memory of caches[0].k", lambda: make(2 * caches[:1]), invalid)
+    one = caches[0]._replace(v=caches[0].k)
+    refused("caches[0].v is the memory of caches[0].k", lambda: make([one, caches[1]]), invalid)
     refused("rows is 4294967299", lambda: ft.DecodeStep(SPEC, caches[:2], rows=(1 << 32) + 3),
             (OverflowError,))
     refused("kv_limit is what caches", lambda: make(caches[:2], kv_limit=8), (TypeError,))
@@ -419,6 +426,8 @@ def caches_and_rows_are_those_of_the_step():
     q, k, v = normal(ROWS + 1, Q + 2 * KV, DIM).split((Q, KV, KV), 1)
     refused("tensor q.0: the array has shape [4, 8, 64]", lambda: step.attend(0, q, k, v), invalid)
     refused("shape [4, 64]", lambda: step.act(0, normal(ROWS + 1, 64)), invalid)
+    refused("tensor gate_up.0 is a list", lambda: step.act(0, [1.0]), (TypeError,))
+    refused("tensor v.0 is a list", lambda: step.attend(0, q, k, [1.0]), (TypeError,))
 
 
 def a_step_s_keys_and_values_may_share_one_pool():

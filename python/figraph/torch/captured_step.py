@@ -26,7 +26,7 @@ from ..scores import Masked, Score, joined, picked, sized
 from ..specs import Model, Spec, spec
 from .calls import DEVICES
 from .gradients import refuse_gradients
-from .step_caches import AnyCache, form_of, named, refuse, taken, tensor_of
+from .step_caches import AnyCache, form_of, named, refuse, refuse_shared, taken, tensor_of
 
 KINDS = {**CACHES, "int32": "i32", "int64": "i64"}
 Numbers = Union[Sequence[int], Tensor]
@@ -45,6 +45,13 @@ def _place(tensor: Tensor) -> Place:
         is_constant=False,
         holds=tensor,
     )
+
+
+def _tensor(name: str, x: Any) -> Tensor:
+    """Returns the tensor, or raises if it is none."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"tensor {name} is a {type(x).__name__}, it must be a Tensor")
+    return x
 
 
 def _model_of(model: Model, layers: int, changes: dict[str, Any]) -> Spec:
@@ -163,6 +170,7 @@ class DecodeStep(Unique):
             raise TypeError(f"{name} is what caches, rows and layout say, it cannot be given")
         wanted = _model_of(model, len(caches), {**changes, **form})
         _check_kind(wanted, caches[0])
+        refuse_shared(caches)
         reads = ("lengths", *(["positions"] if positions else []),
                  *(["query_starts"] if wanted.query_limit > 0 else []))
         traits = Traits.named("host" if kind == HOST else "h200")
@@ -268,6 +276,8 @@ class DecodeStep(Unique):
         return tensor
 
     def _start(self, segment: str, tensors: Mapping[str, Tensor], wanted: int) -> None:
+        for name, tensor in tensors.items():
+            _tensor(name, tensor)
         if torch.is_grad_enabled():
             refuse_gradients(segment, tensors.items())
         flat = {name: self._flat(name, tensor, wanted) for name, tensor in tensors.items()}
@@ -290,12 +300,15 @@ class DecodeStep(Unique):
                        "step")
             if not self._is_captured():
                 self._were_idle = self._lengths == 0
+        if torch.is_grad_enabled():
+            refuse_gradients("the step", self._kept.items())
         self._plan.start_plan(self._stream())
 
     def act(self, layer: int, gate_up: Tensor, out: Optional[Tensor] = None) -> Tensor:
         """Returns the layer's gated activation of gate_up, [rows, 2 * ffn_width]. Each token has
         spec.ffn_rows rows, but one in the first spec.dense_layers layers."""
         if out is None:
+            gate_up = _tensor(f"gate_up.{layer}", gate_up)
             out = gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
         self._start(f"act.{layer}", {f"gate_up.{layer}": gate_up, f"act.{layer}": out},
                     self.tokens * (1 if layer < self.spec.dense_layers else self.spec.ffn_rows))
@@ -310,7 +323,7 @@ class DecodeStep(Unique):
             refuse(abi.FIG_INVALID, f"the loop called attend({layer}), but the step's caches are "
                    "latent: call attend_latent")
         if out is None:
-            out = q.new_empty(q.shape)
+            out = _tensor(f"q.{layer}", q).new_empty(q.shape)
         self._attend("attend", layer, {"q": q, "k": k, "v": v, "out": out})
         return out
 
@@ -330,7 +343,7 @@ class DecodeStep(Unique):
                    f"{'not ' if self._has_q_rope else ''}given, but the step was made with "
                    f"q_rope={self._has_q_rope}")
         if out is None:
-            out = q.new_empty(*q.shape[:-1], LATENT_DIM)
+            out = _tensor(f"q.{layer}", q).new_empty(*q.shape[:-1], LATENT_DIM)
         given = {"q": q, "latent": latent, "out": out}
         self._attend("attend_latent", layer,
                      given if q_rope is None else {**given, "q_rope": q_rope})

@@ -90,6 +90,17 @@ def taken(caches: Sequence[AnyCache], rows: int, layout: str, kv_dtype: Any) -> 
     return found
 
 
+def refuse_shared(caches: Sequence[AnyCache]) -> None:
+    """Raises if two layers have the same memory, as in [cache] * layers: a step appends to each."""
+    known: dict[int, str] = {}
+    for n, cache in enumerate(caches):
+        for side in ("latents",) if isinstance(cache, LatentCache) else ("k", "v"):
+            name, x = f"caches[{n}].{side}", getattr(cache, side)
+            if x.numel() > 0 and known.setdefault(x.data_ptr(), name) != name:
+                refuse(abi.FIG_INVALID, f"{name} is the memory of {known[x.data_ptr()]}, but each "
+                       "layer appends its own tokens")
+
+
 def tensor_of(cache: AnyCache) -> Tensor:
     """Returns the first tensor of a cache."""
     return cache.latents if isinstance(cache, LatentCache) else cache.k

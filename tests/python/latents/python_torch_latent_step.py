@@ -255,7 +255,10 @@ def mistakes_are_told_by_name():
             lambda: split.attend_latent(0, first, latent, q_rope=rope.half()))
     refused("tensor q_rope.0: the array has shape [3, 16, 64]",
             lambda: split.attend_latent(0, first, latent, q_rope=rope[:3]), invalid)
-    pairs = [ft.Cache(*(normal(ROWS, 8, 1, 64, dtype=torch.bfloat16) for _ in "kv"))] * LAYERS
+    pairs = [ft.Cache(*(normal(ROWS, 8, 1, 64, dtype=torch.bfloat16) for _ in "kv"))
+             for _ in range(LAYERS)]
+    refused("caches[1].latents is the memory of caches[0].latents",
+            lambda: make(caches[:1] * LAYERS), invalid)
     refused("q in two parts, but latent_dim is 0, it must be 512",
             lambda: ft.DecodeStep(plain, pairs, rows=ROWS, q_rope=True), invalid)
     refused("q_rope is True beside a score or a mask",
