@@ -16,7 +16,7 @@ from ..operands import ACTIVATIONS, CACHES, Cache, Form, Logits, Rope, Starts, d
 from ..scores import arrays_of
 from ..specs import DTYPES
 from .calls import call
-from .operators import ANGLES, side_by_side, without_gaps
+from .operators import ANGLES, has_steps, side_by_side, without_gaps
 from .results import Checked, bytes_of, define_both, lent
 from .schemas import define
 
@@ -68,9 +68,11 @@ class Held(NamedTuple):
 HELD = len(Held._fields)
 
 
-def _close(*tensors: tuple[str, Tensor]) -> None:
-    for name, tensor in tensors:
+def _close(held: Held, *tensors: tuple[str, Tensor]) -> None:
+    for name, tensor in (*tensors, ("cache.k", held.k), ("cache.v", held.v)):
         side_by_side(name, tensor)
+    has_steps("cache.k", held.k)
+    has_steps("cache.v", held.v)
 
 
 def _queries(held: Held, form: Form) -> tuple[Optional[Tensor], int]:
@@ -87,7 +89,7 @@ def _appended(k: Tensor, v: Tensor, held: Held, plan: Optional[Tensor]) -> Form:
         without_gaps("plan.plan", plan)
     form = operands.appended(k, v, held.cache(), held.lengths, held.layout, held.kind(),
                              held.starts())
-    _close(("k", k), ("v", v), ("cache.k", held.k), ("cache.v", held.v))
+    _close(held, ("k", k), ("v", v))
     return form
 
 
@@ -111,7 +113,7 @@ define(f"append_kv(Tensor k, Tensor v, {GROWN}, Tensor? plan) -> ()", _append, _
 def _written(k: Tensor, v: Tensor, held: Held) -> Form:
     """Checks the arguments of write_kv; the lengths of `held` are its slots."""
     form = operands.written(k, v, held.cache(), held.lengths, held.layout, held.kind())
-    _close(("k", k), ("v", v), ("cache.k", held.k), ("cache.v", held.v))
+    _close(held, ("k", k), ("v", v))
     return form
 
 
@@ -239,7 +241,7 @@ class Attention(NamedTuple):
         q, held, asked = self.given[0], self.held, self.asked
         form = operands.attended(q, held.cache(), held.lengths, held.layout, asked.alibi,
                                  asked.sinks, held.kind(), held.starts())
-        _close(("q", q), ("cache.k", held.k), ("cache.v", held.v))
+        _close(held, ("q", q))
         logits = Logits(asked.sm_scale, asked.soft_cap, asked.window)
         operands.sound_logits(logits)
         number = self._check_score(logits)

@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import latents, operands
 from ..operands import Form, LatentCache, Logits, Rope, Starts
 from .calls import call
-from .operators import ANGLES, side_by_side, without_gaps
+from .operators import ANGLES, has_steps, side_by_side, without_gaps
 from .results import Checked, bytes_of, define_both, lent
 
 CACHE = ("Tensor{} latents, Tensor lengths, Tensor? page_table, Tensor? query_start_loc, "
@@ -99,6 +99,7 @@ class LatentAttention(NamedTuple):
         if q_rope is not None:
             side_by_side("q_rope", q_rope)
         side_by_side("cache.latents", held.latents)
+        has_steps("cache.latents", held.latents)
         latents.sound_logits(Logits(asked.sm_scale, asked.soft_cap, asked.window))
         needs = operands.scratch_bytes(q.dtype, q.shape[-2], form, asked.window,
                                        asked.deterministic)

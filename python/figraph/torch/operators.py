@@ -28,6 +28,13 @@ def side_by_side(name: str, tensor: Tensor) -> None:
                          "dim must lie side by side")
 
 
+def has_steps(name: str, tensor: Tensor) -> None:
+    """Raises if elements share an address, because the library takes a stride of 0 for a stride
+    that was not given, and writing would be a race."""
+    if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride())):
+        raise ValueError(f"{name} has strides {list(tensor.stride())}, none may be 0")
+
+
 def without_gaps(name: str, tensor: Tensor) -> None:
     """Raises if the tensor is not contiguous."""
     if not tensor.is_contiguous():
@@ -149,6 +156,7 @@ def _rope_out_fake(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Te
     for name, out, first, like in (("out[0]", q_out, "q", q), ("out[1]", k_out, "k", k)):
         result(name, out, first, like, like.shape)
         side_by_side(name, out)
+        has_steps(name, out)
 
 
 def _rope_out(q: Tensor, k: Tensor, positions: Tensor, cos_sin: Optional[Tensor],

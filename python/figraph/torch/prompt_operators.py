@@ -20,7 +20,7 @@ from ..arrays import CUDA, HOST
 from ..integers import integer, packed
 from ..operands import ACTIVATIONS, LAYOUTS, Cache, Logits, dtype_name, shaped, typed
 from ..prompts import Prompts
-from .operators import result, side_by_side, without_gaps
+from .operators import has_steps, result, side_by_side, without_gaps
 from .schemas import define
 
 HALVES = [name for name, short in ACTIVATIONS.items() if short in ("f16", "bf16")]
@@ -164,13 +164,6 @@ CALL = ("Tensor q, Tensor k_cache, Tensor v_cache, Tensor page_table, Tensor pla
 COUNT = len(Call._fields)
 
 
-def _has_steps(name: str, tensor: Tensor) -> None:
-    """Raises if elements share an address, because the library takes a stride of 0 for a stride
-    that was not given."""
-    if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride())):
-        raise ValueError(f"{name} has strides {list(tensor.stride())}, none may be 0")
-
-
 def _check(of: Call) -> PromptShape:
     operands.sound_logits(Logits(of.sm_scale, of.soft_cap, of.window))
     shaped("q", of.q, None, None, None)
@@ -188,7 +181,7 @@ def _check(of: Call) -> PromptShape:
                          f"[{of.rows}, {of.columns}]")
     for name, one in (("q", of.q), ("cache.k", of.k), ("cache.v", of.v)):
         side_by_side(name, one)
-        _has_steps(name, one)
+        has_steps(name, one)
     side_by_side("cache.page_table", table)
     if of.sinks is not None:
         typed("sinks", of.sinks, ["float32"])
@@ -227,7 +220,7 @@ def _run(of: Call, shape: PromptShape, out: Tensor, lse: Optional[Tensor]) -> No
 def _check_results(of: Call, out: Tensor, lse: Optional[Tensor]) -> None:
     result("out", out, "q", of.q, of.q.shape)
     side_by_side("out", out)
-    _has_steps("out", out)
+    has_steps("out", out)
     if lse is None:
         return
     typed("lse", lse, ["float32"])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import operands
 from ..operands import Form, Plan
-from .operators import result, side_by_side, without_gaps
+from .operators import has_steps, result, side_by_side, without_gaps
 from .schemas import define
 
 NEW, GIVEN = "bool with_lse", "Tensor(o!) out, Tensor(l!)? lse"
@@ -71,6 +71,7 @@ def _check_results(of: Call, out: Tensor, lse: Optional[Tensor]) -> None:
     q = of.first()
     result("out", out, "q", q, (*q.shape[:-1], of.width()))
     side_by_side("out", out)
+    has_steps("out", out)
     if lse is None:
         return
     operands.typed("lse", lse, ["float32"])
