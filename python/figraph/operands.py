@@ -141,6 +141,13 @@ def rows_at_most(kv_heads: int, kv_length: int) -> int:
     return max(min(ROWS_LIMIT, HEAD_TOKENS_LIMIT // (room * kv_heads)), 1)
 
 
+def of_kind(name: str, given: Any, *kinds: type) -> None:
+    """Raises if an argument that has fields is of another type, such as a number or a tuple."""
+    if not isinstance(given, kinds):
+        raise TypeError(f"{name} is a {type(given).__name__}, it must be a "
+                        f"{' or '.join(kind.__name__ for kind in kinds)}")
+
+
 def layout_code(layout: str) -> int:
     """Returns the library's number of a layout."""
     if layout not in LAYOUTS:

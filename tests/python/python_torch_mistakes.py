@@ -32,7 +32,7 @@ def arguments(operator=""):
         "cache.v_scale": scale.clone(),
         "lengths": LENGTHS.clone(),
         "query_start_loc": torch.tensor([0, 2, 2, 3], dtype=torch.int32, device=DEVICE),
-        "positions": LENGTHS.long(),
+        "positions": LENGTHS.int() if operator == "plan with positions" else LENGTHS.long(),
         "slots": LENGTHS.long(),
         "input": normal(ROWS, 2 * DIM, dtype=torch.float16),
         "weight": normal(2 * DIM, dtype=torch.float16),
@@ -43,12 +43,15 @@ def arguments(operator=""):
         "alibi": normal(Q),
         "sinks": normal(Q),
         "cos_sin_cache": normal(32, DIM),
+        "bias": normal(Q),
         "out": None,
         "out[0]": None,
         "out[1]": None,
     }
     if "latent" in operator:
         return latent_arguments(operator)
+    if "prompt" in operator:
+        return prompt_arguments(given)
     made = plan(given, **(dict(packed_of(given), tokens=ROWS) if "packed" in operator else {}))
     return {**given, "plan.plan": made.plan, "plan.scratch": made.scratch}
 
@@ -72,6 +75,15 @@ def latent_arguments(operator):
     }
     made = plan_latents(given, **(dict(packed_of(given), tokens=ROWS) if "packed" in operator
                                   else {}))
+    return {**given, "plan.plan": made.plan, "plan.scratch": made.scratch}
+
+
+def prompt_arguments(given):
+    """Returns correct arguments of attention of prompts."""
+    given = {**given, "cache.k": given["cache.k"].half(), "cache.v": given["cache.v"].half(),
+             "cache.k_scale": None, "cache.v_scale": None}
+    made = ft.plan_prompts([9, 5, 1], [0, 1, 2, 3], dtype=torch.float16, q_heads=Q,
+                           cache=cache_of(given))
     return {**given, "plan.plan": made.plan, "plan.scratch": made.scratch}
 
 
@@ -105,6 +117,26 @@ def decode(given, **more):
     return ft.decode_attention(given["q"], given["k"], given["v"], cache_of(given),
                                given["lengths"], plan=plan_of(given), alibi=given["alibi"],
                                sinks=given["sinks"], out=given["out"], **more)
+
+
+def attend_scored(given, **more):
+    return ft.attention(given["q"], cache_of(given), given["lengths"], sinks=given["sinks"],
+                        out=given["out"], score="f32 bias[8]; score + bias[head]",
+                        score_arrays={"bias": given["bias"]}, **more)
+
+
+def decode_scored(given, **more):
+    return ft.decode_attention(given["q"], given["k"], given["v"], cache_of(given),
+                               given["lengths"], sinks=given["sinks"], out=given["out"],
+                               score="f32 bias[8]; score + bias[head]",
+                               score_arrays={"bias": given["bias"]}, **more)
+
+
+def attend_prompts(given):
+    shape = ft.prompt_operators.PromptShape(Q, KV, DIM, 8, 0, False)
+    lent = ft.PromptPlan(given["plan.plan"], given["plan.scratch"], 3, 3, 3, shape)
+    return ft.prompt_attention(given["q"], cache_of(given), lent, sinks=given["sinks"],
+                               out=given["out"])
 
 
 def latents_of(given):
@@ -186,6 +218,16 @@ OPERATORS = {
     "decode_attention by a table": (
         lambda g: decode(g, positions=g["positions"], cos_sin_cache=g["cos_sin_cache"]),
         ("q", "k", "v", "lengths", *CACHE, *PLAN, *PER_HEAD, *FROM_POSITIONS), (ROWS, Q, DIM)),
+    "plan with positions": (lambda g: plan(g, positions=g["positions"]),
+                            ("lengths", *CACHE, "positions"), None),
+    "attention with a score": (attend_scored, ("q", "lengths", *CACHE, "sinks", "bias"),
+                               (ROWS, Q, DIM)),
+    "attention with a score of packed rows": (
+        lambda g: attend_scored(g, **packed_of(g)),
+        ("q", "lengths", *CACHE, "sinks", "bias", "query_start_loc"), (ROWS, Q, DIM)),
+    "decode_attention with a score": (
+        decode_scored, ("q", "k", "v", "lengths", *CACHE, "sinks", "bias"), (ROWS, Q, DIM)),
+    "prompt_attention": (attend_prompts, ("q", *CACHE[:3], *PLAN, "sinks"), (ROWS, Q, DIM)),
     "plan of latents": (plan_latents, ("lengths", *LATENTS), None),
     "latent_attention": (attend_latents, ATTENDED, (ROWS, Q, 512)),
     "latent_attention of packed rows": (lambda g: attend_latents(g, **packed_of(g)),
@@ -240,6 +282,15 @@ def no_tensor(x):
     return x.tolist()
 
 
+def of_bools(x):
+    return x.to(torch.bool)
+
+
+def on_one_address(x):
+    """Returns a tensor whose rows share their memory, as expand() makes it."""
+    return x[:1].expand(x.shape) if x.ndim > 0 and x.shape[0] > 1 else None
+
+
 MISTAKES = {
     "another dtype": wrong_dtype,
     "more dims": one_dim_more,
@@ -252,6 +303,8 @@ MISTAKES = {
     "another device": elsewhere,
     "a gradient": with_gradient,
     "a list": no_tensor,
+    "bools": of_bools,
+    "one address": on_one_address,
 }
 # Changes that leave a call correct, by the first word of the operator's name. The number of rows or
 # heads may change if no other argument depends on it, and so may the pages of latents. Gaps are
@@ -267,16 +320,19 @@ SOUND = {
     "append_kv": {"cache.page_table": {"a smaller dim 1"}, "plan.plan": {"one row less"}},
     "write_kv": {"slots": {"gaps"}},
     "plan": {"lengths": {"one row less"}, "cache.page_table": {"a smaller dim 1", "gaps"},
-             **{name: {"gaps", "a gradient"} for name in CACHE if name != "cache.page_table"}},
+             **{name: {"gaps", "a gradient", "one address"} for name in CACHE
+                if name != "cache.page_table"}},
     "attention": {"cache.page_table": {"a smaller dim 1"}},
     "decode_attention": {"cache.page_table": {"a smaller dim 1"},
                          "cos_sin_cache": {"one row less"}},
     "plan of latents": {"lengths": {"one row less"},
                         "cache.page_table": {"a smaller dim 1", "gaps"},
                         "cache.latents": {"one row less", "a smaller dim 1", "gaps",
-                                          "a gradient"}},
+                                          "a gradient", "one address"}},
     "latent_attention": {"cache.page_table": {"a smaller dim 1"},
                          "cache.latents": {"one row less", "a smaller dim 1"}},
+    "prompt_attention": {"plan.plan": {"one row less"}},
+    "attention with a score": {"cache.page_table": {"a smaller dim 1"}},
     "latent_decode": {"cache.page_table": {"a smaller dim 1"},
                       "cache.latents": {"one row less", "a smaller dim 1"},
                       "cos_sin_cache": {"one row less"}},
@@ -284,6 +340,10 @@ SOUND = {
 # query_start_loc says how many rows a plan has.
 SOUND["plan of packed rows"] = {name: kinds for name, kinds in SOUND["plan"].items()
                                 if name != "lengths"}
+SOUND["plan with positions"] = SOUND["plan of packed rows"]
+SOUND["decode_attention with a score"] = SOUND["attention with a score"]
+SOUND["attention with a score of packed rows"] = {**SOUND["attention with a score"],
+                                                  "q": {"one row less"}}
 SOUND["gelu_and_mul"] = SOUND["gelu_tanh_and_mul"] = SOUND["silu_and_mul"]
 KINDS = (ValueError, TypeError, NotImplementedError, RuntimeError)
 
@@ -302,6 +362,8 @@ def names_of(name):
     and out[0] is part of out."""
     if name in ("cache.k", "cache.v"):
         return (name,)
+    if name == "bias":
+        return name, "score_arrays"
     return name, name.partition(".")[2] or name.partition("[")[0]
 
 
@@ -331,8 +393,12 @@ def is_sound(operator, name, mistake, with_out):
     return mistake in allowed
 
 
-# The arguments whose strides the library looks at when it runs, and no one before.
-RUN_TIME = ("lengths", "query_start_loc", *CACHE[2:], *PER_HEAD, *FROM_POSITIONS)
+# The arguments of which the library looks at the strides or the size when it runs, and no one
+# before.
+RUN_TIME = {"gaps": ("lengths", "query_start_loc", *CACHE[2:], *PER_HEAD, *FROM_POSITIONS),
+            "one row less": ("plan.scratch",)}
+# Other arguments may have rows that share their memory.
+WRITTEN = ("cache.k", "cache.v", "cache.latents", "residual", "out", "out[0]", "out[1]")
 
 
 def faults(mistakes, place, early=False):
@@ -349,7 +415,9 @@ def faults(mistakes, place, early=False):
             for name in names:
                 for mistake in mistakes:
                     given = {**sound, name: MISTAKES[mistake](sound[name])}
-                    if given[name] is None or (early and mistake == "gaps" and name in RUN_TIME):
+                    if mistake == "one address" and name not in WRITTEN:
+                        continue
+                    if given[name] is None or (early and name in RUN_TIME.get(mistake, ())):
                         continue
                     tried += 1
                     sentence = taken(call, given)
@@ -424,6 +492,27 @@ def numbers_and_names_are_told_too():
         ("rope.theta is 5.0, but cos_sin_cache gives the angles",
          lambda: decode(g, rope=ft.Rope(theta=5.0), positions=g["positions"],
                         cos_sin_cache=g["cos_sin_cache"])),
+        ("logits is a float, it must be a Logits",
+         lambda: ft.attention(q, cache, lengths, logits=0.125)),
+        ("logits is a dict", lambda: decode(g, logits={"window": 9})),
+        ("logits.window is True", lambda: ft.attention(q, cache, lengths,
+                                                       logits=ft.Logits(window=True))),
+        ("window is True", lambda: plan(g, window=True)),
+        ("q_heads is True", lambda: ft.plan(lengths, dtype="f16", q_heads=True, cache=cache)),
+        ("rope is a float, it must be a Rope",
+         lambda: ft.apply_rope(q, g["k"], g["positions"], 5e5)),
+        ("rope is a float", lambda: decode(g, rope=5e5)),
+        ("cache is a tuple, it must be a Cache",
+         lambda: ft.attention(q, tuple(cache), lengths)),
+        ("cache is a LatentCache, it must be a Cache",
+         lambda: ft.append_kv(g["k"], g["v"], ft.LatentCache(cache.k), lengths)),
+        ("cache is a NoneType, it must be a Cache or LatentCache",
+         lambda: ft.plan(lengths, dtype="f16", q_heads=Q, cache=None)),
+        ("cache is a tuple", lambda: ft.write_kv(g["k"], g["v"], tuple(cache), g["slots"])),
+        ("plan is a tuple, it must be a Plan",
+         lambda: ft.attention(q, cache, lengths, plan=tuple(plan_of(g)))),
+        ("plan is a tuple", lambda: ft.append_kv(g["k"], g["v"], cache, lengths,
+                                                 plan=tuple(plan_of(g)))),
         ("tensor k: overlaps tensor q",
          lambda: ft.decode_attention(q, q[:, :KV], g["v"], cache, lengths)),
         ("tensor out: overlaps tensor q",
@@ -460,7 +549,41 @@ def a_plan_of_another_capacity_or_window_is_refused():
     refused("rows of up to 64 tokens", lambda: ft.attention(
         q, ft.Cache(pool, pool, table.repeat(1, 33)), lengths, plan=lent), (ValueError,))
     plan, scratch = lent  # a Plan is two tensors
-    assert ft.Plan(plan, scratch).made_for is None and lent.made_for == (64, 0)
+    assert ft.Plan(plan, scratch).made_for is None and lent.made_for[-1] == 64
+
+
+def a_plan_of_another_attention_is_refused():
+    """The sizes of some of these plans are equal, too."""
+    lengths, q = torch.full((ROWS,), 24, dtype=torch.int32, device=DEVICE), normal(ROWS, Q, DIM)
+    q = q.half()
+
+    def cache(kv_heads=KV, dtype=torch.float16, page=0):
+        shape = (ROWS * 32 // page, page) if page else (ROWS, 32)
+        table = torch.arange(shape[0], dtype=torch.int32, device=DEVICE).view(ROWS, -1)
+        return ft.Cache(*(normal(*shape, kv_heads, DIM, dtype=dtype) for _ in "kv"),
+                        table if page else None)
+
+    def plan(own, **more):
+        return ft.plan(lengths, **{"dtype": "f16", "q_heads": Q, "cache": own, **more})
+
+    own = cache()
+    for words, lent, given in (
+        ("deterministic True, this call has False", plan(own, deterministic=True), {}),
+        ("deterministic False, this call has True", plan(own), dict(deterministic=True)),
+        ("kv_heads 2, this call has 4", plan(cache(2)), {}),
+        ("q_heads 16, this call has 8", plan(own, q_heads=16), {}),
+        ("page_size 16, this call has 0", plan(cache(page=16)), {}),
+        ("page_size 16, this call has 8", plan(cache(page=16)), dict(cache=cache(page=8))),
+        ("dtype bfloat16, this call has float16", plan(cache(dtype=torch.bfloat16), dtype="bf16"),
+         {}),
+        ("kv_dtype e4m3, this call has f16", plan(cache(dtype=torch.float8_e4m3fn)), {}),
+        ("row_tokens 2, this call has 1", plan(own, row_tokens=2), {}),
+    ):
+        asked = {"cache": own, **given}
+        for call in (lambda **a: ft.attention(q, lengths=lengths, **a),
+                     lambda **a: ft.decode_attention(q + 0, q[:, :KV] + 0, q[:, :KV],
+                                                     lengths=lengths, **a)):
+            refused("plan was made for " + words, lambda: call(plan=lent, **asked), (ValueError,))
 
 
 CASES = [
@@ -469,6 +592,7 @@ CASES = [
     shapes_and_dtypes_are_told_where_they_alone_are_known,
     a_refused_call_has_written_nothing,
     a_plan_of_another_capacity_or_window_is_refused,
+    a_plan_of_another_attention_is_refused,
     numbers_and_names_are_told_too,
 ]
 if __name__ == "__main__":

@@ -280,9 +280,12 @@ def what_is_wrong_is_told_by_its_name():
          lambda: ft.attention(q[1:], cache, SEEN, plan=plan_of(cache, q), **given)),
         ("plan.plan was made for 12 query tokens, and there is room for 8",
          lambda: ft.attention(q, cache, SEEN, plan=plan_of(cache, q, tokens=0), **given)),
-        ("plan.plan is [",
+        ("plan was made for row_tokens 1, this call has 3",
          lambda: ft.attention(q, cache, SEEN, plan=ft.plan(SEEN, dtype=q.dtype, q_heads=Q,
                                                            cache=cache), **given)),
+        ("plan.plan is [",
+         lambda: ft.attention(q, cache, SEEN, plan=ft.Plan(*ft.plan(
+             SEEN, dtype=q.dtype, q_heads=Q, cache=cache)), **given)),
         ("positions is [4], it must be [8] like q",
          lambda: ft.decode_attention(q, k, v, cache, SEEN, positions=SEEN, **given)),
         ("cache.page_table is [4, 3], its dim 0 must be at least 5",

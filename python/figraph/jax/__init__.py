@@ -89,7 +89,8 @@ module registers the custom calls for both platforms. XLA may load a kernel at i
 while it captures a command buffer.
 """
 
-from ..operands import Cache, LatentCache, Logits, Plan, Rope
+from ..lent_plans import Plan
+from ..operands import Cache, LatentCache, Logits, Rope
 from .decode_step import DecodeStep
 from .explanation import Explanation
 from .files import File, load, missing, program

@@ -11,7 +11,8 @@ import re
 from typing import Any, NamedTuple, Optional, Sequence, Union
 
 from .. import errors, ffi
-from ..operands import Array, Plan
+from ..lent_plans import Plan
+from ..operands import Array
 from .targets import alone, bytes_of, custom_call, like, whole
 
 

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from .. import latents
-from ..operands import Array, Form, LatentCache, Logits, Plan, Rope, Starts
+from ..lent_plans import Plan
+from ..operands import Array, Form, LatentCache, Logits, Rope, Starts
 from .operations import Attended, Decoded, angles_of, given_of, needs_of, packed_of
 from .targets import (alone, bytes_of, custom_call, latents_of, like, or_absent, real, starts_of,
                       whole)

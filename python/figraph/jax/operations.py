@@ -13,15 +13,21 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from .. import ffi, operands
-from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, LatentCache, Logits, Plan, Rope,
-                        Starts, placed, sound_logits)
+from .. import ffi, lent_plans, operands
+from ..lent_plans import Plan
+from ..operands import (ACTIVATIONS, LAYOUTS, Array, Cache, Form, LatentCache, Logits, Rope, Starts,
+                        placed, sound_logits)
 from ..scores import Masked, Score, joined, picked
 from .targets import (alone, bytes_of, custom_call, form_of, lengths_of, like, number_of,
                       number_of_kind, or_absent, real, shaped, starts_of, typed, whole)
 
 
 Variant = Union[str, Score, Callable[..., Any]]
+# As a NamedTuple, a plan would lose what it was made for in each transformation of JAX.
+jax.tree_util.register_pytree_with_keys(
+    Plan, lambda plan: (tuple((jax.tree_util.GetAttrKey(name), x)
+                              for name, x in zip(Plan._fields, plan)), plan.made_for),
+    lambda made_for, arrays: lent_plans.of(arrays, made_for))
 
 
 class Attended(NamedTuple):
@@ -93,9 +99,9 @@ def apply_rope(q: Array, k: Array, positions: Array, rope: Rope = Rope()) -> tup
     q = typed("q", q, list(ACTIVATIONS))
     k = typed("k", k, [str(q.dtype)])
     shaped("q", q, None, None, None)
-    shaped("k", k, q.shape[0], None, q.shape[2])
+    shaped("k", k, q.shape[0], None, q.shape[2], like="q")
     positions = typed("positions", positions, ["int32", "int64"])
-    shaped("positions", positions, q.shape[0])
+    shaped("positions", positions, q.shape[0], like="q")
     angles = angles_of(rope, q.shape[2])
 
     @custom_vmap
@@ -126,6 +132,8 @@ def needs_of(dtype: Any, q_heads: int, form: Form, window: int, plan: Optional[P
     needs = operands.scratch_bytes(dtype, q_heads, form, window, deterministic,
                                    score if plan is None else 0)
     if plan is not None:
+        asked = lent_plans.made_for(dtype, q_heads, window, deterministic, form)
+        lent_plans.refuse_other(plan, asked)
         operands.planned(Plan(*map(jnp.asarray, plan)), needs, form)
     return needs
 
@@ -141,7 +149,7 @@ def _form_of_rows(name: str, array: Array, cache: Cache, lengths: Array, layout:
     dtype, rows, row_tokens = operands.rows_of(name, array, lengths, starts)
     form = form_of(dtype, rows, cache, layout, row_tokens)
     shaped(name, array, *array.shape[:-2], None, form.head_dim)
-    lengths_of(lengths, form.rows)
+    lengths_of(lengths, form.rows, name)
     return operands.packed_form(form, starts, array.shape[0])
 
 
@@ -151,12 +159,13 @@ def append_kv(k: Array, v: Array, cache: Cache, lengths: Array, *, plan: Optiona
     """Writes k and v, [rows, kv_heads, head_dim], into the cache at position lengths - 1, in place
     if the cache is donated. With [rows, tokens, kv_heads, head_dim] it writes the last tokens of
     each row. query_start_loc and row_tokens are as in attention. Returns the cache."""
-    k, lengths = jnp.asarray(k), jnp.asarray(lengths)
-    v = shaped("v", typed("v", v, [str(k.dtype)]), *k.shape)
+    k, lengths = typed("k", k, list(ACTIVATIONS)), jnp.asarray(lengths)
+    v = shaped("v", typed("v", v, [str(k.dtype)]), *k.shape, like="k")
     starts = starts_of(query_start_loc, row_tokens)
     form = _form_of_rows("k", k, cache, lengths, layout, starts)
     shaped("k", k, *k.shape[:-2], form.kv_heads, form.head_dim)
     _, scratch = needs_of(k.dtype, 0, form, 0)
+    lent_plans.refuse_other(plan, lent_plans.appended(form.kv_length))
 
     def append(k: Array, v: Array, cache: Cache, lengths: Array, plan: Optional[Plan],
                *given: Array) -> Any:
@@ -208,7 +217,8 @@ def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Union[Cache, Latent
 
     places = []
     if positions is not None:
-        places = [shaped("positions", typed("positions", positions, ["int32"]), form.rows)]
+        places = [shaped("positions", typed("positions", positions, ["int32"]), form.rows,
+                         like="lengths")]
     elif given_of(starts):
         places = [or_absent(None, 1)]
     more = {"tokens": int(form.tokens)} if form.tokens is not None else {}
@@ -224,7 +234,8 @@ def plan(lengths: Array, *, dtype: Any, q_heads: int, cache: Union[Cache, Latent
             deterministic=int(deterministic), **more,
         ))
 
-    return Plan(*alone("plan", make)(lengths, *places, *given_of(starts)))
+    made = alone("plan", make)(lengths, *places, *given_of(starts))
+    return lent_plans.of(made, lent_plans.made_for(dtype, q_heads, window, deterministic, form))
 
 
 def _logits(logits: Logits, head_dim: int, layout: str) -> dict[str, Any]:
@@ -251,7 +262,7 @@ def _options(cache: Cache, given: Optional[Plan], alibi: Optional[Array],
 
 def _per_head(name: str, array: Optional[Array], q: Array) -> None:
     if array is not None:
-        shaped(name, typed(name, array, ["float32"]), q.shape[-2])
+        shaped(name, typed(name, array, ["float32"]), q.shape[-2], like="q")
 
 
 class _Asked(NamedTuple):

@@ -6,6 +6,7 @@ arrays that the step only reads.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Mapping, Optional, Sequence, Union
 
 import jax
@@ -13,8 +14,10 @@ import jax.numpy as jnp
 from jax import export
 from jax.sharding import PartitionSpec
 
+from .. import operands
 from ..latents import CODE_BYTES, KEY_DIM
-from ..operands import LAYOUTS, ROW_TOKENS, Array, Cache, LatentCache, Logits, Plan, Rope
+from ..lent_plans import MadeFor, Plan
+from ..operands import LAYOUTS, ROW_TOKENS, Array, Cache, LatentCache, Logits, Rope
 from .latent_operations import latent_decode
 from ..scores import Masked
 from .operations import Variant, append_kv, apply_rope, attention, decode_attention, plan
@@ -52,6 +55,15 @@ def _rows_of(query_start_loc: Optional[Array], row_tokens: int) -> dict[str, Any
     if query_start_loc is None and row_tokens == 0:
         return {}
     return dict(query_start_loc=query_start_loc, row_tokens=row_tokens)
+
+
+def _made_for_bytes(made_for: Optional[MadeFor]) -> bytes:
+    return json.dumps(made_for).encode()
+
+
+def _made_for_of(text: bytes) -> Optional[MadeFor]:
+    fields = json.loads(text)
+    return None if fields is None else MadeFor(*fields)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -273,8 +285,12 @@ class State:
         return object.__new__(cls)._set(pairs, rests, lengths, layout, plans, counts)
 
 
-# jax.export needs these to write functions that take a State.
-export.register_namedtuple_serialization(Plan, serialized_name="figraph.jax.Plan")
+# jax.export needs these to write functions that take a State or a Plan. An exported function may
+# also have plans that do not say what they were made for.
+export.register_namedtuple_serialization(operands.Plan, serialized_name="figraph.jax.Plan")
+export.register_pytree_node_serialization(Plan, serialized_name="figraph.jax.LentPlan",
+                                          serialize_auxdata=_made_for_bytes,
+                                          deserialize_auxdata=_made_for_of)
 export.register_pytree_node_serialization(State, serialized_name="figraph.jax.State",
                                           serialize_auxdata=str.encode,
                                           deserialize_auxdata=bytes.decode)

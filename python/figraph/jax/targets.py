@@ -43,17 +43,29 @@ def custom_calls() -> list[str]:
 
 
 def whole(name: str, value: Any) -> int:
-    """Converts 7 or 7.0 to an int. Raises for fractions and traced values."""
-    if isinstance(value, jax.core.Tracer) or int(value) != value:
+    """Converts 7 or 7.0 to an int. Raises for fractions, traced values and all that is no
+    number."""
+    number = _number(value)
+    if number is None or not number.is_integer():
         raise TypeError(f"{name} is {value}, it must be a whole number that is known while tracing")
     return int(value)
 
 
 def real(name: str, value: Any) -> float:
-    """Converts 7 or 7.0 to a float. Raises for traced values."""
-    if isinstance(value, jax.core.Tracer):
+    """Converts 7 or 7.0 to a float. Raises for traced values and all that is no number."""
+    number = _number(value)
+    if number is None:
         raise TypeError(f"{name} is {value}, it must be a number that is known while tracing")
-    return float(value)
+    return number
+
+
+def _number(value: Any) -> Optional[float]:
+    if isinstance(value, (jax.core.Tracer, str)):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def typed(name: str, array: Array, known: Sequence[str]) -> Array:
@@ -63,15 +75,16 @@ def typed(name: str, array: Array, known: Sequence[str]) -> Array:
     return array
 
 
-def shaped(name: str, array: Array, *shape: Optional[int]) -> Array:
-    """Returns the array, or raises if it does not have this shape; None matches any number."""
-    operands.shaped(name, array, *shape)
+def shaped(name: str, array: Array, *shape: Optional[int], like: str = "") -> Array:
+    """Returns the array, or raises if it does not have this shape; None matches any number. like:
+    the argument that the shape follows from."""
+    operands.shaped(name, array, *shape, like=like)
     return array
 
 
-def lengths_of(lengths: Array, rows: int) -> Array:
+def lengths_of(lengths: Array, rows: int, like: str) -> Array:
     """Returns lengths, or raises if they are not int32 [rows]."""
-    return shaped("lengths", typed("lengths", lengths, ["int32"]), rows)
+    return shaped("lengths", typed("lengths", lengths, ["int32"]), rows, like=like)
 
 
 def form_of(dtype: Any, rows: int, cache: Union[Cache, LatentCache], layout: str,

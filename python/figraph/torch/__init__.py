@@ -156,15 +156,14 @@ from typing import Any, Optional, Sequence, Union
 import torch
 from torch import Tensor
 
-from .. import latents, operands
+from .. import latents, lent_plans, operands
 from ..integers import integer
+from ..lent_plans import Plan
 from ..operands import Cache, LatentCache, Logits, Rope
 from ..scores import Mask, Masked, Score, joined, picked
 from ..specs import dtype_of
-from . import (cache_operators, latent_operators, lent_plans, operators,  # noqa: F401
-               prompt_operators)
+from . import cache_operators, latent_operators, operators, prompt_operators  # noqa: F401
 from .captured_step import DecodeStep
-from .lent_plans import Plan
 from .prompt_operators import Numbers, PromptPlan
 from .schemas import refuse_elsewhere
 
@@ -247,6 +246,7 @@ def _dim(name: str, x: Any) -> int:
 
 
 def _angles(rope: Rope, q: Tensor, cos_sin: Optional[Tensor]) -> tuple[Any, ...]:
+    operands.of_kind("rope", rope, Rope)
     whole = _dim("q", q) if cos_sin is None else _dim("cos_sin_cache", cos_sin)
     return (rope.rotary_dim or whole, *rope[1:])
 
@@ -273,6 +273,7 @@ def _torch_dtype(name: Optional[str]) -> Optional[torch.dtype]:
 
 
 def _held(cache: Cache, lengths: Tensor, layout: str, kv_dtype: Any) -> tuple[Any, ...]:
+    operands.of_kind("cache", cache, Cache)
     return (_tensor("cache.k", cache.k), _tensor("cache.v", cache.v), lengths, cache.page_table,
             cache.k_scale, cache.v_scale,
             operands.layout_code(layout), _torch_dtype(operands.kv_name(kv_dtype)))
@@ -302,9 +303,9 @@ def append_kv(k: Tensor, v: Tensor, cache: Cache, lengths: Tensor, *, plan: Opti
     length is less than `tokens`, it writes only the row's last lengths[row] tokens; under a plan
     with row_tokens == tokens it writes none. query_start_loc and row_tokens are as in
     attention."""
-    lent_plans.refuse_other(plan, lent_plans.capacity(cache, layout))
-    _ops.append_kv(k, v, *_held(cache, lengths, layout, kv_dtype),
-                   *_packed(query_start_loc, row_tokens), None if plan is None else plan.plan)
+    held, starts = _held(cache, lengths, layout, kv_dtype), _packed(query_start_loc, row_tokens)
+    lent_plans.refuse_other(plan, lent_plans.of_append(k, cache, starts, layout, kv_dtype))
+    _ops.append_kv(k, v, *held, *starts, None if plan is None else plan.plan)
 
 
 def write_kv(k: Tensor, v: Tensor, cache: Cache, slots: Tensor, *, layout: str = "nhd",
@@ -345,6 +346,8 @@ def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Union[Cache, Laten
     under this plan; the default is lengths - 1."""
     name = _named(dtype, list(operands.ACTIVATIONS))
     kind = operands.kv_name(kv_dtype)
+    operands.of_kind("cache", cache, Cache, LatentCache)
+    window, q_heads = integer("window", window), integer("q_heads", q_heads)
     operands.lengths_of(_tensor("lengths", lengths), None)
     named = {f"cache.{field}": x for field, x in cache._asdict().items() if x is not None}
     for field, x in named.items():
@@ -356,18 +359,29 @@ def plan(lengths: Tensor, *, dtype: Any, q_heads: int, cache: Union[Cache, Laten
     made = _ops.plan(lengths, _torch_dtype(name), q_heads, *form[1:5], holds, window,
                      form.row_tokens, deterministic, positions, query_start_loc,
                      integer("tokens", tokens), form.latent_dim)
-    return lent_plans.made(made, form.kv_length, window)
+    return lent_plans.of(made, lent_plans.made_for(name, q_heads, window, deterministic, form))
 
 
 # ---- Attention -----------------------------------------------------------------------------------
 
 
-def _asked(q: Tensor, cache: Cache, layout: str, plan: Optional[Plan], logits: Logits,
-           alibi: Optional[Tensor], sinks: Optional[Tensor],
+def _sound_logits(logits: Logits) -> None:
+    """Checks what torch's own checks let pass: a bool for a number, and another type."""
+    operands.of_kind("logits", logits, Logits)
+    integer("logits.window", logits.window)
+
+
+def _asked(q: Tensor, cache: Cache, lengths: Tensor, layout: str, kv_dtype: Any,
+           query_start_loc: Optional[Tensor], row_tokens: int, plan: Optional[Plan],
+           logits: Logits, alibi: Optional[Tensor], sinks: Optional[Tensor],
            deterministic: bool) -> tuple[Any, ...]:
-    lent_plans.refuse_other(plan, lent_plans.capacity(cache, layout), logits.window)
+    """Returns the arguments of an operator from the cache on."""
+    held, starts = _held(cache, lengths, layout, kv_dtype), _packed(query_start_loc, row_tokens)
+    _sound_logits(logits)
+    lent_plans.refuse_other(plan, lent_plans.of_call(q, cache, starts, logits.window,
+                                                     deterministic, layout, kv_dtype))
     lent = (None, None) if plan is None else plan
-    return (*lent, alibi, sinks, logits.window, logits.soft_cap,
+    return (*held, *starts, *lent, alibi, sinks, logits.window, logits.soft_cap,
             logits.scale or max(_dim("q", q), 1) ** -0.5, deterministic)
 
 
@@ -438,8 +452,8 @@ def attention(q: Tensor, cache: Cache, lengths: Tensor, *, plan: Optional[Plan] 
     makes one. It replaces the rule that a query sees no later token. It runs as a score does, and
     score_arrays has its arrays too."""
     scored = _scored(score, mask, score_arrays)
-    given = (q, *_held(cache, lengths, layout, kv_dtype), *_packed(query_start_loc, row_tokens),
-             *_asked(q, cache, layout, plan, logits, alibi, sinks, deterministic), *scored)
+    given = (q, *_asked(q, cache, lengths, layout, kv_dtype, query_start_loc, row_tokens, plan,
+                        logits, alibi, sinks, deterministic), *scored)
     return _results("scored_attention" if scored else "attention", given, out, with_lse)
 
 
@@ -467,9 +481,8 @@ def decode_attention(q: Tensor, k: Tensor, v: Tensor, cache: Cache, lengths: Ten
     turns = (*_angles(rope or Rope(), q, cos_sin_cache), rope is None, positions,
              cos_sin_cache)
     scored = _scored(score, mask, score_arrays)
-    given = (q, k, v, *_held(cache, lengths, layout, kv_dtype),
-             *_packed(query_start_loc, row_tokens),
-             *_asked(q, cache, layout, plan, logits, alibi, sinks, deterministic), *turns, *scored)
+    given = (q, k, v, *_asked(q, cache, lengths, layout, kv_dtype, query_start_loc, row_tokens,
+                              plan, logits, alibi, sinks, deterministic), *turns, *scored)
     return _results("scored_decode_attention" if scored else "decode_attention", given, out,
                     with_lse)
 
@@ -490,6 +503,7 @@ def plan_prompts(lengths: Numbers, query_start_loc: Numbers, *, dtype: Any, q_he
     row's result do not depend on other rows. sees_all: each query sees all tokens of its row, not
     only those up to its own."""
     name = _named(dtype, prompt_operators.HALVES)
+    operands.of_kind("cache", cache, Cache)
     named = [(f"cache.{field}", x) for field, x in cache._asdict().items() if x is not None]
     for field, x in named:
         _tensor(field, x)
@@ -510,10 +524,12 @@ def prompt_attention(q: Tensor, cache: Cache, plan: PromptPlan, *, logits: Logit
     token are unspecified, or unchanged if `out` is given. sinks are float32 [heads]. with_lse=True
     also returns the log-sum-exp to base 2, float32 [tokens, heads]. A graph may capture the call;
     its replays have the plan's rows."""
-    if not isinstance(plan, PromptPlan):
-        raise TypeError(f"plan is a {type(plan).__name__}, it must be a PromptPlan")
+    operands.of_kind("plan", plan, PromptPlan)
+    operands.of_kind("cache", cache, Cache)
+    _sound_logits(logits)
     prompt_operators.refuse_others(cache)
-    given = (q, cache.k, cache.v, cache.page_table, plan.plan, plan.scratch, sinks, plan.rows,
+    k, v = _tensor("cache.k", cache.k), _tensor("cache.v", cache.v)
+    given = (q, k, v, cache.page_table, plan.plan, plan.scratch, sinks, plan.rows,
              plan.tokens, plan.columns, list(plan.shape), operands.layout_code(layout),
              logits.window, logits.soft_cap, logits.scale or max(_dim("q", q), 1) ** -0.5)
     return _results("prompt_attention", given, out, with_lse)
@@ -526,13 +542,14 @@ def _latents(q: Tensor, cache: LatentCache, lengths: Tensor, query_start_loc: Op
              row_tokens: int, plan: Optional[Plan], sinks: Optional[Tensor], logits: Logits,
              deterministic: bool) -> tuple[Any, ...]:
     """Returns the last arguments of an operator, beginning with the cache."""
-    if not isinstance(cache, LatentCache):
-        raise TypeError(f"cache is a {type(cache).__name__}, it must be a LatentCache")
-    lent_plans.refuse_other(plan, lent_plans.capacity(cache), logits.window)
+    operands.of_kind("cache", cache, LatentCache)
+    starts = _packed(query_start_loc, row_tokens)
+    _sound_logits(logits)
+    lent_plans.refuse_other(plan, lent_plans.of_call(q, cache, starts, logits.window,
+                                                     deterministic))
     lent = (None, None) if plan is None else plan
-    return (_tensor("cache.latents", cache.latents), lengths, cache.page_table,
-            *_packed(query_start_loc, row_tokens), *lent, sinks, logits.window, logits.soft_cap,
-            logits.scale, deterministic)
+    return (_tensor("cache.latents", cache.latents), lengths, cache.page_table, *starts, *lent,
+            sinks, logits.window, logits.soft_cap, logits.scale, deterministic)
 
 
 def latent_attention(q: Tensor, cache: LatentCache, lengths: Tensor, *,
@@ -565,6 +582,7 @@ def latent_decode(q: Tensor, latent: Tensor, cache: LatentCache, lengths: Tensor
     RMSNorm over the first 512 values of each new token; None means that there is none. The call may
     overwrite the last 64 values of the heads of q, or q_rope, so do not use them afterwards.
     positions and cos_sin_cache, float32 [positions, 64], are as in decode_attention."""
+    operands.of_kind("rope", rope, Rope)
     given = _latents(q, cache, lengths, query_start_loc, row_tokens, plan, sinks, logits,
                      deterministic)
     return _results("latent_decode", (q, q_rope, latent, *given, norm, norm_epsilon, *rope,

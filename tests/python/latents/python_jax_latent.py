@@ -338,7 +338,7 @@ def mistakes_are_refused_by_name():
         ("cos_sin_cache is [64, 32], it must be [any, 64]", dict(cos_sin_cache=normal(64, 32))),
         ("cos_sin_cache is given without positions", dict(positions=None)),
         ("sinks is [4], it must be [16]", dict(sinks=normal(4))),
-        ("plan.plan is", dict(plan=lent._replace(plan=lent.plan[1:]))),
+        ("plan.plan is", dict(plan=fj.Plan(lent.plan[1:], lent.scratch))),
         ("rope.rotary_dim is 32, it must be 64", dict(rope=fj.Rope(rotary_dim=32))),
         ("logits.scale is 0, it must be given", dict(logits=fj.Logits())),
         ("logits.soft_cap is 5.0, it must be 0", dict(logits=logits(soft_cap=5))),
