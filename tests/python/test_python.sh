@@ -106,11 +106,13 @@ beside newest latents/python_jax_latent_step.py
 beside newest python_jax_scores.py
 beside newest python_jax_step.py
 beside newest python_jax_flash.py
+beside newest python_jax_mistakes.py
 beside jax-0.5.0 python_jax.py
 beside jax-0.5.0 python_jax_packed.py
 beside jax-0.5.0 latents/python_jax_latent.py
 beside jax-0.5.0 latents/python_jax_latent_step.py
 beside jax-0.5.0 python_jax_scores.py
 beside jax-0.5.0 python_jax_step.py
+beside jax-0.5.0 python_jax_mistakes.py
 rm -rf "$cache$scratch" # what Python compiled of the package that was installed
 finish
