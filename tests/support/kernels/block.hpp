@@ -44,7 +44,7 @@ thread threads[THREAD_LIMIT];
 meeting warps[THREAD_LIMIT / WARP], whole;
 jump_place back;
 index3 threadIdx, blockIdx;
-const index3 blockDim = {THREAD_LIMIT, 1, 1};
+index3 blockDim = {THREAD_LIMIT, 1, 1}; /* a program may set fewer threads, in whole warps */
 
 /* A function during which other threads run, so its callers may assume nothing about what it
  * leaves as it was: neither memory nor registers. */
@@ -94,7 +94,7 @@ const uint64_t *meet_warp(uint64_t word) {
 }
 
 void __syncthreads() {
-    meet(&whole, THREAD_LIMIT, 0);
+    meet(&whole, (int)blockDim.x, 0);
 }
 
 template <class T> T of_lane(T x, uint32_t lane) {
@@ -219,12 +219,12 @@ static void block_prepare(void (*kernel)(const void *params), const void *params
  * wait at different places. */
 static int block_runs(void (*kernel)(const void *params), const void *params, uint32_t block,
                       int is_backwards) {
-    int left = THREAD_LIMIT, idle = 0;
+    int left = (int)blockDim.x, idle = 0;
     block_prepare(kernel, params, block);
     while (left > 0 && idle < 1 << 18) {
         const int before = left;
-        for (uint32_t i = 0; i < THREAD_LIMIT; i++) {
-            threadIdx.x = is_backwards ? THREAD_LIMIT - 1 - i : i;
+        for (uint32_t i = 0; i < blockDim.x; i++) {
+            threadIdx.x = is_backwards ? blockDim.x - 1 - i : i;
             if (threads[threadIdx.x].is_done) continue;
             go_on();
             left -= threads[threadIdx.x].is_done;

@@ -94,7 +94,7 @@ struct barrier {
 };
 barrier barriers[BARRIER_LIMIT];
 struct {
-    uint32_t arrived, turn;
+    uint32_t arrived, turn, members; /* members: of the meeting that has begun */
 } named[NAMED_LIMIT];
 struct {
     uint32_t meeting;    /* 1 + the turn that it belongs to */
@@ -103,6 +103,13 @@ struct {
 const char *fault;       /* what the kernel did wrong; NULL: nothing */
 uint64_t happened;       /* grows with everything that may let a thread go on */
 fig_random chances;      /* decides what happens when */
+
+/* What other launches do while a block runs. A program sets the functions if they do anything. */
+struct {
+    void (*begin)(void);     /* before the block begins */
+    void (*go_on)(void);     /* between two rounds of the block's warps */
+    int32_t is_not_complete; /* 1: the preceding launch may still write; go_on() clears it */
+} others;
 
 int chance(int32_t percent) {
     return fig_random_range(&chances, 0, 99) < percent;
@@ -145,6 +152,8 @@ template <int32_t DTYPE> static uint32_t fig_fragment_pair(float low, float high
 #define FIG_KERNELS_BLOCK_CUH
 enum { FIG_BLOCK_WARP = 32, FIG_BLOCK_WARP_LIMIT = 32 };
 static void fig_block_wait() {
+    while (others.is_not_complete)
+        give_way();
 }
 static void fig_block_trigger() {
 }
@@ -168,6 +177,8 @@ static void fig_ring_wait(uint32_t address, uint32_t phase) {
 
 static void fig_ring_pass(int32_t number, uint32_t members) {
     happened++;
+    if (named[number].arrived == 0) named[number].members = members;
+    if (named[number].members != members) fault = "warps meet for different numbers of threads";
     if (++named[number].arrived < members) return;
     named[number].arrived = 0;
     named[number].turn++;
@@ -203,21 +214,34 @@ uint32_t swizzled(uint32_t address, uint32_t width) {
     return address ^ (address >> 7 & 3) << 4;
 }
 
-/* Copies a box of elements of two bytes. Those outside the tensor are 0. */
+/* Returns the address of row `row` of a box, which has box[0] elements. Returns 0 if the row lies
+ * outside the tensor. */
+uint64_t row_of_box(const parcel &of, uint32_t row) {
+    const fig_tensor_map_recipe *map = of.map;
+    uint64_t from = map->address;
+    for (uint32_t i = 1; i < map->rank; i++) {
+        const int64_t at = of.place[i] + (int64_t)(row % map->box[i]);
+        row /= map->box[i];
+        if (at < 0 || (uint64_t)at >= map->dims[i]) return 0;
+        from += (uint64_t)at * map->strides_bytes[i];
+    }
+    return from;
+}
+
+/* Copies a box. Elements outside the tensor are 0. */
 void deliver(const parcel &of) {
     const fig_tensor_map_recipe *map = of.map;
     if (map == NULL) memcpy(&shared[of.to], of.from, of.bytes);
-    for (uint32_t n = 0; map != NULL && n < of.bytes / 2; n++) {
-        uint64_t from = map->address;
-        uint32_t rest = n, is_inside = 1;
-        for (uint32_t i = 0; i < map->rank; i++) {
-            const int64_t at = of.place[i] + (int64_t)(rest % map->box[i]);
-            rest /= map->box[i];
-            is_inside &= at >= 0 && (uint64_t)at < map->dims[i];
-            from += (uint64_t)at * (i == 0 ? 2 : map->strides_bytes[i]);
+    for (uint32_t done = 0, row = 0; map != NULL && done < of.bytes; row++) {
+        const uint64_t from = row_of_box(of, row);
+        const uint32_t element = (uint32_t)fig_numeric_bytes((int32_t)map->dtype);
+        for (uint32_t i = 0; i < map->box[0]; i++, done += element) {
+            const int64_t at = of.place[0] + (int64_t)i;
+            const int is_inside = from != 0 && at >= 0 && (uint64_t)at < map->dims[0];
+            uint8_t *to = &shared[swizzled(of.to + done, map->swizzle_bytes)];
+            for (uint32_t byte = 0; byte < element; byte++)
+                to[byte] = is_inside ? ((const uint8_t *)from)[at * element + byte] : 0;
         }
-        const uint16_t value = is_inside ? *(const uint16_t *)from : 0;
-        memcpy(&shared[swizzled(of.to + 2 * n, map->swizzle_bytes)], &value, 2);
     }
     barrier_change(of.of, 0, -(int64_t)of.bytes);
 }
@@ -225,7 +249,7 @@ void deliver(const parcel &of) {
 void send(uint32_t to, const fig_tensor_map *map, const int32_t *place, const uint64_t *barrier) {
     parcel of = {};
     of.map = &maps[map->bytes[0] % MAP_LIMIT];
-    of.bytes = 2;
+    of.bytes = (uint32_t)fig_numeric_bytes((int32_t)of.map->dtype);
     of.to = to;
     of.of = barrier_at(fig_fragment_shared(barrier));
     for (uint32_t i = 0; i < of.map->rank; i++) {
@@ -530,7 +554,8 @@ static void fig_wgmma_set(tag of, float (&d)[N], uint64_t a, uint64_t b) {
 /* ---- Running --------------------------------------------------------------------------------- */
 
 namespace {
-enum { QUIET_LIMIT = 3000 }; /* rounds in which nothing happens before a block has hung */
+enum { QUIET_LIMIT = 300 }; /* runs of a slow warp without any event before a block has hung */
+int32_t slow_percent = 10;  /* of all rounds, in which a slow warp runs; a program may set it */
 
 void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {
     block_prepare(kernel, params, block);
@@ -559,25 +584,28 @@ int run_warp(uint32_t warp) {
 /* Runs a block. Returns NULL, or what the kernel did wrong. */
 const char *hopper_run(void (*kernel)(const void *), const void *params, uint32_t block,
                        uint64_t seed) {
-    enum { WARPS = BLOCK_THREADS / WARP };
-    int32_t speeds[WARPS], left = BLOCK_THREADS, quiet = 0;
+    const uint32_t warp_count = blockDim.x / WARP;
+    int32_t speeds[BLOCK_THREADS / WARP], left = (int32_t)blockDim.x, quiet = 0;
     chances = fig_random_seed(seed);
     prepare(kernel, params, block);
+    if (others.begin != NULL) others.begin();
     reads_early = chance(50);
     for (int32_t &speed : speeds)
-        speed = chance(30) ? 10 : 100;
+        speed = chance(30) ? slow_percent : 100;
     const int32_t arrival = chance(50) ? 3 : 50;
     while (left > 0 && fault == NULL) {
         const uint64_t before = happened;
-        const uint32_t first = (uint32_t)fig_random_range(&chances, 0, WARPS - 1);
+        const uint32_t first = (uint32_t)fig_random_range(&chances, 0, (int32_t)warp_count - 1);
         const int32_t was_left = left;
-        for (uint32_t i = 0; i < WARPS; i++) {
-            const uint32_t warp = (first + i) % WARPS;
+        for (uint32_t i = 0; i < warp_count; i++) {
+            const uint32_t warp = (first + i) % warp_count;
             if (chance(speeds[warp])) left -= run_warp(warp);
         }
         deliver_some(arrival);
+        if (others.go_on != NULL) others.go_on();
         quiet = happened == before && left == was_left ? quiet + 1 : 0;
-        if (quiet > QUIET_LIMIT && parcels.empty()) return "the block never ends";
+        if (quiet * slow_percent > QUIET_LIMIT * 100 && parcels.empty())
+            return "the block never ends";
     }
     if (fault == NULL && !parcels.empty()) fault = "the block ended before its copies arrived";
     return fault;

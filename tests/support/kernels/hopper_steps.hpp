@@ -1,12 +1,43 @@
 /* hopper_steps.hpp: runs random steps of a kernel on a CPU, for programs that compare what its
  * blocks leave with what the reference kernel leaves.
  *
- * Owns the order of blocks, which is random, and the loop over seeds. A program includes this file
- * after hopper.hpp. Invariant: a seed always gives the same step in the same order. */
+ * Owns the order of blocks, which is random, the loop over seeds, and arrays behind which no byte
+ * can be read. A program includes this file after hopper.hpp. Invariant: a seed always gives the
+ * same step in the same order. */
 #ifndef FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
 #define FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
 
 #include <cstdlib>
+#include <sys/mman.h>
+
+/* Allocates memory that ends where a page ends. An access past it ends the program. */
+template <class T> struct steps_allocator {
+    enum { PAGE = 4096 };
+    typedef T value_type;
+    steps_allocator() = default;
+    template <class U> steps_allocator(const steps_allocator<U> &) {
+    }
+    static size_t room(size_t count) {
+        return (count * sizeof(T) + PAGE - 1) / PAGE * PAGE;
+    }
+    T *allocate(size_t count) {
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        void *at = mmap(NULL, room(count) + PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (at == MAP_FAILED) abort();
+        mprotect((uint8_t *)at + room(count), PAGE, PROT_NONE);
+        return (T *)((uint8_t *)at + room(count) - count * sizeof(T));
+    }
+    void deallocate(T *from, size_t count) {
+        munmap((uint8_t *)(from + count) - room(count), room(count) + PAGE);
+    }
+    bool operator==(const steps_allocator &) const {
+        return true;
+    }
+    bool operator!=(const steps_allocator &) const {
+        return false;
+    }
+};
+template <class T> using steps_array = std::vector<T, steps_allocator<T>>;
 
 /* Runs a launch of `blocks` blocks, by the emulated kernel or, if it is NULL, by its reference
  * kernel. Returns NULL, or what the kernel did wrong. */
@@ -28,8 +59,8 @@ static const char *steps_launch(void (*kernel)(const void *),
     return NULL;
 }
 
-template <class T> static int steps_are_zeros(const std::vector<T> &numbers) {
-    for (T x : numbers)
+template <class array> static int steps_are_zeros(const array &numbers) {
+    for (auto x : numbers)
         if (x != 0) return 0;
     return 1;
 }
