@@ -7,9 +7,6 @@
 # shellcheck source=tests/support/block.sh
 . "$(dirname "$0")/../../support/block.sh"
 make_block packed tests/kernels/strips/packed_block.cpp
-"$scratch/packed" 1 40
-"$scratch/packed" 57 1  # a piece of more than 512 tokens
-"$scratch/packed" 84 1  # a merge that overwrites the join of the piece before
-"$scratch/packed" 100 1 # bits depend on how the results of slots are added
+"$scratch/packed" 1 120
 "$scratch/packed" 416 1 # sets of warps change, and the number of their turns does not
 "$scratch/packed" 424 1 # eight shares in a join

@@ -43,6 +43,8 @@ struct thread {
 thread threads[THREAD_LIMIT];
 meeting warps[THREAD_LIMIT / WARP], whole;
 jump_place back;
+int advanced;      /* set to 1 by each thread that need not wait any longer */
+uint64_t happened; /* grows with everything that may let a thread of another warp go on */
 index3 threadIdx, blockIdx;
 index3 blockDim = {THREAD_LIMIT, 1, 1}; /* a program may set fewer threads, in whole warps */
 
@@ -86,6 +88,7 @@ const uint64_t *meet(meeting *at, int members, uint64_t word) {
     }
     while (at->turn == turn)
         give_way();
+    advanced = 1;
     return at->words[turn % 2];
 }
 
@@ -94,6 +97,7 @@ const uint64_t *meet_warp(uint64_t word) {
 }
 
 void __syncthreads() {
+    happened++;
     meet(&whole, (int)blockDim.x, 0);
 }
 

@@ -101,7 +101,6 @@ struct {
     int32_t says;        /* 1: a thread said so */
 } votes[NAMED_LIMIT][2]; /* [turn % 2] */
 const char *fault;       /* what the kernel did wrong; NULL: nothing */
-uint64_t happened;       /* grows with everything that may let a thread go on */
 fig_random chances;      /* decides what happens when */
 
 /* What other launches do while a block runs. A program sets the functions if they do anything. */
@@ -154,6 +153,7 @@ enum { FIG_BLOCK_WARP = 32, FIG_BLOCK_WARP_LIMIT = 32 };
 static void fig_block_wait() {
     while (others.is_not_complete)
         give_way();
+    advanced = 1;
 }
 static void fig_block_trigger() {
 }
@@ -173,6 +173,7 @@ static void fig_ring_arrive(uint32_t address) {
 static void fig_ring_wait(uint32_t address, uint32_t phase) {
     while ((barrier_at(address)->phase & 1) == (phase & 1))
         give_way();
+    advanced = 1;
 }
 
 static void fig_ring_pass(int32_t number, uint32_t members) {
@@ -189,6 +190,7 @@ static void fig_ring_meet(int32_t number, uint32_t members) {
     fig_ring_pass(number, members);
     while (named[number].turn == turn)
         give_way();
+    advanced = 1;
 }
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
@@ -554,11 +556,12 @@ static void fig_wgmma_set(tag of, float (&d)[N], uint64_t a, uint64_t b) {
 /* ---- Running --------------------------------------------------------------------------------- */
 
 namespace {
-enum { QUIET_LIMIT = 300 }; /* runs of a slow warp without any event before a block has hung */
-int32_t slow_percent = 10;  /* of all rounds, in which a slow warp runs; a program may set it */
+enum { QUIET_LIMIT = 1000 }; /* runs of a slow warp without any event before a block has hung */
+int32_t slow_percent = 10;   /* of all rounds, in which a slow warp runs; a program may set it */
 
 void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {
     block_prepare(kernel, params, block);
+    happened++;
     memset(named, 0, sizeof named);
     memset(votes, 0, sizeof votes);
     memset(queues, 0, sizeof queues);
@@ -569,15 +572,22 @@ void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {
     fault = NULL;
 }
 
-/* Runs the threads of a warp as far as they go. Returns the number of those that ended. */
+/* Runs the threads of a warp as far as they go, unless all of them still wait: nothing has happened
+ * since they last looked. Returns the number of those that ended. */
 int run_warp(uint32_t warp) {
+    static uint64_t looked[BLOCK_THREADS / WARP]; /* what had happened; 0: some did not wait */
     int ended = 0;
+    if (looked[warp] != 0 && looked[warp] == happened) return 0;
+    const uint64_t before = happened;
+    advanced = 0;
     for (uint32_t i = 0; i < WARP; i++) {
         threadIdx.x = warp * WARP + i;
         if (threads[threadIdx.x].is_done) continue;
+        advanced |= !threads[threadIdx.x].is_begun;
         go_on();
         ended += threads[threadIdx.x].is_done;
     }
+    looked[warp] = advanced ? 0 : before;
     return ended;
 }
 

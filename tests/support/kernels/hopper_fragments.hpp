@@ -86,6 +86,7 @@ static void fig_fragment_multiply(float (&sums)[4], uint32_t left0, uint32_t lef
     }
     while (of->turn == turn)
         give_way();
+    advanced = 1;
     for (uint32_t i = 0; i < 4; i++)
         sums[i] += of->results[turn % 2][row + i / 2 * 8][column / 4][column % 4 + i % 2];
 }
