@@ -1111,10 +1111,12 @@ typedef struct fig_plan_report {
     int32_t readers;
     /* [rows] Input: which rows of the step begin with the same pages, as after calls of
      * fig_engine_fork. Row r has those pages of row fork_sources[r] that the first fork_lengths[r]
-     * tokens fill completely. fork_sources[r] is at most r. fork_lengths[r] is at most the
-     * kv_length of either row; 0: row r has no page of an earlier row. Both NULL: no rows begin
-     * with the same pages. NULL if the program reads lengths on the device. */
-    const int32_t *fork_sources, *fork_lengths;
+     * tokens fill completely. fork_sources[r] is at most r. NULL: no rows begin with the same
+     * pages. It must be NULL if the program reads lengths on the device. */
+    const int32_t *fork_sources;
+    /* [rows] Input: NULL if fork_sources is. fork_lengths[r] is at most the kv_length of either
+     * row. 0: row r has no page of an earlier row. */
+    const int32_t *fork_lengths;
     /* Input: fig_engine_options.share of the engine that would run the step. */
     int32_t share;
     /* The number of groups of rows that share pages, as in fig_engine_stats. Groups may be nested:
@@ -1136,9 +1138,14 @@ typedef struct fig_plan_report {
     int32_t prefix_strips;
     /* Input: the number of elements of each of the next three arrays. */
     int32_t group_capacity;
-    /* [group_capacity] Input: the caller's arrays, which receive for each group its number of rows,
-     * the first KV token that it shares, and the one behind the last. Each may be NULL. */
-    int32_t *group_rows, *group_firsts, *group_ends;
+    /* [group_capacity] Input: an array of the caller, or NULL. It receives each group's number of
+     * rows. */
+    int32_t *group_rows;
+    /* [group_capacity] Input: likewise. It receives the first KV token that each group shares. */
+    int32_t *group_firsts;
+    /* [group_capacity] Input: likewise. It receives the end of the KV tokens that each group
+     * shares. */
+    int32_t *group_ends;
     /* [row_capacity] Input: an array of the caller, or NULL. It receives the first token of each
      * row that no group shares; 0: the row is in no group. */
     int32_t *row_firsts;
