@@ -40,6 +40,11 @@ run replay "$fig" --steps 0
 refused '--steps' '0'
 run replay "$fig" --steps 1 --rows 9
 refused '--rows' '9' '8'
+# A file whose buckets take fewer rows than its spec, and than the default.
+run replay tests/golden/scores.fig --steps 1 --device host
+ends 0
+run replay tests/golden/scores.fig --steps 1 --rows 3
+refused '--rows' '3 is outside 1..2'
 run replay "$fig" --steps 1 --kv 9x1
 refused '--kv' '9' '8'
 run replay "$fig" --steps 1 --kv 513

@@ -59,21 +59,34 @@ typedef struct replay {
     int32_t summary_count;
 } replay_run;
 
+/* Finds the most rows of a step. The buckets may take fewer than the spec allows. */
+static int find_most_rows(const fig_graphs *graphs, const fig_graphs_info *info, int32_t *most) {
+    fig_bucket_info of = {.size = sizeof of};
+    *most = 0;
+    for (int32_t n = 1; n <= info->bucket_count; n++) {
+        if (fig_graphs_bucket(graphs, n, &of) != FIG_OK) return fig_report_status("replay");
+        if (of.bucket.batch > *most) *most = of.bucket.batch;
+    }
+    if (info->spec->sequence_limit < *most) *most = info->spec->sequence_limit;
+    return FIG_EXIT_FINE;
+}
+
 static int read_rows(const fig_arguments *arguments, replay_run *replay) {
     fig_graphs_info info = {.size = sizeof info};
+    int32_t most;
     fig_graphs_read_info(replay->graphs, &info);
-    int32_t most = info.spec->batch_limit;
-    if (info.spec->sequence_limit < most) most = info.spec->sequence_limit;
+    int code = find_most_rows(replay->graphs, &info, &most);
+    if (code != FIG_EXIT_FINE) return code;
     fig_integer range = {.name = "--rows", .least = 1, .most = most, .fallback = DEFAULT_ROWS};
     const char *text = fig_arguments_text(arguments, "--kv");
     int64_t rows;
     if (text != NULL) {
-        int code = fig_lengths_parse(&replay->start, text, "replay: --kv");
+        code = fig_lengths_parse(&replay->start, text, "replay: --kv");
         if (code != FIG_EXIT_FINE) return code;
         range.fallback = replay->start.count;
     }
     if (range.fallback > most && text == NULL) range.fallback = most;
-    int code = fig_arguments_integer(arguments, &range, &rows);
+    code = fig_arguments_integer(arguments, &range, &rows);
     if (code != FIG_EXIT_FINE) return code;
     if (rows > most) {
         return fig_report_refuse("replay: --kv: %" PRId64 " lengths, %s takes at most %d rows",
@@ -310,7 +323,9 @@ const fig_command fig_cmd_replay = {
         {
             {"--steps", "N", "the number of steps", FIG_OPTION_REQUIRED},
             {"--check", NULL, "compare every output of every step with float64"},
-            {"--rows", "N", "rows of a step; default 8, or the number of lengths in --kv"},
+            {"--rows", "N",
+             "rows of a step; default: the number of lengths in --kv, or 8 if a bucket takes as "
+             "many"},
             {"--kv", "LENS", "kv lengths of the first step; see figraph plan --help"},
             FIG_SOURCE_DEVICE,
             {"--trust", "LIST", "run kernels stored in FILE; LIST is a file of their SHA-256"},
