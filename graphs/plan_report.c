@@ -126,17 +126,6 @@ static void report_strips(const fig_bucket_shape *shape, const uint8_t *plan, co
     }
 }
 
-/* Returns the query tokens of a group's rows. */
-static int64_t queries_of(const fig_plan_held *held, const fig_strip_group *group) {
-    const int32_t *starts = held->queries + 1;
-    int64_t queries = 0;
-    for (int32_t n = 0; n < group->rows; n++) {
-        const int32_t row = held->group_order[group->first + n];
-        queries += starts[row + 1] - starts[row];
-    }
-    return queries;
-}
-
 /* Reports on the groups of the class that shares. */
 static void report_groups(const fig_strips_shape *strips, const fig_plan_held *held,
                           fig_plan_report *report) {
@@ -144,7 +133,7 @@ static void report_groups(const fig_strips_shape *strips, const fig_plan_held *h
     report->shared_groups = held->group_count;
     for (int32_t g = 0; g < held->group_count; g++) {
         const fig_strip_group *group = &held->groups[g];
-        fig_prefix_groups_count(strips, group, queries_of(held, group), &reads);
+        fig_prefix_groups_count(strips, group, fig_plan_held_queries(held, group), &reads);
         if (g >= report->group_capacity) continue;
         if (report->group_rows != NULL) report->group_rows[g] = group->rows;
         if (report->group_firsts != NULL) report->group_firsts[g] = group->from;

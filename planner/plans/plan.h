@@ -462,6 +462,8 @@ fig_status fig_plan_held_init(fig_plan_held *held, const fig_plan_held_limits *l
 void fig_plan_held_finish(fig_plan_held *held);
 /* Returns how the class cuts strips whose rows share tokens. A program has at most one. */
 const fig_strips_shape *fig_plan_held_sharer(const fig_plan_held *held);
+/* Returns the query tokens of all rows of a group that the record holds. */
+int32_t fig_plan_held_queries(const fig_plan_held *held, const fig_strip_group *group);
 
 /* A slot is written in two steps. fig_plan_settle() decides which sections the slot gets, and
  * updates `held` to the sections and splits that the device will hold afterwards. fig_plan_write()

@@ -31,6 +31,16 @@ const fig_strips_shape *fig_plan_held_sharer(const fig_plan_held *held) {
     return shape;
 }
 
+int32_t fig_plan_held_queries(const fig_plan_held *held, const fig_strip_group *group) {
+    const int32_t *starts = held->queries + 1;
+    int32_t queries = 0;
+    for (int32_t n = 0; n < group->rows; n++) {
+        const int32_t row = held->group_order[group->first + n];
+        queries += starts[row + 1] - starts[row];
+    }
+    return queries;
+}
+
 /* Allocates the memory for the rows of groups. There are as many pieces as strips and workers, at
  * most. */
 static fig_status hold_rows(fig_plan_held *held, const fig_plan_held_limits *limits) {

@@ -33,17 +33,6 @@ void fig_plan_tails_find(const fig_plan_shape *shape, const fig_plan_step *step,
     }
 }
 
-/* Returns the query tokens of a group's rows. */
-static int32_t queries_of(const fig_plan_held *held, const fig_strip_group *group) {
-    const int32_t *starts = held->queries + 1;
-    int32_t queries = 0;
-    for (int32_t n = 0; n < group->rows; n++) {
-        const int32_t row = held->group_order[group->first + n];
-        queries += starts[row + 1] - starts[row];
-    }
-    return queries;
-}
-
 /* Rows rarely grow into a tile that changes the rounded number of tiles, so few steps search for
  * the best division. */
 int32_t fig_plan_tails_readers(const fig_plan_shape *shape, const fig_plan_step *step,
@@ -55,8 +44,8 @@ int32_t fig_plan_tails_readers(const fig_plan_shape *shape, const fig_plan_step 
     if (held->is_listed && tiles == held->tail_tiles) return held->readers[split_class];
     held->tail_tiles = tiles;
     for (int32_t g = 0; g < held->group_count; g++)
-        fig_division_add_prefix(strips, &held->groups[g], queries_of(held, &held->groups[g]),
-                                &prefixes);
+        fig_division_add_prefix(strips, &held->groups[g],
+                                fig_plan_held_queries(held, &held->groups[g]), &prefixes);
     return fig_division_tail_readers(&step->paces[split_class], strips, &prefixes, tiles);
 }
 
