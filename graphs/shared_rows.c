@@ -12,7 +12,8 @@
 #include "kernels/table/families.h"
 #include "planner/status.h"
 
-const char *fig_shared_rows_refuse(const fig_graphs *graphs) {
+const char *fig_shared_rows_refuse(const fig_graphs *graphs, int32_t share) {
+    if (share < 0) return "the option share turns it off";
     if (!fig_program_view_has_chunks(fig_program_view_of(graphs->program)))
         return "no row may be a chunk";
     if (graphs->target.deterministic) return "the graphs are deterministic";
@@ -98,7 +99,7 @@ static int is_written(const fig_program_view *view, uint32_t table) {
 }
 
 const char *fig_graphs_sharing(const fig_graphs *graphs) {
-    const char *off = fig_shared_rows_refuse(graphs);
+    const char *off = fig_shared_rows_refuse(graphs, 0);
     if (off != NULL) return off;
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const uint32_t table = graphs->common.classes.of[fig_graphs_sharer(graphs)].shared_table;
@@ -165,7 +166,8 @@ fig_status fig_shared_rows_init(fig_shared_rows *shared, const fig_graphs *graph
     *shared = (fig_shared_rows){.off = "no rows begin with the same pages"};
     FIG_TRY(check_forks(step, forks));
     if (forks->lengths == NULL) return FIG_OK;
-    shared->off = forks->share < 0 ? "the option share turns it off" : fig_graphs_sharing(graphs);
+    shared->off = fig_shared_rows_refuse(graphs, forks->share);
+    if (shared->off == NULL) shared->off = fig_graphs_sharing(graphs);
     if (shared->off != NULL) return FIG_OK;
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const int32_t own = fig_graphs_sharer(graphs);

@@ -11,10 +11,10 @@
 #include "graphs/graphs.h"
 #include "planner/prefixes/prefix_groups.h"
 
-/* Returns the reason why steps of these graphs never have groups, whoever owns the page table, or
- * NULL if they may. */
-const char *fig_shared_rows_refuse(const fig_graphs *graphs);
-/* Returns 1 if groups are made even if their step takes longer. share: fig_engine_options.share. */
+/* Returns why the program, the machine or the option rules out groups. NULL: they do not. The page
+ * table may still rule them out. share: fig_engine_options.share. */
+const char *fig_shared_rows_refuse(const fig_graphs *graphs, int32_t share);
+/* Returns 1 if groups are made even if their step takes longer. */
 int fig_shared_rows_always(const fig_graphs *graphs, int32_t share);
 /* Returns the most query tokens that the rows of all groups may have together, for a step that
  * takes a bucket of this shape or, if its plans have no strips, one with strips. */

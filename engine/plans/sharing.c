@@ -20,8 +20,7 @@ fig_status fig_sharing_init(fig_sharing *sharing, const fig_table_mirrors *mirro
     const fig_graphs *graphs = mirrors->bindings->graphs;
     const fig_program_view *view = fig_program_view_of(graphs->program);
     const size_t rows = (size_t)view->spec.batch_limit;
-    *sharing = (fig_sharing){.mirrors = mirrors, .off = fig_shared_rows_refuse(graphs)};
-    if (share < 0) sharing->off = "the option share turns it off";
+    *sharing = (fig_sharing){.mirrors = mirrors, .off = fig_shared_rows_refuse(graphs, share)};
     if (sharing->off != NULL) return FIG_OK;
     sharing->always = fig_shared_rows_always(graphs, share);
     const int32_t own = fig_graphs_sharer(graphs);
