@@ -231,11 +231,8 @@ static int read_cells(const fig_arguments *arguments, bench *b) {
         return add_sets(arguments, b, &shape);
     if (heads == NULL) heads = b->machine.device == FIG_DEVICE_HOST ? "4/2" : "32/8";
     while (code == FIG_EXIT_FINE) {
-        if (!fig_bench_cells_heads(heads, &shape.q_heads, &shape.kv_heads))
-            return fig_report_refuse(
-                "bench attention: --heads: \"%s\" is not Q/KV with Q a multiple "
-                "of KV, such as 32/8",
-                heads);
+        code = fig_bench_cells_heads("bench attention", heads, &shape);
+        if (code != FIG_EXIT_FINE) return code;
         if (shape.latent_dim > 0 && shape.kv_heads != 1)
             return fig_report_refuse(
                 "bench attention: --heads: %d/%d; a latent cache has 1 kv head", shape.q_heads,

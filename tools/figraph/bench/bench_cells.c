@@ -10,11 +10,14 @@
 
 enum { RANDOM_ROWS = 64 };
 
-int fig_bench_cells_heads(const char *text, int32_t *q_heads, int32_t *kv_heads) {
+int fig_bench_cells_heads(const char *command, const char *text, fig_bench_shape *shape) {
     int used = 0;
-    if (sscanf(text, "%4d/%4d%n", q_heads, kv_heads, &used) != 2) return 0;
-    return (text[used] == '\0' || text[used] == ',') && *kv_heads > 0 && *q_heads > 0 &&
-           *q_heads % *kv_heads == 0;
+    if (sscanf(text, "%4d/%4d%n", &shape->q_heads, &shape->kv_heads, &used) == 2 &&
+        (text[used] == '\0' || text[used] == ',') && shape->kv_heads > 0 && shape->q_heads > 0 &&
+        shape->q_heads % shape->kv_heads == 0)
+        return FIG_EXIT_FINE;
+    return fig_report_refuse(
+        "%s: --heads: \"%s\" is not Q/KV with Q a multiple of KV, such as 32/8", command, text);
 }
 
 /* Adds the next cell, without rows. Returns FIG_EXIT_*. */

@@ -46,8 +46,9 @@ typedef struct fig_bench_cells {
     int32_t count;
 } fig_bench_cells;
 
-/* Reads "32/8". Returns 0 if the text has another form or q_heads is not a multiple of kv_heads. */
-int fig_bench_cells_heads(const char *text, int32_t *q_heads, int32_t *kv_heads);
+/* Reads "32/8", up to a comma, into the shape. Refuses another text, in the name of `command`.
+ * Returns FIG_EXIT_*. */
+int fig_bench_cells_heads(const char *command, const char *text, fig_bench_shape *shape);
 
 /* The name and the shape that all cells of a set share. */
 typedef struct fig_bench_set {

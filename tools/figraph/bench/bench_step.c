@@ -229,10 +229,8 @@ static int read_bench(const fig_arguments *arguments, bench *b) {
     b->form =
         fig_arguments_text(arguments, "--apart") != NULL ? FIG_BENCH_STEP_APART : FIG_BENCH_STEP;
     if (heads == NULL) heads = host ? "4/2" : "32/8";
-    if (!fig_bench_cells_heads(heads, &set.shape.q_heads, &set.shape.kv_heads))
-        return fig_report_refuse(
-            "bench step: --heads: \"%s\" is not Q/KV with Q a multiple of KV, such as 32/8", heads);
-    code = take_share(b, &set.shape);
+    code = fig_bench_cells_heads("bench step", heads, &set.shape);
+    if (code == FIG_EXIT_FINE) code = take_share(b, &set.shape);
     if (code != FIG_EXIT_FINE) return code;
     if (fig_arguments_text(arguments, "--kv") != NULL)
         return fig_bench_cells_read(&b->cells, &set, arguments);
