@@ -50,6 +50,15 @@ static fig_chunk_step open_case(const fig_chunk_form *form) {
     return step;
 }
 
+/* Returns the step as the planner takes it, in a bucket that it chooses. */
+static fig_plan_step plan_of(const fig_chunk_step *step) {
+    return (fig_plan_step){.rows = step->rows,
+                           .lengths = step->lengths,
+                           .sequences = step->sequences,
+                           .queries = step->counts,
+                           .horizon = 1};
+}
+
 /* The plan of a bucket of ones has no place for groups. */
 static void a_step_that_names_a_bucket_of_ones_shares_nothing(void **state) {
     (void)state;
@@ -116,11 +125,7 @@ static void ranks_choose_buckets_whether_rows_share_or_not(void **state) {
         int32_t index;
         form.share = i == 1 ? -1 : 0;
         const fig_chunk_step step = open_case(&form);
-        fig_plan_step plan = {.rows = step.rows,
-                              .lengths = step.lengths,
-                              .sequences = step.sequences,
-                              .queries = step.counts,
-                              .horizon = 1};
+        fig_plan_step plan = plan_of(&step);
         if (i < 2) c.engine->execs.places.met.ranks = 2;
         for (int32_t n = 0; n < 2; n++) {
             expect(fig_replay_choose(c.engine, &plan, &index));
@@ -158,22 +163,17 @@ static void a_choice_reads_only_rows_of_its_step(void **state) {
     int32_t *queries = malloc(FEWER * sizeof *queries);
     assert_true(lengths != NULL && queries != NULL);
     const fig_chunk_step step = open_case(&form);
-    fig_plan_step plan = {.rows = step.rows,
-                          .lengths = step.lengths,
-                          .sequences = step.sequences,
-                          .queries = step.counts,
-                          .horizon = 1};
+    fig_plan_step plan = plan_of(&step);
     expect(fig_replay_choose(c.engine, &plan, &index));
     assert_non_null(plan.groups);
     for (int32_t row = 0; row < FEWER; row++) {
         lengths[row] = 5000;
         queries[row] = row == 0 ? 9 : 1;
     }
-    plan = (fig_plan_step){.rows = FEWER,
-                           .lengths = lengths,
-                           .sequences = step.sequences,
-                           .queries = queries,
-                           .horizon = 1};
+    plan = plan_of(&step);
+    plan.rows = FEWER;
+    plan.lengths = lengths;
+    plan.queries = queries;
     expect(fig_replay_choose(c.engine, &plan, &index));
     assert_int_equal(c.graphs->buckets[index].caps.kv, form.kv);
     free(lengths);
@@ -192,12 +192,8 @@ static void a_step_is_completed_by_its_bucket(void **state) {
     for (int32_t number = 1; number <= (int32_t)c.graphs->bucket_count; number++) {
         const fig_bucket_shape *bucket = &c.graphs->buckets[number - 1];
         const int is_read = bucket->paces[0].serves_tails, is_ones = bucket->form == FIG_FORM_ONES;
-        fig_plan_step plan = {.rows = step.rows,
-                              .lengths = step.lengths,
-                              .sequences = step.sequences,
-                              .queries = step.counts,
-                              .bucket = number,
-                              .horizon = 1};
+        fig_plan_step plan = plan_of(&step);
+        plan.bucket = number;
         if (bucket->caps.batch < ROWS || bucket->caps.kv < 1024 || !(is_read || is_ones)) continue;
         expect(fig_engine_prepare(c.engine, number));
         expect(fig_replay_choose(c.engine, &plan, &index));
