@@ -139,9 +139,9 @@ static __device__ __forceinline__ int32_t fig_vector_fetch_number(const int32_t 
     return number;
 }
 
-/* Loads a number that many warps of an SM need, through L1. Call it after the wait. Without L1,
- * thousands of blocks would read the same few numbers of the plan from one slice of L2, which would
- * limit the launch. */
+/* Loads a number of the plan through L1, after the caller has waited for the preceding launch. It
+ * is for numbers that many warps need: without L1, thousands of blocks would read them from one
+ * slice of L2, which would limit the launch. */
 static __device__ __forceinline__ int32_t fig_vector_fetch_common(const int32_t *from) {
     int32_t number;
     asm volatile("ld.relaxed.cta.global.s32 %0, [%1];" : "=r"(number) : "l"(from));

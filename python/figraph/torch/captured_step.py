@@ -48,7 +48,7 @@ def _place(tensor: Tensor) -> Place:
 
 
 def _tensor(name: str, x: Any) -> Tensor:
-    """Returns the tensor, or raises if it is none."""
+    """Returns x. Raises TypeError if x is not a tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"tensor {name} is a {type(x).__name__}, it must be a Tensor")
     return x
