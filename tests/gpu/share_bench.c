@@ -4,14 +4,16 @@
  *
  * No cell begins after SECONDS. ROWS and PREFIX select a single cell, and OWN the tokens of a row
  * behind the prefix, 256 by default. A step appends one token of each row and computes attention,
- * in 16 layers. The caches of all layers together exceed 200 MB, so no layer begins with its
- * pages in L2. If every row reads all of its pages, the first row brings those of the prefix there.
- * Pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a step whose
- * rows read all of their pages, and in one whose rows share them; the host's microseconds of
- * staging and launching a step, for both; the bytes of a plan, for both; the KV tokens that groups
- * read and save; and the rms difference of both results, relative to the rms of the values. A time
- * is the median of seven series of steps, divided by steps and layers. The program does not judge
- * the times. It exits with 1 if the results differ by more than rounding, or if rows share nothing.
+ * in 16 layers. A third way to run a cell shares pages and appends nothing, so its launches of
+ * attention form a chain. The caches of all layers together exceed 200 MB, so no layer begins with
+ * its pages in L2. If every row reads all of its pages, the first row brings those of the prefix
+ * there. Pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a
+ * step whose rows read all of their pages, and in one whose rows share them; the host's
+ * microseconds of staging and launching a step, for both; the bytes of a plan, for both; the KV
+ * tokens that groups read and save; the rms difference of both results, relative to the rms of the
+ * values; and the microseconds of a layer of the third way. A time is the median of seven series of
+ * steps, divided by steps and layers. The program does not judge the times. It exits with 1 if the
+ * results differ by more than rounding, or if rows share nothing.
  * SIGALRM ends the program if a step hangs.
  * FIG_DEVICE=host runs one small cell. */
 #include <math.h>
@@ -51,8 +53,11 @@ static const cell cells[] = {{4, 2048},   {4, 8192},   {16, 2048},  {16, 8192},
                              {256, 2048}, {256, 8192}, {256, 32768}};
 static const cell small = {4, 512};
 
-/* One of the two ways to run a cell: with groups or without. */
+/* The ways to run a cell: without groups, with groups, and attention alone with groups. */
+enum { UNSHARED, SHARED, ATTENTION, WAYS };
 typedef struct way {
+    fig_layer_bench of;
+    fig_graphs *graphs;
     fig_engine *engine;
     uint16_t *out; /* [rows][OF_TOKEN] the result of the last layer */
     double us, host_us;
@@ -61,11 +66,9 @@ typedef struct way {
 
 typedef struct bench {
     cell c;
-    fig_layer_bench of;
     int32_t lengths[ROW_LIMIT], counts[ROW_LIMIT];
     int32_t *order; /* the pages in random order */
-    fig_graphs *graphs;
-    way ways[2]; /* without groups, with groups */
+    way ways[WAYS];
 } bench;
 
 static int is_host(void) {
@@ -86,45 +89,47 @@ static void set_pages(const bench *b, const way *w) {
     }
 }
 
-static void open_way(bench *b, int32_t shares) {
-    way *w = &b->ways[shares];
+static void open_way(const bench *b, way *w, int32_t shares) {
     fig_engine_options options = fig_place_options();
     void *const stream = fig_gpu_caller.stream;
     options.share = shares ? 1 : -1;
     if (!is_host()) options.stream = &stream;
-    OK(fig_engine_open(&w->engine, b->graphs, &options));
+    w->graphs = fig_layer_bench_lower(&w->of);
+    OK(fig_engine_open(&w->engine, w->graphs, &options));
     if (shares && fig_engine_sharing(w->engine) != NULL)
         fail_msg("nothing is shared: %s", fig_engine_sharing(w->engine));
-    fig_layer_bench_bind(&b->of, w->engine);
+    fig_layer_bench_bind(&w->of, w->engine);
     set_pages(b, w);
-    w->out = fig_layer_bench_allocate(fig_layer_bench_out_bytes(&b->of));
+    w->out = fig_layer_bench_allocate(fig_layer_bench_out_bytes(&w->of));
     w->stats.size = sizeof w->stats;
 }
 
 static void open_cell(bench *b) {
     const int32_t length = b->c.prefix + own_tokens;
-    b->of = (fig_layer_bench){.rows = b->c.rows,
-                              .kv_limit = length,
-                              .row_tokens = 16,
-                              .tokens = b->c.rows,
-                              .layers = is_host() ? 1 : LAYERS,
-                              .pages = (b->c.prefix + b->c.rows * own_tokens) / PAGE};
-    b->order = fig_layer_bench_order(&b->of);
+    const fig_layer_bench of = {.rows = b->c.rows,
+                                .kv_limit = length,
+                                .row_tokens = 16,
+                                .tokens = b->c.rows,
+                                .layers = is_host() ? 1 : LAYERS,
+                                .pages = (b->c.prefix + b->c.rows * own_tokens) / PAGE};
+    b->order = fig_layer_bench_order(&of);
     for (int32_t row = 0; row < b->c.rows; row++) {
         b->lengths[row] = length;
         b->counts[row] = 1;
     }
-    b->graphs = fig_layer_bench_lower(&b->of);
-    open_way(b, 0);
-    open_way(b, 1);
+    for (int32_t i = 0; i < WAYS; i++) {
+        b->ways[i].of = of;
+        b->ways[i].of.only_reads = i == ATTENTION;
+        open_way(b, &b->ways[i], i != UNSHARED);
+    }
 }
 
 static void close_cell(bench *b) {
-    for (int32_t i = 0; i < 2; i++) {
+    for (int32_t i = 0; i < WAYS; i++) {
         fig_engine_close(b->ways[i].engine);
+        fig_graphs_destroy(b->ways[i].graphs);
         free(b->ways[i].out);
     }
-    fig_graphs_destroy(b->graphs);
     free(b->order);
 }
 
@@ -151,9 +156,9 @@ static void run_steps(void *of, int32_t count) {
 }
 
 static void time_way(bench *b, way *w) {
-    const uint64_t bytes = fig_layer_bench_out_bytes(&b->of);
+    const uint64_t bytes = fig_layer_bench_out_bytes(&w->of);
     runner steps = {b, w};
-    w->us = fig_layer_bench_time(&b->of, w->engine, STEPS, run_steps, &steps);
+    w->us = fig_layer_bench_time(&w->of, w->engine, STEPS, run_steps, &steps);
     OK(fig_engine_read(w->engine, FIG_OPTIONS(fig_span, .name = "out", .bytes = bytes), w->out));
     OK(fig_engine_read_stats(w->engine, &w->stats));
     w->host_us = (double)fig_histogram_percentile(&w->stats.host, 50) / 1e3;
@@ -165,8 +170,8 @@ static double difference_of(const bench *b) {
     const int64_t count = (int64_t)b->c.rows * OF_TOKEN;
     double squares = 0, values = 0;
     for (int64_t i = 0; i < count; i++) {
-        const double alone = truth_load(b->ways[0].out, FIG_BF16, i);
-        const double off = truth_load(b->ways[1].out, FIG_BF16, i) - alone;
+        const double alone = truth_load(b->ways[UNSHARED].out, FIG_BF16, i);
+        const double off = truth_load(b->ways[SHARED].out, FIG_BF16, i) - alone;
         squares += off * off;
         values += alone * alone;
     }
@@ -175,15 +180,16 @@ static double difference_of(const bench *b) {
 
 /* Prints a cell; returns 1 if its results are wrong. */
 static int print_cell(const bench *b) {
-    const way *alone = &b->ways[0], *shared = &b->ways[1];
+    const way *alone = &b->ways[UNSHARED], *shared = &b->ways[SHARED];
     const fig_engine_stats *stats = &shared->stats;
     const double error = difference_of(b);
     const double steps = stats->shared_steps > 0 ? (double)stats->shared_steps : 1;
-    printf("%d,%d,%d,%.2f,%.2f,%.1f,%.1f,%.0f,%.0f,%.0f,%.0f,%.5f\n", b->c.rows, b->c.prefix,
-           b->of.layers, alone->us, shared->us, alone->host_us, shared->host_us,
+    printf("%d,%d,%d,%.2f,%.2f,%.1f,%.1f,%.0f,%.0f,%.0f,%.0f,%.5f,%.2f\n", b->c.rows, b->c.prefix,
+           shared->of.layers, alone->us, shared->us, alone->host_us, shared->host_us,
            (double)alone->stats.uploaded_bytes / (double)alone->stats.staged,
            (double)stats->uploaded_bytes / (double)stats->staged,
-           (double)stats->shared_read / steps, (double)stats->shared_saved / steps, error);
+           (double)stats->shared_read / steps, (double)stats->shared_saved / steps, error,
+           b->ways[ATTENTION].us);
     fflush(stdout);
     return !(error < ERROR_LIMIT) || stats->shared_steps == 0;
 }
@@ -193,8 +199,8 @@ static int run_cell(const cell *c) {
     b = (bench){.c = *c};
     alarm(FIG_LAYER_BENCH_HANG_S);
     open_cell(&b);
-    time_way(&b, &b.ways[0]);
-    time_way(&b, &b.ways[1]);
+    for (int32_t i = 0; i < WAYS; i++)
+        time_way(&b, &b.ways[i]);
     const int is_wrong = print_cell(&b);
     close_cell(&b);
     return is_wrong;
@@ -208,7 +214,7 @@ int main(int argc, char **argv) {
     alarm(FIG_LAYER_BENCH_HANG_S);
     if (!is_host() && fig_gpu_caller_set_up(&state) != 0) return 2;
     printf("rows,prefix,layers,us,us_shared,host_us,host_us_shared,plan_bytes,plan_bytes_shared,"
-           "tokens_read,tokens_saved,error\n");
+           "tokens_read,tokens_saved,error,attention_us\n");
     if (is_host()) return run_cell(&small);
     if (argc > 3) {
         const cell asked = {atoi(argv[2]), atoi(argv[3])};

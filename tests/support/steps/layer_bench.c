@@ -98,7 +98,11 @@ static void read_on_device(fig_program *program, const fig_layer_bench *b) {
 static void record(fig_program *program, const fig_layer_bench *b) {
     read_on_device(program, b);
     const fig_tensor q = declare(program, "q", Q_HEADS), out = declare(program, "out", Q_HEADS);
-    const fig_tensor k = declare(program, "k", KV_HEADS), v = declare(program, "v", KV_HEADS);
+    fig_tensor k = {0}, v = {0};
+    if (!b->only_reads) {
+        k = declare(program, "k", KV_HEADS);
+        v = declare(program, "v", KV_HEADS);
+    }
     const fig_tensor table = fig_program_tensor(
         program,
         FIG_OPTIONS(fig_tensor_info, .name = "page_table", .role = FIG_ROLE_STATE, .dtype = FIG_I32,
@@ -107,7 +111,8 @@ static void record(fig_program *program, const fig_layer_bench *b) {
         const fig_cache cache = {.k = declare_cache(program, "k_cache", layer),
                                  .v = declare_cache(program, "v_cache", layer),
                                  .page_table = table};
-        fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
+        if (!b->only_reads)
+            fig_append_kv(program, FIG_OPTIONS(fig_append_kv_op, .k = k, .v = v, .cache = cache));
         fig_attention(program, FIG_OPTIONS(fig_attention_op, .q = q, .out = out, .cache = cache));
     }
 }
@@ -162,8 +167,10 @@ void fig_layer_bench_bind(const fig_layer_bench *b, fig_engine *engine) {
     const uint64_t row = (uint64_t)HEAD_DIM * 2, tokens = (uint64_t)b->tokens;
     bind(engine, "q", tokens * Q_HEADS * row);
     bind(engine, "out", tokens * Q_HEADS * row);
-    bind(engine, "k", tokens * KV_HEADS * row);
-    bind(engine, "v", tokens * KV_HEADS * row);
+    if (!b->only_reads) {
+        bind(engine, "k", tokens * KV_HEADS * row);
+        bind(engine, "v", tokens * KV_HEADS * row);
+    }
     if (b->on_device) bind(engine, "lengths", (uint64_t)b->rows * sizeof(int32_t));
     if (b->on_device) bind(engine, "query_starts", ((uint64_t)b->rows + 1) * sizeof(int32_t));
     for (int32_t layer = 0; layer < 2 * b->layers; layer++) {

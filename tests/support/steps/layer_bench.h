@@ -1,5 +1,5 @@
 /* layer_bench.h: builds engine steps of several layers, each of which appends to a cache of its own
- * and computes attention, for benches that run on a GPU.
+ * and computes attention, or only computes attention, for benches that run on a GPU.
  *
  * All layers have the same q, k, v and out, in bf16. Invariant: tensors hold the same random
  * numbers in every run. */
@@ -27,6 +27,7 @@ typedef struct fig_layer_bench {
     int32_t layers, pages;                      /* pages: of each layer's cache */
     const fig_traits *traits; /* the machine to lower for; NULL: that of fig_place_traits() */
     int32_t on_device;        /* 1: the device reads the tensors `lengths` and `query_starts` */
+    int32_t only_reads;       /* 1: layers compute attention and append nothing */
 } fig_layer_bench;
 
 /* Runs steps until they are launched. */
