@@ -7,10 +7,10 @@
  * One warpgroup loads: one of its warps loads tiles of K and V, the others load the queries
  * (wide_feed.cuh). Two warpgroups multiply the same tiles, by 64 query vectors each
  * (wide_multiply.cuh). If several blocks share a strip, their warps exchange partials and merge
- * them (wide_leave.cuh). If a vector belongs to shared strips, the warp that ends the last
- * of them merges its results (wide_slots.cuh). Premises:
- * fig_prompt_attention_wide_refuses() returns NULL, and the launch has one block per worker of the
- * plan. */
+ * them (wide_leave.cuh). If a vector belongs to shared strips, the warpgroup with the row's own
+ * tokens merges its results when it has no more items (wide_rows.cuh), or the warp that ends the
+ * last of them does (wide_slots.cuh). Premises: fig_prompt_attention_wide_refuses() returns NULL,
+ * and the launch has one block per worker of the plan. */
 #include "kernels/wide/wide_feed.cuh"
 #include "kernels/wide/wide_multiply.cuh"
 

@@ -190,6 +190,7 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
     fig_wide_turn turn = {};
     fig_wide_load late = {}; /* a tile whose V is to be sent */
     int32_t is_late = 0;     /* 1: there is one */
+    const uint64_t *const full = form::SENDS_K_AHEAD ? memory.state->k_full : memory.state->v_full;
 #pragma unroll 1
     while (item < end) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
@@ -213,6 +214,11 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
                 fig_block_wait();
                 has_waited = 1;
             }
+            /* If lanes copy the queries, few bytes are on their way when the wait ends: copies of
+             * 16 bytes would come behind all tiles that were sent before. */
+            if (!has_waited && turn.round == 0 && turn.stage >= form::PACE &&
+                flags & FIG_STRIPS_IS_SHARED)
+                fig_wide_wait(&full[turn.stage - form::PACE], 0);
             const int32_t later =
                 fig_wide_page_of<form>(p, boxes, source, token + 2 * form::TILE, lane);
             fig_wide_begin(&memory.state->k_empty[turn.stage], turn, flags & FIG_STRIPS_LONE);
@@ -253,6 +259,7 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
                                                        uint32_t to, int32_t head, int32_t query,
                                                        const uint64_t *barrier) {
     const int32_t ratio = p.ratio;
+    if constexpr (form::ARRIVALS > 1) fig_wide_arrive(barrier, form::ARRIVALS - 1);
     fig_wide_expect(barrier, (uint32_t)(p.half * ratio * form::COLUMNS * form::COLUMN));
 #pragma unroll 1
     for (int32_t column = 0; column < form::COLUMNS; column++)
@@ -260,43 +267,69 @@ static __device__ __forceinline__ void fig_wide_send_q(const fig_prompt_attentio
                              column, barrier);
 }
 
+/* The vectors of one warpgroup's queries that one of the asking warps copies. */
+struct fig_wide_part_of_q {
+    int32_t begin, count; /* of the warpgroup's vectors */
+};
+
+/* Few vectors are copied by the first asking warp alone. */
+static __device__ __forceinline__ fig_wide_part_of_q
+fig_wide_q_part(const fig_prompt_attention_params &p, int32_t queries, int32_t asker) {
+    const int32_t all = fig_size_min(queries, p.half) * p.ratio;
+    const int32_t is_few = all <= FIG_WIDE_FEW;
+    const int32_t most = is_few ? all : (all + FIG_WIDE_ASKERS - 1) / FIG_WIDE_ASKERS;
+    fig_wide_part_of_q part;
+    part.begin = is_few && asker > 0 ? all : most * asker;
+    part.count = fig_size_min(part.begin + most, all) - part.begin;
+    static_assert((FIG_STRIPS_HALF + FIG_WIDE_ASKERS - 1) / FIG_WIDE_ASKERS <= FIG_BLOCK_WARP,
+                  "a lane has one vector");
+    return part;
+}
+
+/* Returns the query token of the lane's vector, in the items of shared segments. queries: those of
+ * the strip from the warpgroup's first on. */
+static __device__ __forceinline__ int32_t fig_wide_find_query(const fig_prompt_attention_params &p,
+                                                              const fig_strips_member *members,
+                                                              int32_t queries, int32_t asker) {
+    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+    const fig_wide_part_of_q part = fig_wide_q_part(p, queries, asker);
+    return lane < part.count ? members[(part.begin + lane) / p.ratio].query : 0;
+}
+
 /* Copies the queries of one warpgroup from the tokens of members, and lays them out as the copy
- * engine would. All lanes of the warp take part. A lane finds the addresses of two vectors, and all
- * copies are in flight at once. Vectors that do not exist keep what memory holds: no other row's
- * bits depend on them, and nobody writes their results. few: receives the members if there are
- * few; otherwise each of the warps that ask for queries copies a part of the vectors. */
+ * engine would. All lanes of the warp take part. A lane has the address of a vector, and all copies
+ * are in flight at once. Vectors that do not exist keep what memory holds: no other row's bits
+ * depend on them, and nobody writes their results. query: of the lane's vector. few: receives the
+ * members if there are few. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_gather_q(const fig_prompt_attention_params &p, uint32_t to, int32_t head,
-                  const fig_strips_member *members, int32_t queries, fig_strips_member *few,
-                  int32_t asker, const uint64_t *barrier) {
+                  const fig_strips_member *members, int32_t queries, int32_t query,
+                  const fig_strips_member *few, int32_t asker, const uint64_t *barrier) {
     constexpr int32_t PIECES = form::DIM / 8, OF_COLUMN = form::COLUMN / 16; /* of 16 bytes */
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, ratio = p.ratio;
-    const int32_t all = fig_size_min(queries, p.half) * ratio, is_few = all <= FIG_WIDE_FEW;
-    const int32_t part = is_few ? all : (all + FIG_WIDE_ASKERS - 1) / FIG_WIDE_ASKERS;
-    const int32_t begin = is_few && asker > 0 ? all : part * asker;
-    const int32_t count = fig_size_min(begin + part, all);
-    if (is_few && asker == 0 && lane < queries) few[lane] = members[lane];
-#pragma unroll 1
-    for (int32_t first = begin; first < count; first += FIG_BLOCK_WARP) {
-        const int32_t vectors = fig_size_min(count - first, FIG_BLOCK_WARP);
-        const int32_t own = first + fig_size_min(lane, vectors - 1), query = own / ratio;
-        const int64_t at = members[query].query * p.q_strides.row +
-                           (head * ratio + own - query * ratio) * p.q_strides.head;
-        const uint64_t address = (uint64_t)((const uint16_t *)p.q + at);
+    const fig_wide_part_of_q part = fig_wide_q_part(p, queries, asker);
+    const int32_t own = part.begin + lane;
+    const int64_t at = query * p.q_strides.row + (head * ratio + own % ratio) * p.q_strides.head;
+    const uint64_t address = (uint64_t)((const uint16_t *)p.q + at);
 #pragma unroll 4
-        for (int32_t i = lane; i - lane < vectors * PIECES; i += FIG_BLOCK_WARP) {
-            const int32_t vector = i / PIECES, piece = i % PIECES;
-            const uint64_t from = __shfl_sync(0xffffffffu, address, vector % FIG_BLOCK_WARP);
-            /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
-            uint32_t place = (uint32_t)((first + vector) * form::COLUMN + piece % OF_COLUMN * 16);
-            place ^= (place >> 7 & (uint32_t)(OF_COLUMN - 1)) << 4;
-            place += (uint32_t)(piece / OF_COLUMN) * form::Q_COLUMN;
-            if (vector < vectors) fig_wide_copy(to + place, from + (uint64_t)piece * 16);
-        }
+    for (int32_t i = lane; i - lane < part.count * PIECES; i += FIG_BLOCK_WARP) {
+        const int32_t vector = i / PIECES, piece = i % PIECES;
+        const uint64_t from = __shfl_sync(0xffffffffu, address, vector % FIG_BLOCK_WARP);
+        /* The engine's swizzle: bits 4 and up of the place within 8 rows of 128 bytes. */
+        uint32_t place = (uint32_t)((part.begin + vector) * form::COLUMN + piece % OF_COLUMN * 16);
+        place ^= (place >> 7 & (uint32_t)(OF_COLUMN - 1)) << 4;
+        place += (uint32_t)(piece / OF_COLUMN) * form::Q_COLUMN;
+        if (vector < part.count) fig_wide_copy(to + place, from + (uint64_t)piece * 16);
     }
-    fig_wide_await_copies();
-    fig_wide_order_engines();
+    if (asker == 0 && queries * ratio <= FIG_WIDE_FEW && lane < queries)
+        fig_wide_copy(fig_fragment_shared(few + lane), (uint64_t)(members + lane));
+    if constexpr (form::HOLDS_QUERIES) {
+        fig_wide_arrive_copied(barrier);
+    } else {
+        fig_wide_await_copies();
+        fig_wide_order_engines();
+    }
     __syncwarp();
     if (lane == 0) fig_ring_arrive(fig_fragment_shared(barrier));
 }
@@ -316,13 +349,18 @@ fig_wide_write_note(const fig_wide_memory<form> &memory, int32_t group, int32_t 
     __syncwarp();
 }
 
-/* Brings the members of the first item close, before the wait. */
-static __device__ __forceinline__ void fig_wide_bring_members(const fig_prompt_attention_params &p,
-                                                              int32_t flags, int32_t query,
-                                                              int32_t queries) {
-    const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-    if ((flags & FIG_STRIPS_IS_SHARED) == 0 || lane >= queries) return;
-    fig_wide_bring(fig_strips_members(fig_params_strips(&p)) + query + lane);
+/* Finds the query tokens of the lane's vectors in an item of a shared segment. */
+static __device__ __forceinline__ void fig_wide_find_queries(const fig_prompt_attention_params &p,
+                                                             int32_t flags, int32_t query,
+                                                             int32_t queries, int32_t asker,
+                                                             int32_t (&found)[FIG_WIDE_GROUPS]) {
+    if ((flags & FIG_STRIPS_IS_SHARED) == 0) return;
+    const fig_strips_member *members = fig_strips_members(fig_params_strips(&p)) + query;
+#pragma unroll
+    for (int32_t group = 0; group < FIG_WIDE_GROUPS; group++) {
+        const int32_t before = flags & FIG_STRIPS_LONE ? 0 : group * p.half;
+        found[group] = fig_wide_find_query(p, members + before, queries - before, asker);
+    }
 }
 
 /* Sends the notes and the queries of the worker's items, then the note that ends the work. A
@@ -337,12 +375,12 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     int32_t item = stretch.item, number = 0, skips[FIG_WIDE_GROUPS] = {};
     int32_t word = fig_wide_item_word(items, item, end);
+    int32_t found[FIG_WIDE_GROUPS] = {}; /* query tokens of the lane's vectors */
     uint32_t phases[FIG_WIDE_GROUPS] = {1, 1};
-    if (fig_wide_is_early(p)) {
-        fig_wide_bring_members(p, FIG_WIDE_WORD(word, flags), FIG_WIDE_WORD(word, query),
-                               FIG_WIDE_WORD(word, queries));
-        fig_block_wait();
-    }
+    if (item < end)
+        fig_wide_find_queries(p, FIG_WIDE_WORD(word, flags), FIG_WIDE_WORD(word, query),
+                              FIG_WIDE_WORD(word, queries), asker, found);
+    if (fig_wide_is_early(p)) fig_block_wait();
 #pragma unroll 1
     while (item <= end) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
@@ -368,11 +406,11 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
             const int32_t before = is_lone ? 0 : group * half;
             const int32_t is_shared = item < end && flags & FIG_STRIPS_IS_SHARED;
             if (!is_shared && (item == end || asker > 0)) {
-                if (lane == 0) fig_ring_arrive(fig_fragment_shared(full));
+                if (lane == 0) fig_wide_arrive(full, form::ARRIVALS);
             } else if (is_shared) {
                 fig_wide_gather_q<form>(p, fig_wide_q<form>(memory, group), head,
                                         fig_strips_members(fig_params_strips(&p)) + query + before,
-                                        queries - before,
+                                        queries - before, found[group],
                                         memory.state->members[group][phases[group]], asker, full);
             } else if (lane == 0) {
                 fig_wide_send_q<form>(p, fig_wide_q<form>(memory, group), head, query + before,
@@ -384,6 +422,9 @@ fig_wide_feed_queries(const fig_prompt_attention_params &p, const fig_wide_memor
         number = 0;
         item++;
         word = next;
+        if (item < end)
+            fig_wide_find_queries(p, FIG_WIDE_WORD(word, flags), FIG_WIDE_WORD(word, query),
+                                  FIG_WIDE_WORD(word, queries), asker, found);
     }
 }
 

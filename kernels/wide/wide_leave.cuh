@@ -20,6 +20,7 @@ struct fig_wide_way {
     int32_t is_shared;
     int32_t ends;        /* 1: the item ends before the warpgroup's next one begins */
     int32_t is_last;     /* 1: the warpgroup has no further item */
+    int32_t is_row;      /* 1: the strip has few vectors, and is whole and a row's own tokens */
     int32_t query, head; /* of the first vector; query: a member if the strip is shared */
     int32_t slot;        /* the piece's, behind the first slot of each member */
     int32_t first_slot;  /* index in the partials of the first vector of slots */

@@ -108,6 +108,13 @@ static __device__ __forceinline__ void fig_wide_await_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* Arrives when all copies that the thread has started are done. */
+static __device__ __forceinline__ void fig_wide_arrive_copied(const uint64_t *barrier) {
+    asm volatile(
+        "cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(fig_fragment_shared(barrier))
+        : "memory");
+}
+
 static __device__ __forceinline__ uint32_t fig_wide_load_word(uint32_t from) {
     uint32_t word;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(from) : "memory");
@@ -125,11 +132,6 @@ static __device__ __forceinline__ void fig_wide_order_engines() {
 }
 
 /* ---- Memory of the device -------------------------------------------------------------------- */
-
-/* Brings a word close to the thread. */
-static __device__ __forceinline__ void fig_wide_bring(const void *word) {
-    asm volatile("{ .reg .b32 word; ld.global.b32 word, [%0]; }" ::"l"(word));
-}
 
 /* Orders the thread's accesses to memory before its later ones, for all threads of the device. */
 static __device__ __forceinline__ void fig_wide_order_memory() {

@@ -17,12 +17,12 @@
 #ifndef FIG_KERNELS_WIDE_MULTIPLY_CUH
 #define FIG_KERNELS_WIDE_MULTIPLY_CUH
 
-#include "kernels/wide/wide_slots.cuh"
+#include "kernels/wide/wide_rows.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Named barriers: the turns at the tensor cores, and the threads of each warpgroup. */
-enum { FIG_WIDE_TURNS = 1, FIG_WIDE_OWN = 3 };
+/* Named barriers: the turns at the tensor cores. */
+enum { FIG_WIDE_TURNS = 1 };
 
 /* Reads the note of the next item. skip: see fig_wide_note. */
 template <class form>
@@ -56,6 +56,8 @@ static __device__ __forceinline__ fig_wide_way fig_wide_way_of(const fig_prompt_
     way.is_shared = fig_wide_same(item.flags & FIG_STRIPS_IS_SHARED);
     way.ends = fig_wide_same(item.flags & (FIG_STRIPS_IS_SHARED | FIG_STRIPS_LONE));
     way.is_last = fig_wide_same(item.flags & FIG_STRIPS_IS_LAST);
+    way.is_row = fig_wide_same(way.is_shared && !(item.flags & FIG_STRIPS_IS_PREFIX) &&
+                               item.queries * p.ratio <= FIG_WIDE_FEW && item.pieces == 1);
     way.query = item.query + before;
     way.slot = item.slot;
     way.first_slot = first_slot;
@@ -97,6 +99,7 @@ template <class form> struct fig_wide_work {
     fig_wide_way way;
     int32_t is_open; /* 1: the product of the weights at `last` with V is not issued yet */
     int32_t is_sum;  /* 1: that product is added to the sums; 0: it replaces them */
+    int32_t rows;    /* in the list of rows to merge */
     int32_t tail;    /* first row of that tile past the end of the sequence */
 };
 
@@ -160,7 +163,7 @@ static __device__ __forceinline__ void fig_wide_issue_v(const fig_wide_memory<fo
 
 /* Ends the previous item if its sums cannot be written beside the next products: computes its last
  * product, merges the pieces of its strip if this piece is the last to finish, and writes the
- * result. Sets the sums to zeros, because otherwise a later product would wait for values that only
+ * result. Results of a row that shares prefixes are only kept, as long as the list has room. Sets the sums to zeros, because otherwise a later product would wait for values that only
  * some warps changed. */
 template <class form>
 static __device__ __forceinline__ void
@@ -171,9 +174,14 @@ fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form>
     fig_wgmma_wait<0>(work->sums);
     fig_wide_release(&memory.state->v_empty[work->last.stage]);
     fig_wide_add_weights(work->weights);
-    if (at.warp * 16 < work->way.count &&
-        fig_wide_climb<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
-                             at.quad, at.lane)) {
+    if (work->way.is_row && work->rows < FIG_WIDE_ROWS) {
+        if (at.warp == 0)
+            fig_wide_keep_row<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
+                                    at.quad, at.lane, &memory.state->rows[at.group][work->rows]);
+        work->rows++;
+    } else if (at.warp * 16 < work->way.count &&
+               fig_wide_climb<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
+                                    at.quad, at.lane)) {
         if (!work->way.is_shared)
             fig_wide_write<form>(p, work->way, work->sums, work->greatest, work->weights, at.row,
                                  at.quad);
@@ -289,7 +297,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     at.q_at = fig_wide_q<form>(memory, group);
     work.next = work.last = {};
     work.way = {};
-    work.is_open = work.is_sum = 0;
+    work.is_open = work.is_sum = work.rows = 0;
     work.tail = form::TILE;
     work.greatest[0] = work.greatest[1] = FIG_WIDE_NONE;
     work.weights[0] = work.weights[1] = 0.0f;
@@ -314,6 +322,8 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
         }
         if (ends || (work.is_open && (is_end || skip > 0 || work.way.pieces > 1)))
             fig_wide_flush<form>(p, memory, at, &work);
+        if (ends && form::HOLDS_QUERIES && work.way.is_last)
+            break; /* the note that ends the work says no more */
         if (ends) continue;
         if (is_end) break;
         fig_wide_pass<form>(&work.next, skip);
@@ -336,7 +346,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
         while (tile < part.end) {
             int32_t stop = part.end;
             if (far > 0) {
-                stop = fig_size_min(stop, tile + (far > 1 ? far - 1 : 1));
+                stop = fig_size_min(stop, tile + (is_pair && far > 1 ? far - 1 : 1));
                 fig_wide_await_begin<form>(memory, work.next, stop - tile - 1);
                 far -= stop - tile;
             }
@@ -346,6 +356,8 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
         }
         work.tail = fig_size_min(item.end - (part.end - 1) * form::TILE, form::TILE);
     }
+    fig_wide_end_rows<form>(p, memory.state->rows[group], work.rows, at.first_slot, group, at.warp,
+                            at.lane);
 }
 
 #endif

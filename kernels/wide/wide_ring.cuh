@@ -19,9 +19,10 @@ enum {
     FIG_WIDE_GROUPS = 2,      /* warpgroups that multiply */
     FIG_WIDE_GROUP_WARPS = 4, /* warps of a warpgroup */
     FIG_WIDE_READERS = FIG_WIDE_GROUPS * FIG_WIDE_GROUP_WARPS,
-    FIG_WIDE_END = -1,  /* flags of the note after the last item */
-    FIG_WIDE_FEW = 16,  /* vectors whose members lie in shared memory: those of one warp */
-    FIG_WIDE_ASKERS = 3 /* warps that load queries */
+    FIG_WIDE_END = -1,   /* flags of the note after the last item */
+    FIG_WIDE_FEW = 16,   /* vectors whose members lie in shared memory: those of one warp */
+    FIG_WIDE_ASKERS = 3, /* warps that load queries */
+    FIG_WIDE_ROWS = 32   /* rows in a warpgroup's list */
 };
 
 /* Holds the type and the sizes of an instance. */
@@ -44,6 +45,12 @@ template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     /* If registers hold the queries, the products read a third less from shared memory, and the
      * next queries can be loaded early. The sums of 256 dims leave no registers for queries. */
     static constexpr int32_t HOLDS_QUERIES = DIMS <= 128;
+    /* Tiles that are on their way at once before the preceding launch has ended: 64 KB. */
+    static constexpr int32_t PACE = SIDE > (1 << 14) ? 1 : (1 << 15) / SIDE;
+    /* Arrivals of a warp that loads queries. If registers hold them, no product reads them from
+     * shared memory, so the lanes need not wait for their copies: each arrives when its own are
+     * done, beside lane 0 for what the warp has written. */
+    static constexpr int32_t ARRIVALS = HOLDS_QUERIES ? 1 + FIG_BLOCK_WARP : 1;
     /* With two stages, the copy engine has too little to do unless K of a tile is sent before V of
      * the tile before it. With three it makes no difference. */
     static constexpr int32_t SENDS_K_AHEAD = STAGES < 3;
@@ -59,6 +66,12 @@ struct fig_wide_note {
     int32_t reserved[3];
 };
 
+/* One kv head of a row that shares prefixes, as wide_rows.cuh keeps it. */
+struct fig_wide_row {
+    int32_t query; /* its first member */
+    int16_t head, count;
+};
+
 /* Holds the state, which follows the ring. */
 template <int32_t STAGES> struct fig_wide_state {
     uint64_t k_full[STAGES], k_empty[STAGES], v_full[STAGES], v_empty[STAGES];
@@ -66,7 +79,8 @@ template <int32_t STAGES> struct fig_wide_state {
     fig_wide_note notes[FIG_WIDE_GROUPS];
     /* The members of an item of few vectors, until it ends. Items use the two places in turn,
      * because the next note arrives before the item ends. */
-    fig_strips_member members[FIG_WIDE_GROUPS][2][FIG_WIDE_FEW];
+    alignas(16) fig_strips_member members[FIG_WIDE_GROUPS][2][FIG_WIDE_FEW];
+    fig_wide_row rows[FIG_WIDE_GROUPS][FIG_WIDE_ROWS];
     uint32_t begun[STAGES]; /* number of rounds in which filling the stage's V has begun */
 };
 
@@ -145,7 +159,7 @@ static __device__ __forceinline__ void fig_wide_init(const fig_wide_memory<form>
         memory.state->begun[i] = 0;
     }
     for (int32_t i = 0; i < FIG_WIDE_GROUPS; i++) {
-        fig_ring_barrier_init(&memory.state->q_full[i], FIG_WIDE_ASKERS);
+        fig_ring_barrier_init(&memory.state->q_full[i], FIG_WIDE_ASKERS * form::ARRIVALS);
         fig_ring_barrier_init(&memory.state->q_empty[i], FIG_WIDE_GROUP_WARPS);
     }
     fig_wide_show_barriers();

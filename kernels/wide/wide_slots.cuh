@@ -3,8 +3,9 @@
  * Several strips have results of such a vector: the pieces of the prefixes that its row shares, and
  * the strip of the row's own tokens. Each result lies in a slot, and a counter of the vector tells
  * how many slots are full. The warp that fills the last slot merges all of them. A row's own result
- * has the last slot. Its warp mostly ends after all others, since workers process prefixes first.
- * Then this warp merges the others with the result in its registers, and fills no slot.
+ * has the last slot. If the row has few vectors, its warpgroup merges them (wide_rows.cuh). If it
+ * has many, their warp mostly ends after all others, since workers process prefixes first. Then
+ * this warp merges the others with the results in its registers, and fills no slot.
  *
  * Invariant: the bits of a merged vector do not depend on which warp merges. */
 #ifndef FIG_KERNELS_WIDE_SLOTS_CUH
@@ -14,8 +15,8 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* How often a warp looks whether the results of others have come: some 20 us. */
-enum { FIG_WIDE_LOOKS_FOR_OTHERS = 24 };
+/* How often a warp looks whether the results of others have come: some 50 us. */
+enum { FIG_WIDE_LOOKS_FOR_OTHERS = 64 };
 
 /* A vector of a shared strip: the results of its query token and q head. */
 struct fig_wide_slots {
@@ -175,15 +176,16 @@ fig_wide_load_slots(const fig_prompt_attention_params &p, const fig_wide_slots (
     }
 }
 
-/* Finds the vectors of which only the last slot is missing, which is the warp's own. A warp without
- * further work waits for the others, but not for long: they may not run before this block ends. */
+/* Finds the vectors of which only the last slot is missing, which is the warp's own. The warp has
+ * no further work. It waits for the others, but not for long: they may not run before this block
+ * ends. */
 static __device__ __forceinline__ void fig_wide_find_last(const fig_prompt_attention_params &p,
                                                           const fig_wide_slots (&slots)[2],
                                                           const int32_t (&is_vector)[2],
-                                                          int32_t may_wait, int32_t quad,
-                                                          int32_t lane, int32_t (&is_last)[2]) {
+                                                          int32_t quad, int32_t lane,
+                                                          int32_t (&is_last)[2]) {
 #pragma unroll 1
-    for (int32_t look = 0; look < (may_wait ? FIG_WIDE_LOOKS_FOR_OTHERS : 1); look++) {
+    for (int32_t look = 0; look < FIG_WIDE_LOOKS_FOR_OTHERS; look++) {
         int32_t is_missing = 0;
 #pragma unroll
         for (int32_t h = 0; h < 2; h++) {
@@ -234,7 +236,7 @@ fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &w
         is_own &= slots[h].slot == slots[h].slots - 1;
     }
     is_own = __all_sync(0xffffffffu, is_own);
-    if (is_own) fig_wide_find_last(p, slots, is_vector, way.is_last, quad, lane, is_last);
+    if (is_own && way.is_last) fig_wide_find_last(p, slots, is_vector, quad, lane, is_last);
     fig_wide_leave_results<form>(p, slots, is_vector, sums, greatest, weights, quad, lane, is_last);
     if (!is_own && __any_sync(0xffffffffu, is_last[0] | is_last[1]))
         fig_wide_load_slots<form>(p, slots, sums, greatest, weights, quad);

@@ -2,7 +2,8 @@
  * compares what they leave with the reference kernel's. hopper.hpp stands for the machine.
  *
  * Steps have chunks, single tokens and shared prefixes, and few workers, so that a worker has many
- * items of all kinds. Tokens that no query may see are NaN. The kernel rounds weights to the
+ * items of all kinds. Seeds from LONG on have prefixes of more pieces than a warp has lanes, and
+ * those from CROWDED on more rows than a warpgroup's list. Tokens that no query may see are NaN. The kernel rounds weights to the
  * cache's type and takes sums in another order than the reference kernel, so results may differ by
  * some roundings; counters must be zeros again. */
 #include <algorithm>
@@ -15,12 +16,14 @@
 
 enum { ROW_LIMIT = 24, GROUP_LIMIT = 12, MEMBER_LIMIT = 4096, PLAN_BYTES = 1 << 18 };
 enum { TILE_LIMIT = 90 }; /* tiles of a step: emulating one takes some 10 ms */
+enum { LONG = 1000, CROWDED = 2000 };
 
 /* A case and what one side of it leaves. */
 struct wide_case {
     fig_random random;
     fig_strips_shape shape;
     fig_prompt_attention_params params;
+    int32_t is_long, is_crowded;
     int32_t rows, group_count, columns;
     int32_t starts[ROW_LIMIT + 1], lengths[ROW_LIMIT];
     fig_strip_group groups[GROUP_LIMIT];
@@ -43,8 +46,6 @@ static void draw_form(wide_case *c) {
     p->head_dim = dims[draw(c, 0, 5)];
     p->ratio = draw(c, 1, draw(c, 0, 1) ? 4 : 16);
     p->kv_heads = draw(c, 1, 3);
-    p->q_heads = p->ratio * p->kv_heads;
-    p->half = fig_strips_half(p->ratio);
     p->tile_tokens = fig_wide_tile(p->head_dim);
     p->workers = draw(c, 1, draw(c, 0, 1) ? 3 : 9);
     p->dtype = p->kv_dtype = draw(c, 0, 1) ? FIG_BF16 : FIG_F16;
@@ -53,13 +54,21 @@ static void draw_form(wide_case *c) {
     p->soft_cap = draw(c, 0, 4) == 0 ? 5.0f : 0.0f;
     p->sm_scale = 0.1f;
     p->flags = draw(c, 0, 1) ? FIG_ATTENTION_EARLY : 0;
+    if (c->is_long || c->is_crowded) {
+        p->ratio = c->is_long ? draw(c, 1, 6) : 16;
+        p->kv_heads = c->is_long ? 1 : 3;
+        p->workers = c->is_long ? 40 : 1;
+        p->window = 0;
+    }
+    p->q_heads = p->ratio * p->kv_heads;
+    p->half = fig_strips_half(p->ratio);
     c->shape.ratio = p->ratio;
     c->shape.kv_heads = p->kv_heads;
     c->shape.head_dim = p->head_dim;
     c->shape.tile_tokens = p->tile_tokens;
     c->shape.window = p->window;
     c->shape.workers = p->workers;
-    c->shape.whole = draw(c, 0, 6) == 0;
+    c->shape.whole = draw(c, 0, 6) == 0 && !c->is_long;
     c->shape.shares = 1;
 }
 
@@ -79,8 +88,29 @@ static void draw_group(wide_case *c, int32_t first, int32_t rows, int32_t page) 
     }
 }
 
+/* Rows of one query token: three with prefixes of 36 tiles, or many with one of a tile. Of the three,
+ * two share two prefixes. Of odd seeds, the last one has so many tokens of its own that its strip
+ * is cut. */
+static void draw_singles(wide_case *c) {
+    const int32_t tile = c->params.tile_tokens, tiles = c->is_long ? 36 : 1;
+    c->rows = c->is_long ? 3 : ROW_LIMIT;
+    c->group_count = 0;
+    c->starts[0] = 0;
+    for (int32_t r = 0; r < c->rows; r++) {
+        const int32_t shared = c->is_long && r < 2 ? 2 * tiles * tile : tiles * tile;
+        c->lengths[r] = shared + draw(c, 1, tile) + (r == 2 && c->is_long == 2 ? 7 * tile : 0);
+        c->starts[r + 1] = r + 1;
+    }
+    c->groups[c->group_count++] = {0, c->rows, 0, tiles * tile};
+    if (c->is_long) c->groups[c->group_count++] = {0, 2, tiles * tile, 2 * tiles * tile};
+}
+
 /* Rows with one or few query tokens, most of which share tokens, and chunks. */
 static void draw_rows(wide_case *c) {
+    if (c->is_long || c->is_crowded) {
+        draw_singles(c);
+        return;
+    }
     const int32_t has_groups = c->params.window == 0 && draw(c, 0, 3) > 0;
     c->rows = draw(c, 1, ROW_LIMIT);
     c->group_count = c->starts[0] = 0;
@@ -275,10 +305,21 @@ static int compare(const wide_case *c, uint64_t seed) {
     return 1;
 }
 
+/* Returns 1 if the block's first item is no piece of a prefix. */
+static int begins_with_row(const void *params, uint32_t block) {
+    const uint8_t *plan = ((const fig_prompt_attention_params *)params)->plan;
+    const int32_t workers = ((const fig_strips_head *)(const void *)plan)->workers;
+    const fig_strips_item *item = fig_strips_items(plan, workers) + fig_strips_ranges(plan)[block];
+    return !(item->flags & FIG_STRIPS_IS_PREFIX);
+}
+
 /* Returns 0 if the kernel does something wrong. */
 static int try_case(uint64_t seed) {
     wide_case c = {};
     c.random = fig_random_seed(seed);
+    c.is_crowded = seed >= CROWDED;
+    c.is_long = seed >= LONG && !c.is_crowded ? 1 + seed % 2 : 0;
+    steps_is_late = c.is_long ? begins_with_row : NULL;
     draw_case(&c);
     for (int side = 0; side < 2; side++) {
         c.params.out = c.out[side].data();

@@ -309,6 +309,17 @@ static void fig_wide_wait(const uint64_t *barrier, uint32_t phase) {
     fig_ring_wait(fig_fragment_shared(barrier), phase);
 }
 
+/* The first thread that comes to a meeting opens its vote. No thread comes to the next but one
+ * before all have read the result. */
+static int32_t fig_wide_meet_any(int32_t barrier, int32_t members, int32_t says) {
+    const uint32_t turn = named[barrier].turn;
+    auto &vote = votes[barrier][turn % 2];
+    if (vote.meeting != turn + 1) vote = {turn + 1, 0};
+    vote.says |= says != 0;
+    fig_ring_meet(barrier, members);
+    return vote.says;
+}
+
 static void fig_wide_expect(const uint64_t *barrier, uint32_t bytes) {
     barrier_change(barrier_at(fig_fragment_shared(barrier)), 1, bytes);
 }
@@ -344,13 +355,25 @@ static void fig_wide_await_copies() {
     pieces[threadIdx.x].clear();
 }
 
+/* Arrives at once, but the barrier expects the copies' bytes. */
+static void fig_wide_arrive_copied(const uint64_t *barrier) {
+    parcel of = {};
+    of.bytes = 16;
+    of.of = barrier_at(fig_fragment_shared(barrier));
+    barrier_change(of.of, 1, (int64_t)(16 * pieces[threadIdx.x].size()));
+    for (const piece &copy : pieces[threadIdx.x]) {
+        of.to = copy.to;
+        of.from = (const void *)copy.from;
+        parcels.push_back(of);
+    }
+    pieces[threadIdx.x].clear();
+}
+
 static void fig_wide_clear_chunk(uint32_t to) {
     memset(&shared[to], 0, 16);
 }
 
 static void fig_wide_order_engines() {
-}
-static void fig_wide_bring(const void *) {
 }
 static void fig_wide_order_memory() {
 }
@@ -556,7 +579,7 @@ static void fig_wgmma_set(tag of, float (&d)[N], uint64_t a, uint64_t b) {
 /* ---- Running --------------------------------------------------------------------------------- */
 
 namespace {
-enum { QUIET_LIMIT = 1000 }; /* runs of a slow warp without any event before a block has hung */
+enum { QUIET_LIMIT = 10000 }; /* runs of a slow warp without any event before a block has hung */
 int32_t slow_percent = 10;   /* of all rounds, in which a slow warp runs; a program may set it */
 
 void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {

@@ -1,12 +1,13 @@
 /* hopper_steps.hpp: runs random steps of a kernel on a CPU, for programs that compare what its
  * blocks leave with what the reference kernel leaves.
  *
- * Owns the order of blocks, which is random, the loop over seeds, and arrays behind which no byte
+ * Owns the order of blocks, which is mostly random, the loop over seeds, and arrays behind which no byte
  * can be read. A program includes this file after hopper.hpp. Invariant: a seed always gives the
  * same step in the same order. */
 #ifndef FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
 #define FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
 
+#include <algorithm>
 #include <cstdlib>
 #include <sys/mman.h>
 
@@ -39,6 +40,9 @@ template <class T> struct steps_allocator {
 };
 template <class T> using steps_array = std::vector<T, steps_allocator<T>>;
 
+/* Returns 1 if the block runs behind those of which it returns 0. NULL: the order is random. */
+static int (*steps_is_late)(const void *params, uint32_t block);
+
 /* Runs a launch of `blocks` blocks, by the emulated kernel or, if it is NULL, by its reference
  * kernel. Returns NULL, or what the kernel did wrong. */
 static const char *steps_launch(void (*kernel)(const void *),
@@ -47,6 +51,9 @@ static const char *steps_launch(void (*kernel)(const void *),
     std::vector<uint32_t> order;
     for (int32_t block = 0; block < blocks; block++)
         order.insert(order.begin() + fig_random_range(random, 0, block), (uint32_t)block);
+    if (steps_is_late != NULL)
+        std::stable_partition(order.begin(), order.end(),
+                              [params](uint32_t block) { return !steps_is_late(params, block); });
     for (uint32_t block : order) {
         const uint32_t at[3] = {block, 0, 0};
         const char *wrong = NULL;

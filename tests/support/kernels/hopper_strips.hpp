@@ -47,17 +47,6 @@ static uint32_t fig_wide_load_word(uint32_t from) {
     return word;
 }
 
-/* The first thread that comes to a meeting opens its vote. No thread comes to the next but one
- * before all have read the result. */
-static int32_t fig_wide_meet_any(int32_t barrier, int32_t members, int32_t says) {
-    const uint32_t turn = named[barrier].turn;
-    auto &vote = votes[barrier][turn % 2];
-    if (vote.meeting != turn + 1) vote = {turn + 1, 0};
-    vote.says |= says != 0;
-    fig_ring_meet(barrier, members);
-    return vote.says;
-}
-
 /* Returns a pair of numbers, each of them at least the least positive one. */
 template <int32_t DTYPE> static uint32_t fig_wide_positive(uint32_t pair) {
     const uint32_t least = DTYPE == FIG_BF16 ? 0x0080 : 0x0001;
