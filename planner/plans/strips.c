@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Units of strips of shared segments. A full strip leaves 128 results, each in a slot. A lone strip
- * is mostly a row's own tokens. Of 18 combinations these are the best (kernels/NOTES.md). */
-enum { SHARED_PAIR_ONCE = 100, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 12 };
+ * is mostly a row's own tokens. Of many combinations these are the best (kernels/NOTES.md). */
+enum { SHARED_PAIR_ONCE = 40, SHARED_LONE_ONCE = 9, SHARED_LONE_TILE = 12 };
 /* A small strip of a shared segment stays whole if it costs at most this % of an even share. */
 enum { WHOLE_WORTH = 150 };
 

@@ -8,12 +8,12 @@
  * of a query vector, written and merged: 45 ns, if a full tile takes 1.9 us. */
 enum { FINE = 16, PARTIAL = 6 };
 /* SPLIT_TILE is the cost of a tile of pages that other rows read too, in units of strips.c.
- * STEP_PERCENT is the time that a step with groups takes before it saves any, 8 us, in percent of
+ * STEP_PERCENT is the time that a step with groups takes before it saves any, 7 us, in percent of
  * the `once` of a full strip: it appends in a launch of its own, and steps without groups mostly do
- * not. Both follow from tools/bench/results/h200_share.csv: there groups save -3, -1, 6, 41, 41,
- * 186 and 231 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256 of 2048
- * and 16 of 32768; the costs say -6, 0, 2, 31, 32, 147 and 153. */
-enum { SPLIT_TILE = 7, STEP_PERCENT = 100 };
+ * not. Both follow from tools/bench/results/h200_share.csv: there groups save -2, 1, 6, 41, 42, 197
+ * and 232 us for 4 rows of 2048 and of 8192 tokens, 16 and 64 of 2048, 16 of 8192, 256 of 2048 and
+ * 16 of 32768; the costs say -5, 1, 3, 32, 33, 148 and 154. */
+enum { SPLIT_TILE = 7, STEP_PERCENT = 85 };
 /* Units of strips, by which the figures above were fitted. Those of strips.c divide the work among
  * workers, and count what a strip costs while all others are under way. */
 enum { FULL_ONCE = 80, LONE_ONCE = 9, LONE_TILE = 8 };
