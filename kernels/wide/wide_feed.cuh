@@ -175,6 +175,17 @@ fig_wide_load_v(const fig_prompt_attention_params &p, const fig_wide_memory<form
                              fig_wide_v<form>(memory, stage), &memory.state->v_full[stage]);
 }
 
+/* Lets few bytes be on their way until the preceding launch has ended. If lanes copy the queries,
+ * these copies of 16 bytes would come behind all tiles that were sent before. */
+template <class form>
+static __device__ __forceinline__ void fig_wide_pace(const fig_wide_memory<form> &memory,
+                                                     const fig_wide_turn &turn) {
+    const fig_wide_state<form::STAGES> *state = memory.state;
+    if (turn.round > 0 || turn.stage < form::PACE) return;
+    fig_wide_wait(&(form::SENDS_K_AHEAD ? state->k_full : state->v_full)[turn.stage - form::PACE],
+                  0);
+}
+
 /* Fills the ring with the tiles of the worker's items. If K is sent ahead, K of a tile is sent
  * before V of the tile before it, because its place is empty much earlier: a warpgroup releases K
  * after one product, and V after the next tile's. */
@@ -190,7 +201,6 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
     fig_wide_turn turn = {};
     fig_wide_load late = {}; /* a tile whose V is to be sent */
     int32_t is_late = 0;     /* 1: there is one */
-    const uint64_t *const full = form::SENDS_K_AHEAD ? memory.state->k_full : memory.state->v_full;
 #pragma unroll 1
     while (item < end) {
         const int32_t next = fig_wide_item_word(items, item + 1, end);
@@ -214,11 +224,7 @@ static __device__ __forceinline__ void fig_wide_feed_cache(const fig_prompt_atte
                 fig_block_wait();
                 has_waited = 1;
             }
-            /* If lanes copy the queries, few bytes are on their way when the wait ends: copies of
-             * 16 bytes would come behind all tiles that were sent before. */
-            if (!has_waited && turn.round == 0 && turn.stage >= form::PACE &&
-                flags & FIG_STRIPS_IS_SHARED)
-                fig_wide_wait(&full[turn.stage - form::PACE], 0);
+            if (!has_waited && flags & FIG_STRIPS_IS_SHARED) fig_wide_pace<form>(memory, turn);
             const int32_t later =
                 fig_wide_page_of<form>(p, boxes, source, token + 2 * form::TILE, lane);
             fig_wide_begin(&memory.state->k_empty[turn.stage], turn, flags & FIG_STRIPS_LONE);

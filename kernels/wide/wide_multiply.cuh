@@ -163,8 +163,9 @@ static __device__ __forceinline__ void fig_wide_issue_v(const fig_wide_memory<fo
 
 /* Ends the previous item if its sums cannot be written beside the next products: computes its last
  * product, merges the pieces of its strip if this piece is the last to finish, and writes the
- * result. Results of a row that shares prefixes are only kept, as long as the list has room. Sets the sums to zeros, because otherwise a later product would wait for values that only
- * some warps changed. */
+ * result. Results of a row that shares prefixes are only kept, as long as the list has room. Sets
+ * the sums to zeros, because otherwise a later product would wait for values that only some warps
+ * changed. */
 template <class form>
 static __device__ __forceinline__ void
 fig_wide_flush(const fig_prompt_attention_params &p, const fig_wide_memory<form> &memory,
@@ -279,6 +280,16 @@ fig_wide_do_tile(const fig_prompt_attention_params &p, const fig_wide_memory<for
     fig_wide_advance<form>(&work->next);
 }
 
+template <class form>
+static __device__ __forceinline__ void fig_wide_begin_work(fig_wide_work<form> *work) {
+    work->next = work->last = {};
+    work->way = {};
+    work->is_open = work->is_sum = work->rows = 0;
+    work->tail = form::TILE;
+    work->greatest[0] = work->greatest[1] = FIG_WIDE_NONE;
+    work->weights[0] = work->weights[1] = 0.0f;
+}
+
 /* Processes the items of the worker, in the order of the notes. After tiles of the other warpgroup,
  * a tile's filling may not have begun, until the warpgroup has gone through all stages.
  *
@@ -295,12 +306,7 @@ static __device__ __forceinline__ void fig_wide_multiply(const fig_prompt_attent
     uint32_t phase = 0;
     int32_t far = 0; /* the next tiles whose filling may not have begun */
     at.q_at = fig_wide_q<form>(memory, group);
-    work.next = work.last = {};
-    work.way = {};
-    work.is_open = work.is_sum = work.rows = 0;
-    work.tail = form::TILE;
-    work.greatest[0] = work.greatest[1] = FIG_WIDE_NONE;
-    work.weights[0] = work.weights[1] = 0.0f;
+    fig_wide_begin_work<form>(&work);
     if (group == 1) fig_ring_pass(FIG_WIDE_TURNS, 256);
     fig_block_wait();
 #pragma unroll 1
