@@ -17,6 +17,8 @@ passed=0
 failed=0
 words=
 code=0
+# The program itself: where python3 is a script that chooses one, each call would cost 0.1 s.
+python=$(python3 -c 'import sys; print(sys.executable)')
 
 verdict() { # STATUS, EXPECTATION: counts a pass if STATUS is 0
     if [ "$1" -eq 0 ]; then
@@ -67,7 +69,7 @@ refused() { # WORD...: bad usage is reported in one line with these words; stdou
 # Evaluates Python expressions in which `j` is the printed JSON. One Python process evaluates all of
 # them.
 json() {
-    python3 -c 'import json, sys
+    "$python" -S -c 'import json, sys
 j = json.load(open(sys.argv[1]))
 for expression in sys.argv[2:]:
     try:

@@ -192,7 +192,10 @@ served --config "$scratch/gemma.json" --trace "$scratch/most.csv"
 printf '%s\n' arrival_s,prompt_tokens,output_tokens 0,510,3 > "$scratch/most.csv"
 run serve --config "$scratch/gemma.json" --trace "$scratch/most.csv"
 refused '512' 'this is the longest sequence of the step'
-served --config "$scratch/gemma.json" --requests 300 --kv-gib 4
+# Short requests: the host computes 256 rows in each step.
+awk 'BEGIN { print "arrival_s,prompt_tokens,output_tokens"
+             for (i = 0; i < 300; i++) print "0,6,4" }' > "$scratch/many.csv"
+served --config "$scratch/gemma.json" --trace "$scratch/many.csv" --kv-gib 4
 json 'j["most_rows"] == 256'
 sed 's/"hidden_size"/"one_more": 1, &/' "$scratch/gemma.json" > "$scratch/more.json"
 run serve --config "$scratch/more.json"
