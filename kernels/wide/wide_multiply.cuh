@@ -21,9 +21,6 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Named barriers: the turns at the tensor cores. */
-enum { FIG_WIDE_TURNS = 1 };
-
 /* Reads the note of the next item. skip: see fig_wide_note. */
 template <class form>
 static __device__ __forceinline__ fig_strips_item

@@ -25,6 +25,9 @@ enum {
     FIG_WIDE_ROWS = 32   /* rows in a warpgroup's list */
 };
 
+/* Named barriers: the turns at the tensor cores, and the threads of each warpgroup. */
+enum { FIG_WIDE_TURNS = 1, FIG_WIDE_OWN = 3 };
+
 /* Holds the type and the sizes of an instance. */
 template <int32_t DTYPE, int32_t DIMS> struct fig_wide_form {
     typedef typename fig_wide_tag<DTYPE>::type tag;

@@ -7,19 +7,16 @@
  * lane looks whether all other results of a vector have come, then a warp merges two whole vectors
  * at once, with many slots on their way.
  *
- * Invariant: a vector whose row is in a list is merged by that warpgroup, because without its own
- * result no other warp finds the vector complete. If the others do not come soon, the warpgroup
- * counts its own result after all, and whoever comes last merges. A merged vector has the bits that
- * fig_wide_merge_slots() gives it. */
+ * Invariant: only the warpgroup merges the vectors of its list, because no other warp finds them
+ * complete without their own results. If the others do not come soon, the warpgroup counts its own
+ * results after all, and the warp that counts last merges. Both merges give a vector the same bits
+ * (fig_wide_merge_slots()). */
 #ifndef FIG_KERNELS_WIDE_ROWS_CUH
 #define FIG_KERNELS_WIDE_ROWS_CUH
 
 #include "kernels/wide/wide_slots.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* Named barriers of the threads of each warpgroup. */
-enum { FIG_WIDE_OWN = 3 };
 
 /* Stores the results of a row in their slots and notes the row. The first warp calls this
  * function; it has all vectors. */
@@ -31,11 +28,7 @@ fig_wide_keep_row(const fig_prompt_attention_params &p, const fig_wide_way &way,
                   fig_wide_row *note) {
     fig_wide_slots slots[2];
     int32_t is_vector[2];
-#pragma unroll
-    for (int32_t h = 0; h < 2; h++) {
-        is_vector[h] = row + 8 * h < way.count;
-        slots[h] = fig_wide_slots_of(p, way, is_vector[h] ? row + 8 * h : 0);
-    }
+    fig_wide_find_slots(p, way, row, slots, is_vector);
     fig_wide_store_slots<form>(p, slots, is_vector, sums, greatest, weights, quad);
     if (lane == 0) *note = {way.query, (int16_t)way.head, (int16_t)way.count};
 }
@@ -74,6 +67,8 @@ fig_wide_await_others(const fig_prompt_attention_params &p, const fig_wide_slots
     fig_wide_order_memory();
     return is_ready;
 }
+
+enum { FIG_WIDE_MERGES = 2 }; /* vectors that a warp merges at once */
 
 /* A vector that a warp merges. */
 struct fig_wide_vector {
@@ -178,25 +173,25 @@ fig_wide_write_row(const fig_prompt_attention_params &p, const fig_wide_vector &
     }
 }
 
-/* Merges all results of a few vectors and writes them to out. A lane has 4 dims, or 8 of 256: chunk
+/* Merges all results of two vectors and writes them to out. A lane has 4 dims, or 8 of 256: chunk
  * `lane` of 16 bytes, in the order of a partial. The loads of all vectors' first slots are on their
  * way before the first value is used. */
-template <class form, int32_t VECTORS>
+template <class form>
 static __device__ __forceinline__ void
-fig_wide_merge_rows(const fig_prompt_attention_params &p, const fig_wide_vector (&vectors)[VECTORS],
-                    int32_t lane) {
+fig_wide_merge_rows(const fig_prompt_attention_params &p,
+                    const fig_wide_vector (&vectors)[FIG_WIDE_MERGES], int32_t lane) {
     constexpr int32_t CHUNKS = form::DIM / 4;
     constexpr int32_t PARTS = (CHUNKS + FIG_BLOCK_WARP - 1) / FIG_BLOCK_WARP;
     constexpr int32_t AT_ONCE = 8 / PARTS; /* divides 32 */
     const int32_t stride = p.ratio * p.kv_heads;
-    fig_wide_merging<PARTS> of[VECTORS];
-    float4 loaded[VECTORS][AT_ONCE][PARTS];
+    fig_wide_merging<PARTS> of[FIG_WIDE_MERGES];
+    float4 loaded[FIG_WIDE_MERGES][AT_ONCE][PARTS];
     int32_t most = 0, chunks[PARTS];
 #pragma unroll
     for (int32_t j = 0; j < PARTS; j++)
         chunks[j] = fig_size_min(lane + j * FIG_BLOCK_WARP, CHUNKS - 1);
 #pragma unroll
-    for (int32_t i = 0; i < VECTORS; i++) {
+    for (int32_t i = 0; i < FIG_WIDE_MERGES; i++) {
         const int32_t last = vectors[i].last;
         const int64_t own = (int64_t)last * stride;
         most = last > most ? last : most;
@@ -210,7 +205,7 @@ fig_wide_merge_rows(const fig_prompt_attention_params &p, const fig_wide_vector 
         fig_wide_load_chunks<form>(of[i].from, stride, 0, last, chunks, loaded[i]);
     }
 #pragma unroll
-    for (int32_t i = 0; i < VECTORS; i++) {
+    for (int32_t i = 0; i < FIG_WIDE_MERGES; i++) {
         of[i].all =
             fig_wide_row_greatest(of[i].states, stride, vectors[i].last, of[i].mine.x, lane);
         const float by = fig_wide_exp2(of[i].own.x - of[i].all);
@@ -223,12 +218,12 @@ fig_wide_merge_rows(const fig_prompt_attention_params &p, const fig_wide_vector 
 #pragma unroll 1
     for (int32_t slot = 0;;) {
 #pragma unroll
-        for (int32_t i = 0; i < VECTORS; i++)
+        for (int32_t i = 0; i < FIG_WIDE_MERGES; i++)
             fig_wide_add_chunks(slot, vectors[i].last, loaded[i], &of[i]);
         slot += AT_ONCE;
         if (slot >= most) break;
 #pragma unroll
-        for (int32_t i = 0; i < VECTORS; i++) {
+        for (int32_t i = 0; i < FIG_WIDE_MERGES; i++) {
             if (slot % FIG_BLOCK_WARP == 0)
                 of[i].mine =
                     fig_wide_load_states(of[i].states, stride, slot, vectors[i].last, lane);
@@ -237,7 +232,7 @@ fig_wide_merge_rows(const fig_prompt_attention_params &p, const fig_wide_vector 
         }
     }
 #pragma unroll
-    for (int32_t i = 0; i < VECTORS; i++)
+    for (int32_t i = 0; i < FIG_WIDE_MERGES; i++)
         fig_wide_write_row<form>(p, vectors[i], of[i], lane);
 }
 
@@ -261,8 +256,9 @@ fig_wide_end_rows(const fig_prompt_attention_params &p, const fig_wide_row *rows
             const int32_t has_one = __shfl_sync(0xffffffffu, is_ready, i);
             const int32_t has_two = __shfl_sync(0xffffffffu, is_ready, i + 1);
             if (!has_one && !has_two) continue;
-            const fig_wide_vector vectors[] = {fig_wide_vector_of(slots, has_one ? i : i + 1),
-                                               fig_wide_vector_of(slots, has_two ? i + 1 : i)};
+            const fig_wide_vector vectors[FIG_WIDE_MERGES] = {
+                fig_wide_vector_of(slots, has_one ? i : i + 1),
+                fig_wide_vector_of(slots, has_two ? i + 1 : i)};
             fig_wide_merge_rows<form>(p, vectors, lane);
         }
         if (!__all_sync(0xffffffffu, slots.slots > 0)) return;

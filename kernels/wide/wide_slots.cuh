@@ -43,6 +43,18 @@ fig_wide_slots_of(const fig_prompt_attention_params &p, const fig_wide_way &way,
     return slots;
 }
 
+/* Finds the slots of the thread's two vectors. One that does not exist gets those of vector 0. */
+static __device__ __forceinline__ void fig_wide_find_slots(const fig_prompt_attention_params &p,
+                                                           const fig_wide_way &way, int32_t row,
+                                                           fig_wide_slots (&slots)[2],
+                                                           int32_t (&is_vector)[2]) {
+#pragma unroll
+    for (int32_t h = 0; h < 2; h++) {
+        is_vector[h] = row + 8 * h < way.count;
+        slots[h] = fig_wide_slots_of(p, way, is_vector[h] ? row + 8 * h : 0);
+    }
+}
+
 /* Returns 1 if all results of the vector but one have been left. */
 static __device__ __forceinline__ int32_t fig_wide_lacks_one(const fig_prompt_attention_params &p,
                                                              const fig_wide_slots &slots) {
@@ -229,12 +241,10 @@ fig_wide_leave_slots(const fig_prompt_attention_params &p, const fig_wide_way &w
                      int32_t row, int32_t quad, int32_t lane) {
     fig_wide_slots slots[2];
     int32_t is_vector[2], is_last[2] = {}, is_own = 1;
+    fig_wide_find_slots(p, way, row, slots, is_vector);
 #pragma unroll
-    for (int32_t h = 0; h < 2; h++) {
-        is_vector[h] = row + 8 * h < way.count;
-        slots[h] = fig_wide_slots_of(p, way, is_vector[h] ? row + 8 * h : 0);
+    for (int32_t h = 0; h < 2; h++)
         is_own &= slots[h].slot == slots[h].slots - 1;
-    }
     is_own = __all_sync(0xffffffffu, is_own);
     if (is_own && way.is_last) fig_wide_find_last(p, slots, is_vector, quad, lane, is_last);
     fig_wide_leave_results<form>(p, slots, is_vector, sums, greatest, weights, quad, lane, is_last);
