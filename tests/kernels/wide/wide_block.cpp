@@ -88,9 +88,9 @@ static void draw_group(wide_case *c, int32_t first, int32_t rows, int32_t page) 
     }
 }
 
-/* Rows of one query token: three with prefixes of 36 tiles, or many with one of a tile. Of the three,
- * two share two prefixes. Of odd seeds, the last one has so many tokens of its own that its strip
- * is cut. */
+/* Draws rows of one query token. A long step has three rows: all share a prefix of 36 tiles, and two
+ * of them a second one. If its seed is odd, the third row has so many tokens of its own that its
+ * strip is cut. A crowded step has many rows, which share a prefix of one tile. */
 static void draw_singles(wide_case *c) {
     const int32_t tile = c->params.tile_tokens, tiles = c->is_long ? 36 : 1;
     c->rows = c->is_long ? 3 : ROW_LIMIT;

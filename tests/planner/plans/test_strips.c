@@ -470,6 +470,7 @@ static void workers_without_a_piece_get_ends_of_strips(void **state) {
 static void fewer_workers_have_fewer_pieces_of_prefixes(void **state) {
     (void)state;
     assert_int_equal(pieces_beside(111, 0, 0), 6);
+    assert_int_equal(pieces_beside(95, 0, 0), 6); /* five, and an end for 15 other workers */
     assert_int_equal(pieces_beside(85, 0, 0), 5);
     assert_int_equal(pieces_beside(16, 0, 0), 1);
     assert_int_equal(pieces_beside(1, 0, 0), 1);

@@ -579,7 +579,9 @@ static void fig_wgmma_set(tag of, float (&d)[N], uint64_t a, uint64_t b) {
 /* ---- Running --------------------------------------------------------------------------------- */
 
 namespace {
-enum { QUIET_LIMIT = 10000 }; /* runs of a slow warp without any event before a block has hung */
+/* Runs of a slow warp without any event before a block has hung. A warp that merges many vectors
+ * takes more than a thousand. */
+enum { QUIET_LIMIT = 10000 };
 int32_t slow_percent = 10;   /* of all rounds, in which a slow warp runs; a program may set it */
 
 void prepare(void (*kernel)(const void *), const void *params, uint32_t block) {

@@ -1,8 +1,8 @@
 /* hopper_steps.hpp: runs random steps of a kernel on a CPU, for programs that compare what its
  * blocks leave with what the reference kernel leaves.
  *
- * Owns the order of blocks, which is mostly random, the loop over seeds, and arrays behind which no byte
- * can be read. A program includes this file after hopper.hpp. Invariant: a seed always gives the
+ * Owns the order of blocks, which is mostly random, the loop over seeds, and arrays behind which no
+ * byte can be read. A program includes this file after hopper.hpp. Invariant: a seed always gives the
  * same step in the same order. */
 #ifndef FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
 #define FIG_TESTS_SUPPORT_HOPPER_STEPS_HPP
