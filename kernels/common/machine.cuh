@@ -41,6 +41,13 @@ static __device__ __forceinline__ uint4 fig_machine_load_chunk(uint32_t from) {
     return words;
 }
 
+/* Stores 16 bytes in shared memory. */
+static __device__ __forceinline__ void fig_machine_store_chunk(uint32_t to, uint4 words) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y),
+                 "r"(words.z), "r"(words.w)
+                 : "memory");
+}
+
 static __device__ __forceinline__ float fig_machine_exp2(float x) {
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));

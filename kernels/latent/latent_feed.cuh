@@ -162,10 +162,10 @@ static __device__ __forceinline__ void fig_latent_feed_token(const ring_of &ring
                      row * FIG_LATENT_WIDE_COLUMN * 2 + ((lane ^ row) % OF_CHUNK) * 16);
 #pragma unroll
     for (int32_t i = 0; i < LOADS - 1; i++)
-        fig_latent_machine_store(
+        fig_machine_store_chunk(
             to + (uint32_t)(i * (FIG_BLOCK_WARP / OF_CHUNK * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES)),
             words[i]);
-    fig_latent_machine_store(to + (last > 0 ? last_apart : 0), words[LOADS - 1]);
+    fig_machine_store_chunk(to + (last > 0 ? last_apart : 0), words[LOADS - 1]);
 }
 
 /* Sends a tile before the wait, although the step may append tokens to it, and copies those tokens

@@ -75,12 +75,6 @@ static __device__ __forceinline__ void fig_latent_machine_publish() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-static __device__ __forceinline__ void fig_latent_machine_store(uint32_t to, uint4 words) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y),
-                 "r"(words.z), "r"(words.w)
-                 : "memory");
-}
-
 static __device__ __forceinline__ void fig_latent_machine_clear(uint32_t to) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
 }

@@ -364,7 +364,7 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
         fig_latent_ring_q(ring, 0) + (uint32_t)(vector * 128 + ((share ^ vector) & 7) * 16);
 #pragma unroll
     for (int32_t i = 0; i < LOADS; i++)
-        fig_latent_machine_store((to ^ (uint32_t)(i % 2 * 64)) +
+        fig_machine_store_chunk((to ^ (uint32_t)(i % 2 * 64)) +
                                      (uint32_t)(i / 2 * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES),
                                  loaded[i]);
     fig_latent_machine_publish();

@@ -159,7 +159,7 @@ static __device__ __forceinline__ uint4 fig_narrow_codes_values(uint32_t low, ui
 /* Stores pack `pack` of a token's row of a chunk, swizzled. */
 static __device__ __forceinline__ void fig_narrow_codes_store(uint32_t chunk, int32_t token,
                                                               int32_t pack, uint4 words) {
-    fig_latent_machine_store(
+    fig_machine_store_chunk(
         chunk + (uint32_t)(token * 128 + ((pack ^ token) & 7) * FIG_NARROW_CODES_PACK), words);
 }
 

@@ -426,7 +426,7 @@ fig_narrow_multiply_load_q(const fig_narrow_multiply_vector &q,
 #pragma unroll
     for (int32_t i = 0; i < packs::LOADS; i++)
         if (share + i * SHARES < packs::COUNT)
-            fig_latent_machine_store(to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES),
+            fig_machine_store_chunk(to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES),
                                      loaded[i]);
     fig_latent_machine_publish();
     fig_narrow_multiply_meet();

@@ -146,7 +146,7 @@ static __device__ __forceinline__ fig_partials_place fig_many_place(
     place.count = queries.count * place.ratio;
     place.index = 0;
     place.vectors = place.ratio * p.split.row_tokens;
-    place.v_scale = fig_warps_v_scale(p, group);
+    place.v_scale = fig_warps_scale_of(p.v_scale, p.v_scales, group);
     return place;
 }
 

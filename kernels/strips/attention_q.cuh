@@ -135,13 +135,12 @@ static __device__ __forceinline__ void fig_warps_halve_q(const fig_attention_par
 template <class form>
 static __device__ __forceinline__ void
 fig_warps_take_q(const fig_attention_params &p, const fig_warps_role &role,
-                 const fig_partials_place &place, fig_warps_seen<form> *seen) {
+                 const fig_partials_place &place, float k_scale, fig_warps_seen<form> *seen) {
     const int32_t is_none = role.row >= place.count;
 #pragma unroll
     for (int32_t k = 0; k < form::TILES; k++)
         if (is_none) seen->q[k][0] = seen->q[k][1] = 0;
-    float scale = p.sm_scale * fig_cache_scale(p.k_scale, p.k_scales, place.kv_head);
-    seen->scale[0] = seen->scale[1] = scale * FIG_WARPS_BASE;
+    seen->scale[0] = seen->scale[1] = p.sm_scale * k_scale * FIG_WARPS_BASE;
     if constexpr (form::VALUE_BYTES == 1) fig_warps_halve_q<form>(p, role, seen);
 }
 

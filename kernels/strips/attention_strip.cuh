@@ -400,15 +400,12 @@ static __device__ __forceinline__ fig_warps_blocks fig_warps_blocks_of(const fig
 /* Waits for V. If there are enough registers, also loads V. */
 template <class form>
 static __device__ __forceinline__ void
-fig_warps_bring_v(const fig_attention_params &p, const fig_ring &ring, const fig_ring_note &note,
-                  const fig_warps_role &role, const fig_turn<form> &turn, fig_warps_v<form> *v) {
+fig_warps_bring_v(const fig_ring &ring, const fig_ring_note &note, const fig_warps_role &role,
+                  fig_warps_v<form> *v) {
     const fig_warps_blocks blocks = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_V);
     v->block = blocks.first + fig_warps_row_of_v<form>(role, blocks.apart);
     v->apart = blocks.apart;
     fig_ring_wait_full(ring, FIG_RING_V);
-    if constexpr (form::TURNS)
-        if (note.flags & FIG_RING_NEWEST)
-            fig_turn_replace<form>(p, note, 1, blocks.token, blocks.first, blocks.apart, turn);
     if constexpr (form::IS_AHEAD) {
 #pragma unroll
         for (int32_t s = 0; s < form::STEPS; s++)
@@ -429,24 +426,26 @@ fig_warps_see_strip(const fig_attention_params &p, const fig_ring &ring, const f
     const fig_warps_blocks blocks = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_K);
     const uint32_t k = blocks.first + fig_warps_row_of_k<form>(role, blocks.apart);
     const int32_t token = blocks.token;
-    if constexpr (form::TURNS)
-        if (note.flags & FIG_RING_NEWEST)
-            fig_turn_replace<form>(p, note, 0, token, blocks.first, blocks.apart, *turn);
+    if constexpr (form::TURNS) {
+        if (note.flags & FIG_RING_NEWEST) {
+            const fig_warps_blocks of_v = fig_warps_blocks_of<form>(ring, note, role, FIG_RING_V);
+            const fig_turn_part part = {token, blocks.first, of_v.first, blocks.apart};
+            fig_ring_wait_full(ring, FIG_RING_V);
+            fig_turn_replace<form>(p, note, place.kv_head, part, turn);
+        }
+    }
     float logits[form::STEPS][4];
     fig_warps_v<form> v;
 #pragma unroll
     for (int32_t s = 0; s < form::STEPS; s++)
         fig_warps_multiply_k<form>(*seen, k + (uint32_t)s * blocks.apart, logits[s]);
     fig_ring_release(ring, FIG_RING_K);
-    if (form::IS_AHEAD) fig_warps_bring_v<form>(p, ring, note, role, *turn, &v);
+    if (form::IS_AHEAD) fig_warps_bring_v<form>(ring, note, role, &v);
     fig_warps_scale<form>(p, note, role, place, *seen, token, logits);
     fig_warps_raise<form>(logits, note.flags & FIG_RING_FIRST, seen);
-    if (!form::IS_AHEAD) fig_warps_bring_v<form>(p, ring, note, role, *turn, &v);
+    if (!form::IS_AHEAD) fig_warps_bring_v<form>(ring, note, role, &v);
     fig_warps_add_strip<form>(p, note, role, v, token, logits, seen);
     fig_ring_release(ring, FIG_RING_V);
-    if constexpr (form::TURNS)
-        if (note.flags & FIG_RING_NEWEST)
-            fig_turn_append<form>(p, note, place.kv_head, token, turn);
 }
 
 #endif

@@ -27,6 +27,7 @@
 #include "kernels/common/heads.cuh"
 #include "kernels/attention/kv_ring.cuh"
 #include "kernels/common/store.cuh"
+#include "kernels/strips/readers.cuh"
 
 /* Returns 1 if q and k do not change. In a server, the code that rotates is in no cache, so to pass
  * over it is faster than to rotate by nothing. */
@@ -54,17 +55,14 @@ template <class form> struct fig_turn_words {
 
 /* Holds a warp's state for the row of its piece. */
 template <class form> struct fig_turn {
-    double frequencies[fig_turn_words<form>::OWN]; /* radians per position of the thread's pairs */
-    uint8_t *rows;                                 /* shared memory of the kv head */
-    int32_t thread, share, barrier;                /* thread: index among the threads of the head */
-    int32_t vectors;                               /* vectors of q */
-    int32_t position, length, sequence;            /* position: that of the last token */
-    int32_t idle;                                  /* leading queries that are not tokens */
-    /* The lane's 16 bytes of the last token, and their destinations in the cache. NULL means that
-     * there is no destination. */
-    uint8_t *to[fig_turn_words<form>::STORES];
-    uint4 last[fig_turn_words<form>::STORES];
-    int32_t has_last; /* 1: `last` is filled and must be written */
+    uint8_t *rows;                            /* shared memory of the kv head */
+    int32_t thread, share, barrier;           /* thread: index among the threads of the head */
+    int32_t vectors;                          /* vectors of q */
+    int32_t position, length, sequence;       /* position: that of the last token */
+    int32_t idle;                             /* leading queries that are not tokens */
+    uint4 last[fig_turn_words<form>::STORES]; /* the lane's 16 bytes of the last token */
+    int32_t page;                             /* the last token's */
+    int32_t has_last;                         /* 1: `last` must be written to the page */
 };
 
 template <class form>
@@ -86,8 +84,7 @@ static __device__ __forceinline__ float *fig_turn_angles(const fig_attention_par
 
 /* Initialises the state. A thread calls this function once. rows: shared memory of the kv head. */
 template <class form>
-static __device__ __forceinline__ void fig_turn_init(const fig_attention_params &p, uint8_t *rows,
-                                                     int32_t share, int32_t barrier,
+static __device__ __forceinline__ void fig_turn_init(uint8_t *rows, int32_t share, int32_t barrier,
                                                      int32_t vectors, fig_turn<form> *t) {
     t->rows = rows;
     t->has_last = 0;
@@ -95,12 +92,6 @@ static __device__ __forceinline__ void fig_turn_init(const fig_attention_params 
     t->barrier = barrier;
     t->vectors = vectors;
     t->thread = share * FIG_BLOCK_WARP + (int32_t)threadIdx.x % FIG_BLOCK_WARP;
-#pragma unroll
-    for (int32_t i = 0; i < fig_turn_words<form>::OWN; i++) {
-        const int32_t pair = t->thread + i * fig_turn_words<form>::THREADS;
-        t->frequencies[i] =
-            p.turn.angles.table.frequencies[min(pair, fig_turn_words<form>::PAIRS - 1)];
-    }
 }
 
 /* ---- A piece begins */
@@ -132,43 +123,42 @@ template <class form> static __device__ __forceinline__ int32_t fig_turn_is_v(in
     return store == 1 || (int32_t)threadIdx.x % FIG_BLOCK_WARP >= form::CHUNKS;
 }
 
-/* Returns the destination, in the cache, of the lane's 16 bytes of a token. Returns NULL if the
- * token is in no page or the lane has no bytes. */
+/* Writes the lane's 16 bytes of a token to the cache. Writes nothing if the token is in no page or
+ * the lane has no bytes. */
 template <class form>
-static __device__ __forceinline__ uint8_t *fig_turn_place(const fig_attention_params &p,
-                                                          const fig_turn<form> &t, int32_t kv_head,
-                                                          int32_t token, int32_t store) {
-    const int32_t chunk = (int32_t)threadIdx.x % FIG_BLOCK_WARP, is_v = fig_turn_is_v<form>(store);
-    const fig_cache_strides strides = is_v ? p.v_cache_strides : p.k_cache_strides;
-    const int32_t page = fig_turn_page<form>(p, t, token);
+static __device__ __forceinline__ void fig_turn_store(const fig_attention_params &p,
+                                                      const fig_turn<form> &t, int32_t kv_head,
+                                                      int32_t token, int32_t page) {
+    const int32_t chunk = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
     const int32_t rest = token - fig_geometry_divide(token, p.page_size) * p.page_size;
-    const int64_t at = page * strides.page + rest * strides.token + kv_head * strides.head;
-    uint8_t *to = (uint8_t *)(is_v ? p.v_cache : p.k_cache) + at * form::VALUE_BYTES;
-    if (page < 0 || page >= (is_v ? p.v_pages : p.k_pages)) return NULL;
-    if (chunk >= 2 * form::CHUNKS) return NULL;
-    return to + chunk % form::CHUNKS * FIG_RING_CHUNK;
+#pragma unroll
+    for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++) {
+        const int32_t is_v = fig_turn_is_v<form>(i);
+        const fig_cache_strides strides = is_v ? p.v_cache_strides : p.k_cache_strides;
+        const int64_t at = page * strides.page + rest * strides.token + kv_head * strides.head;
+        uint8_t *to = (uint8_t *)(is_v ? p.v_cache : p.k_cache) + at * form::VALUE_BYTES;
+        if (page < 0 || page >= (is_v ? p.v_pages : p.k_pages)) continue;
+        if (chunk >= 2 * form::CHUNKS) continue;
+        *(uint4 *)(to + chunk % form::CHUNKS * FIG_RING_CHUNK) = t.last[i];
+    }
 }
 
-/* Computes cosines and sines for every query of the row, and the destination of its last token.
- * If q and k do not change, there are no angles. */
+/* Computes cosines and sines for every query of the row. */
 template <class form>
-static __device__ __forceinline__ void fig_turn_make(const fig_attention_params &p, int32_t kv_head,
+static __device__ __forceinline__ void fig_turn_make(const fig_attention_params &p,
                                                      fig_turn<form> *t) {
     const int32_t PAIRS = fig_turn_words<form>::PAIRS;
     const float factor = (float)p.turn.angles.table.factor;
-    const int32_t queries = fig_turn_is_plain(p) ? 0 : p.split.row_tokens;
-#pragma unroll
-    for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++)
-        t->to[i] = fig_turn_place<form>(p, *t, kv_head, t->length - 1, i);
 #pragma unroll 1
-    for (int32_t query = 0; query < queries; query++) {
+    for (int32_t query = 0; query < p.split.row_tokens; query++) {
         const int32_t position = max(t->position - (p.split.row_tokens - 1 - query), 0);
         float *angles = fig_turn_angles<form>(p, *t, query);
 #pragma unroll
         for (int32_t i = 0; i < fig_turn_words<form>::OWN; i++) {
             const int32_t pair = t->thread + i * fig_turn_words<form>::THREADS;
             float cosine, sine;
-            fig_heads_turn_of(position * t->frequencies[i], &cosine, &sine);
+            fig_heads_turn_of(position * p.turn.angles.table.frequencies[min(pair, PAIRS - 1)],
+                              &cosine, &sine);
             if (pair >= PAIRS) continue;
             angles[pair] = cosine * factor;
             angles[PAIRS + pair] = sine * factor;
@@ -288,14 +278,10 @@ static __device__ __forceinline__ uint8_t *fig_turn_at(const fig_turn<form> &t, 
 template <class form>
 static __device__ __forceinline__ void
 fig_turn_keep(const fig_attention_params &p, const fig_turn<form> &t, int32_t number,
-              int32_t kv_head, const fig_turn_words<form> &words) {
+              const fig_warps_scales &scales, const fig_turn_words<form> &words) {
     const int32_t PAIRS = fig_turn_words<form>::PAIRS;
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, fresh = number - t.vectors;
-    const int32_t is_v = fresh >= p.split.row_tokens;
-    float scale = 1;
-    if (form::VALUE_BYTES == 1 && fresh >= 0)
-        scale =
-            fig_cache_scale(is_v ? p.v_scale : p.k_scale, is_v ? p.v_scales : p.k_scales, kv_head);
+    const float scale = fresh >= p.split.row_tokens ? scales.v : scales.k;
 #pragma unroll
     for (int32_t i = 0; i < 2 * fig_turn_words<form>::WORDS; i++) {
         const int32_t word = lane + i / 2 * FIG_BLOCK_WARP, first = 2 * word + i % 2 * PAIRS;
@@ -341,9 +327,9 @@ static __device__ __forceinline__ void fig_turn_load(fig_turn_batch<form> *batch
 }
 
 template <class form>
-static __device__ __forceinline__ void fig_turn_rows(const fig_attention_params &p,
-                                                     const fig_turn<form> &t, int32_t kv_head,
-                                                     int32_t first, fig_turn_batch<form> *batch) {
+static __device__ __forceinline__ void
+fig_turn_rows(const fig_attention_params &p, const fig_turn<form> &t,
+              const fig_warps_scales &scales, int32_t first, fig_turn_batch<form> *batch) {
     const int32_t BATCH = fig_turn_words<form>::BATCH, row_tokens = p.split.row_tokens;
     const int32_t end = min(first + BATCH * form::SHARES, t.vectors + 2 * row_tokens);
     const int32_t ratio = fig_geometry_divide(p.q_heads, p.kv_heads);
@@ -355,7 +341,7 @@ static __device__ __forceinline__ void fig_turn_rows(const fig_attention_params 
         if (fresh < row_tokens && !fig_turn_is_plain(p))
             fig_turn_words_of<form>(p, fig_turn_angles<form>(p, t, query), (const uint32_t *)norm,
                                     &batch->words[0]);
-        fig_turn_keep<form>(p, t, number, kv_head, batch->words[0]);
+        fig_turn_keep<form>(p, t, number, scales, batch->words[0]);
 #pragma unroll
         for (int32_t j = 1; j < BATCH; j++)
             batch->words[j - 1] = batch->words[j];
@@ -391,32 +377,39 @@ static __device__ __forceinline__ void fig_turn_take_q(const fig_turn<form> &t,
     }
 }
 
-/* Does all the work at the start of a piece. On return q is in registers and the newest tokens are
- * in shared memory. Angles are computed before the wait; the rows are loaded after it. */
+/* Does all the work at the start of a piece, and returns the scales of codes. On return q is in
+ * registers and the newest tokens are in shared memory. Angles are computed before the wait; rows
+ * and scales are loaded after it. */
 template <class form>
-static __device__ __forceinline__ void
-fig_turn_begin(const fig_attention_params &p, int32_t row, int32_t kv_head, int32_t has_waited,
-               fig_turn<form> *t, uint32_t (&q)[form::TILES][2]) {
+static __device__ __forceinline__ fig_warps_scales fig_turn_begin(const fig_attention_params &p,
+                                                                  int32_t row, int32_t kv_head,
+                                                                  int32_t has_waited,
+                                                                  fig_turn<form> *t,
+                                                                  uint32_t (&q)[form::TILES][2]) {
     const int32_t ROUND = fig_turn_words<form>::BATCH * form::SHARES;
     const int32_t rows = t->vectors + 2 * p.split.row_tokens;
     fig_turn_batch<form> batch;
+    fig_warps_scales scales = {1, 1};
     int32_t first = t->share;
     t->has_last = 0;
     fig_turn_look<form>(p, row, t);
     do {
+        const int32_t is_first = first == t->share;
         fig_turn_aim<form>(p, *t, row, kv_head, first, &batch);
         if (has_waited) fig_turn_load<form>(&batch);
-        if (first == t->share) fig_turn_make<form>(p, kv_head, t);
+        if (is_first && !fig_turn_is_plain(p)) fig_turn_make<form>(p, t);
         if (!has_waited) {
             fig_block_wait();
             fig_turn_load<form>(&batch);
             has_waited = 1;
         }
-        fig_turn_rows<form>(p, *t, kv_head, first, &batch);
+        if (is_first) scales = fig_warps_scales_of(p, kv_head);
+        fig_turn_rows<form>(p, *t, scales, first, &batch);
         first += ROUND;
     } while (first < rows);
     fig_turn_meet<form>(*t);
     fig_turn_take_q<form>(*t, q);
+    return scales;
 }
 
 /* ---- The newest tokens */
@@ -435,64 +428,54 @@ static __device__ __forceinline__ int32_t fig_turn_next(const fig_attention_para
     return oldest + query < end ? query : p.split.row_tokens;
 }
 
-/* Replaces the newest tokens in one side of the slot. The part begins at `block` and has blocks of
- * 16 tokens at distance `apart`. A warp calls this function after the wait for the side and before
- * it reads the side. */
+/* Describes a warp's part of a strip: its first token, and its blocks of 16 tokens in both sides of
+ * the slot, at distance `apart`. */
+typedef struct fig_turn_part {
+    int32_t first;
+    uint32_t k, v, apart;
+} fig_turn_part;
+
+/* Replaces the newest tokens in the slot, and writes them to the cache, except the row's last
+ * token. The warp keeps the last token until the sums of the piece are in flight. A warp calls this
+ * function when both sides have come and before it reads them. A lane has a chunk of k or v, so one
+ * pass does all: in most launches this code runs once, at the end, and takes time in proportion to
+ * its length. */
 template <class form>
 static __device__ __forceinline__ void
-fig_turn_replace(const fig_attention_params &p, const fig_ring_note &note, int32_t is_v,
-                 int32_t first, uint32_t block, uint32_t apart, const fig_turn<form> &t) {
+fig_turn_replace(const fig_attention_params &p, const fig_ring_note &note, int32_t kv_head,
+                 const fig_turn_part &part, fig_turn<form> *t) {
     const int32_t lane = (int32_t)threadIdx.x % FIG_BLOCK_WARP, row_tokens = p.split.row_tokens;
-    const int32_t OF_COLUMN = form::COLUMN / FIG_RING_CHUNK;
+    const int32_t chunk = lane % form::CHUNKS, OF_COLUMN = form::COLUMN / FIG_RING_CHUNK;
 #pragma unroll 1
-    for (int32_t query = fig_turn_next<form>(p, t, note, first, 0); query < row_tokens;
-         query = fig_turn_next<form>(p, t, note, first, query + 1)) {
-        const int32_t local = t.length - row_tokens + query - first, token = local % 16;
-        if (lane >= form::CHUNKS) continue;
-        const uint4 x = *(const uint4 *)fig_turn_at<form>(t, t.vectors + is_v * row_tokens + query,
-                                                          lane * FIG_RING_CHUNK);
+    for (int32_t query = fig_turn_next<form>(p, *t, note, part.first, 0); query < row_tokens;
+         query = fig_turn_next<form>(p, *t, note, part.first, query + 1)) {
+        const int32_t token = t->length - row_tokens + query, local = token - part.first;
+        const int32_t at = local % FIG_RING_TOKENS;
         /* the place that fig_ring_chunk_at() gives */
-        const uint32_t at =
-            block + (uint32_t)(local / FIG_RING_TOKENS) * apart +
-            (uint32_t)(lane / OF_COLUMN * (form::COLUMN * FIG_RING_TOKENS) + token * form::COLUMN +
-                       (OF_COLUMN == 8 ? (lane ^ token) % 8 : (lane ^ token / 2) % 4) *
-                           FIG_RING_CHUNK);
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(x.x), "r"(x.y),
-                     "r"(x.z), "r"(x.w)
-                     : "memory");
+        const uint32_t place =
+            (uint32_t)(local / FIG_RING_TOKENS) * part.apart +
+            (uint32_t)(chunk / OF_COLUMN * (form::COLUMN * FIG_RING_TOKENS) + at * form::COLUMN +
+                       (OF_COLUMN == 8 ? (chunk ^ at) % 8 : (chunk ^ at / 2) % 4) * FIG_RING_CHUNK);
+        t->page = fig_turn_page<form>(p, *t, token);
+#pragma unroll
+        for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++) {
+            const int32_t is_v = fig_turn_is_v<form>(i);
+            const int32_t number = t->vectors + is_v * row_tokens + query;
+            t->last[i] = *(const uint4 *)fig_turn_at<form>(*t, number, chunk * FIG_RING_CHUNK);
+            if (lane < 2 * form::CHUNKS)
+                fig_machine_store_chunk((is_v ? part.v : part.k) + place, t->last[i]);
+        }
+        t->has_last = query == row_tokens - 1;
+        if (!t->has_last) fig_turn_store<form>(p, *t, kv_head, token, t->page);
     }
     __syncwarp();
 }
 
-/* Writes the newest tokens to the cache, except the row's last token. The warp keeps the last token
- * until the sums of the piece are in flight. */
-template <class form>
-static __device__ __forceinline__ void fig_turn_append(const fig_attention_params &p,
-                                                       const fig_ring_note &note, int32_t kv_head,
-                                                       int32_t first, fig_turn<form> *t) {
-    const int32_t chunk = (int32_t)threadIdx.x % FIG_BLOCK_WARP % form::CHUNKS;
-    const int32_t row_tokens = p.split.row_tokens;
-#pragma unroll 1
-    for (int32_t query = fig_turn_next<form>(p, *t, note, first, 0); query < row_tokens;
-         query = fig_turn_next<form>(p, *t, note, first, query + 1)) {
-        const int32_t is_last = query == row_tokens - 1, token = t->length - row_tokens + query;
-#pragma unroll
-        for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++) {
-            const int32_t number = t->vectors + fig_turn_is_v<form>(i) * row_tokens + query;
-            t->last[i] = *(const uint4 *)fig_turn_at<form>(*t, number, chunk * FIG_RING_CHUNK);
-            if (is_last) continue;
-            uint8_t *to = fig_turn_place<form>(p, *t, kv_head, token, i);
-            if (to != NULL) *(uint4 *)to = t->last[i];
-        }
-        t->has_last = is_last;
-    }
-}
-
 /* Writes the last token, if there is one. A warp calls this function once. */
-template <class form> static __device__ __forceinline__ void fig_turn_end(fig_turn<form> *t) {
-#pragma unroll
-    for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++)
-        if (t->has_last && t->to[i] != NULL) *(uint4 *)t->to[i] = t->last[i];
+template <class form>
+static __device__ __forceinline__ void fig_turn_end(const fig_attention_params &p, int32_t kv_head,
+                                                    fig_turn<form> *t) {
+    if (t->has_last) fig_turn_store<form>(p, *t, kv_head, t->length - 1, t->page);
     t->has_last = 0;
 }
 

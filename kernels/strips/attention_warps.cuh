@@ -371,13 +371,12 @@ template <class form> struct fig_warps_way {
     int32_t has_waited;
 };
 
-/* Prefetches the first piece's q into L2 before the wait. For this it computes the address of q
- * before the wait, too. */
+/* Loads q and the scales of codes; returns the scales. Prefetches the first piece's q into L2
+ * before the wait. For this it computes the address of q before the wait, too. */
 template <class form>
-static __device__ __forceinline__ void
-fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
-                  const fig_partials_place &place, fig_warps_way<form> *way,
-                  fig_warps_seen<form> *seen) {
+static __device__ __forceinline__ fig_warps_scales fig_warps_bring_q(
+    const fig_attention_params &p, const fig_warps_role &role, const fig_partials_place &place,
+    fig_warps_way<form> *way, fig_warps_seen<form> *seen) {
     fig_warps_rows<form> rows = fig_warps_rows_of_q<form>(p, role, place);
     if (!way->has_waited) {
         for (int32_t i = 0; i < fig_warps_rows<form>::LOADS; i++)
@@ -385,6 +384,7 @@ fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
         fig_block_wait();
     }
     fig_warps_ask_q<form>(p, &rows);
+    const fig_warps_scales scales = fig_warps_scales_of(p, place.kv_head);
     fig_warps_meet<form>(role); /* The join of the previous piece has been read. */
     const int32_t share = form::SHARES > 0 ? role.share - FIG_WARPS_PART(role) : role.share;
     uint32_t *q = (uint32_t *)fig_warps_packs(way->join, share);
@@ -392,6 +392,7 @@ fig_warps_bring_q(const fig_attention_params &p, const fig_warps_role &role,
     fig_warps_meet_parts<form>(role);
     fig_warps_load_q<form>(role, q, seen);
     fig_warps_meet_parts<form>(role); /* q occupies bytes that a share will overwrite. */
+    return scales;
 }
 
 #ifdef FIG_PIECES_PACKED
@@ -420,6 +421,7 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
                                                                      fig_partials_place *place,
                                                                      fig_warps_way<form> *way) {
     fig_warps_seen<form> seen;
+    fig_warps_scales scales;
     fig_ring_note note;
 #ifdef FIG_PIECES_PACKED
     int32_t strip = 0;
@@ -427,13 +429,14 @@ static __device__ __forceinline__ fig_warps_left fig_warps_see_piece(const fig_a
 #endif
     if constexpr (form::TURNS) {
         if (way->has_waited) fig_warps_meet<form>(role); /* The last join has been read. */
-        fig_turn_begin<form>(p, place->row, place->kv_head, way->has_waited, &way->turn, seen.q);
+        scales = fig_turn_begin<form>(p, place->row, place->kv_head, way->has_waited, &way->turn,
+                                      seen.q);
     } else {
-        fig_warps_bring_q<form>(p, role, *place, way, &seen);
+        scales = fig_warps_bring_q<form>(p, role, *place, way, &seen);
     }
     way->has_waited = 1;
-    place->v_scale = fig_warps_v_scale(p, place->kv_head);
-    fig_warps_take_q<form>(p, role, *place, &seen);
+    place->v_scale = scales.v;
+    fig_warps_take_q<form>(p, role, *place, scales.k, &seen);
     fig_warps_begin<form>(role, &seen);
     fig_warps_left left = {{0, place->count}, -1, {0, 0, 0, 0}};
     if (form::READS_EARLY) left.way = fig_warps_first_way<form>(p, role, *place, left.range);
@@ -492,7 +495,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
     const fig_warps_role &role = full;
 #endif
     if constexpr (form::TURNS)
-        fig_turn_init<form>(p, way.join.shares, role.share, 1 + role.number, role.count, &way.turn);
+        fig_turn_init<form>(way.join.shares, role.share, 1 + role.number, role.count, &way.turn);
     fig_ring_note note = {start.count > 0 ? FIG_RING_FIRST : FIG_RING_END, start.row, start.group};
     if (start.count == 0) {
         if (!way.has_waited) fig_block_wait();
@@ -512,7 +515,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         if constexpr (!form::TURNS) fig_warps_narrow(p, role, &place);
         fig_warps_left left;
         if (note.flags & FIG_RING_MERGE) {
-            place.v_scale = fig_warps_v_scale(p, place.kv_head);
+            place.v_scale = fig_warps_scale_of(p.v_scale, p.v_scales, place.kv_head);
             left = fig_warps_merge<form>(p, role, place, way.ring, note, way.join);
             fig_ring_wait_full(way.ring, FIG_RING_V); /* All fillers have announced the end. */
             fig_ring_release(way.ring, FIG_RING_K);
@@ -523,7 +526,7 @@ static __device__ void fig_warps_worker(const fig_attention_params &p, const fig
         }
         if (left.range.first < left.range.end)
             fig_warps_finish<form>(p, role, place, way.join, left);
-        if constexpr (form::TURNS) fig_turn_end<form>(&way.turn);
+        if constexpr (form::TURNS) fig_turn_end<form>(p, place.kv_head, &way.turn);
         note = fig_warps_read(way.ring);
     }
     fig_ring_wait_full(way.ring, FIG_RING_V);

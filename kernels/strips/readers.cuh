@@ -50,11 +50,25 @@ static __device__ __forceinline__ uint32_t fig_warps_is_last(const fig_attention
 
 /* ---- Vectors */
 
-/* Loads the scale of V when a piece begins. The compiler would load it where the piece ends. */
-static __device__ __forceinline__ float fig_warps_v_scale(const fig_attention_params &p,
-                                                          int32_t kv_head) {
-    if (p.v_scale == NULL) return 1;
-    return fig_machine_load_here(&p.v_scale[p.v_scales > 1 ? kv_head : 0]);
+/* The scales of a head's codes. */
+typedef struct fig_warps_scales {
+    float k, v;
+} fig_warps_scales;
+
+/* Loads the scale of K or V where the call stands. The compiler would load V's where the piece
+ * ends, and K's behind the wait for q. */
+static __device__ __forceinline__ float fig_warps_scale_of(const float *scales, int32_t count,
+                                                           int32_t kv_head) {
+    if (scales == NULL) return 1;
+    return fig_machine_load_here(&scales[count > 1 ? kv_head : 0]);
+}
+
+static __device__ __forceinline__ fig_warps_scales
+fig_warps_scales_of(const fig_attention_params &p, int32_t kv_head) {
+    fig_warps_scales scales;
+    scales.k = fig_warps_scale_of(p.k_scale, p.k_scales, kv_head);
+    scales.v = fig_warps_scale_of(p.v_scale, p.v_scales, kv_head);
+    return scales;
 }
 
 /* Converts two neighbouring numbers of q to f32. */

@@ -177,15 +177,17 @@ static uint32_t fig_machine_look(const uint32_t *counter) {
 
 #define FIG_KERNELS_ATTENTION_TURN_CUH
 template <class form> struct fig_turn {};
+struct fig_turn_part {
+    int32_t first;
+    uint32_t k, v, apart;
+};
 template <class form, class... operands> static void fig_turn_init(const operands &...) {
 }
 template <class form, class... operands> static void fig_turn_begin(const operands &...) {
 }
 template <class form, class... operands> static void fig_turn_replace(const operands &...) {
 }
-template <class form, class... operands> static void fig_turn_append(const operands &...) {
-}
-template <class form> static void fig_turn_end(const fig_turn<form> *) {
+template <class form, class... operands> static void fig_turn_end(const operands &...) {
 }
 
 #endif

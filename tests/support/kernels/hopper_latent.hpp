@@ -115,7 +115,7 @@ static void fig_latent_machine_expect(const uint64_t *barrier, uint32_t bytes) {
 static void fig_latent_machine_publish() {
 }
 
-static void fig_latent_machine_store(uint32_t to, uint4 words) {
+static void fig_machine_store_chunk(uint32_t to, uint4 words) {
     memcpy(&shared[to], &words, sizeof words);
 }
 
