@@ -1,14 +1,15 @@
 /* mixed_bench.c: times engine steps that hold a chunk of a prompt beside rows of one query token.
  *
- *     build/release/tests/gpu/mixed_bench [SECONDS]      default 180
+ *     build/release/tests/gpu/mixed_bench [--steps N] [SECONDS]
  *
- * No cell begins after SECONDS. A step appends the tokens of all rows and computes attention, in
- * several layers, whose caches together exceed 300 MB. Pages lie in random order. Prints CSV: for
- * each cell, the microseconds of a layer in a step with the single tokens alone, with the chunk
- * alone, and with both; both divided by the sum of the two; and the rms difference of the chunk in
- * both from that alone, relative to the rms of the values. A time is the median of seven series
- * of steps, divided by steps and layers. The program does not judge the times. It exits with 1 if
- * the results differ by more than rounding. SIGALRM ends the program if a step hangs.
+ * No cell begins after SECONDS, 180 by default. A step appends the tokens of all rows and computes
+ * attention, in several layers, whose caches together exceed 300 MB. Pages lie in random order.
+ * Prints CSV: for each cell, the microseconds of a layer in a step with the single tokens alone,
+ * with the chunk alone, and with both; both divided by the sum of the two; and the rms difference
+ * of the chunk in both from that alone, relative to the rms of the values. A time is the median of
+ * seven series of N steps, 16 by default, divided by steps and layers. The program does not judge
+ * the times. It exits with 1 if the results differ by more than rounding. SIGALRM ends the program
+ * if a step hangs.
  * FIG_DEVICE=host runs one small cell. */
 #include <math.h>
 #include <setjmp.h>
@@ -28,7 +29,6 @@
 #include "tools/figraph/truth/truth_attention.h"
 
 enum {
-    STEPS = 16,
     LAYERS = 8,
     ROW_LIMIT = 130,
     OF_TOKEN = FIG_LAYER_BENCH_Q_HEADS * FIG_LAYER_BENCH_HEAD_DIM /* values of a token's result */
@@ -44,6 +44,7 @@ typedef struct cell {
 static const cell cells[] = {
     {2048, 8192, 64, 2048}, {512, 8192, 128, 1024}, {256, 4096, 64, 4096}, {512, 2048, 32, 8192}};
 static const cell small = {40, 200, 3, 50};
+static int32_t series_steps = 16;
 
 /* What a step holds. */
 enum { SINGLES, CHUNK, BOTH, KINDS };
@@ -128,7 +129,7 @@ static void run_steps(void *of, int32_t count) {
 static void time_kind(bench *b, int kind) {
     const uint64_t bytes = fig_layer_bench_out_bytes(&b->of);
     b->kind = kind;
-    b->us[kind] = fig_layer_bench_time(&b->of, b->engine, STEPS, run_steps, b);
+    b->us[kind] = fig_layer_bench_time(&b->of, b->engine, series_steps, run_steps, b);
     OK(fig_engine_read(b->engine, FIG_OPTIONS(fig_span, .name = "out", .bytes = bytes),
                        b->out[kind]));
 }
@@ -167,6 +168,7 @@ static int run_cell(const cell *c) {
 }
 
 int main(int argc, char **argv) {
+    series_steps = fig_layer_bench_steps_asked(&argc, &argv, series_steps);
     const int seconds = argc > 1 ? atoi(argv[1]) : 180;
     const int64_t deadline_ns = fig_clock_ns() + (int64_t)seconds * 1000000000;
     int failed = 0;

@@ -1,19 +1,20 @@
 /* share_bench.c: times engine steps whose rows begin with the same pages, with groups and without.
  *
- *     build/release/tests/gpu/share_bench [SECONDS [ROWS PREFIX [OWN]]]      default 180
+ *     build/release/tests/gpu/share_bench [--steps N] [SECONDS [ROWS PREFIX [OWN]]]
  *
- * No cell begins after SECONDS. ROWS and PREFIX select a single cell, and OWN the tokens of a row
- * behind the prefix, 256 by default. A step appends one token of each row and computes attention,
- * in 16 layers. A third way to run a cell shares pages and appends nothing, so its launches of
- * attention form a chain. The caches of all layers together exceed 200 MB, so no layer begins with
- * its pages in L2. If every row reads all of its pages, the first row brings those of the prefix
- * there. Pages lie in random order. Prints CSV: for each cell, the microseconds of a layer in a
- * step whose rows read all of their pages, and in one whose rows share them; the host's
- * microseconds of staging and launching a step, for both; the bytes of a plan, for both; the KV
- * tokens that groups read and save; the rms difference of both results, relative to the rms of the
- * values; and the microseconds of a layer of the third way. A time is the median of seven series of
- * steps, divided by steps and layers. The program does not judge the times. It exits with 1 if the
- * results differ by more than rounding, or if rows share nothing.
+ * No cell begins after SECONDS, 180 by default. ROWS and PREFIX select a single cell, and OWN the
+ * tokens of a row behind the prefix, 256 by default. A step appends one token of each row and
+ * computes attention, in 16 layers. A third way to run a cell shares pages and appends nothing, so
+ * its launches of attention form a chain. The caches of all layers together exceed 200 MB, so no
+ * layer begins with its pages in L2. If every row reads all of its pages, the first row brings
+ * those of the prefix there. Pages lie in random order. Prints CSV: for each cell, the microseconds
+ * of a layer in a step whose rows read all of their pages, and in one whose rows share them; the
+ * host's microseconds of staging and launching a step, for both; the bytes of a plan, for both; the
+ * KV tokens that groups read and save; the rms difference of both results, relative to the rms of
+ * the values; and the microseconds of a layer of the third way. A time is the median of seven
+ * series of N steps, divided by steps and layers. N is 32 by default; in so long series, power
+ * limits the GPU. The program does not judge the times. It exits with 1 if the results differ by
+ * more than rounding, or if rows share nothing.
  * SIGALRM ends the program if a step hangs.
  * FIG_DEVICE=host runs one small cell. */
 #include <math.h>
@@ -34,7 +35,6 @@
 #include "tools/figraph/truth/truth_attention.h"
 
 enum {
-    STEPS = 32,
     LAYERS = 16,
     PAGE = FIG_LAYER_BENCH_PAGE,
     OF_TOKEN = FIG_LAYER_BENCH_Q_HEADS * FIG_LAYER_BENCH_HEAD_DIM, /* values of a token's result */
@@ -42,7 +42,7 @@ enum {
 };
 #define ERROR_LIMIT 0.004
 
-static int32_t own_tokens = 256;
+static int32_t own_tokens = 256, series_steps = 32;
 
 typedef struct cell {
     int32_t rows, prefix;
@@ -158,7 +158,7 @@ static void run_steps(void *of, int32_t count) {
 static void time_way(bench *b, way *w) {
     const uint64_t bytes = fig_layer_bench_out_bytes(&w->of);
     runner steps = {b, w};
-    w->us = fig_layer_bench_time(&w->of, w->engine, STEPS, run_steps, &steps);
+    w->us = fig_layer_bench_time(&w->of, w->engine, series_steps, run_steps, &steps);
     OK(fig_engine_read(w->engine, FIG_OPTIONS(fig_span, .name = "out", .bytes = bytes), w->out));
     OK(fig_engine_read_stats(w->engine, &w->stats));
     w->host_us = (double)fig_histogram_percentile(&w->stats.host, 50) / 1e3;
@@ -207,6 +207,7 @@ static int run_cell(const cell *c) {
 }
 
 int main(int argc, char **argv) {
+    series_steps = fig_layer_bench_steps_asked(&argc, &argv, series_steps);
     const int seconds = argc > 1 ? atoi(argv[1]) : 180;
     const int64_t deadline_ns = fig_clock_ns() + (int64_t)seconds * 1000000000;
     int failed = 0;

@@ -72,7 +72,7 @@ has same '1 1 1'
 [ "$(column of_parts | cut -d ' ' -f 1-2)" = '0.000 0.000' ] &&
     column of_parts | awk '{ exit !($3 > 0) }'
 verdict $? 'only the mixed step must have parts'
-run share_bench
+run share_bench --steps 2
 lines 1
 has tokens_read 512
 has tokens_saved 1536

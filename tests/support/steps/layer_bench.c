@@ -27,6 +27,14 @@ enum {
     PIECE_BYTES = 1 << 24 /* bytes of random numbers, which caches repeat */
 };
 
+int32_t fig_layer_bench_steps_asked(int *argc, char ***argv, int32_t usual) {
+    if (*argc < 3 || strcmp((*argv)[1], "--steps") != 0) return usual;
+    const int32_t steps = atoi((*argv)[2]);
+    *argc -= 2;
+    *argv += 2;
+    return steps > 0 ? steps : usual;
+}
+
 void *fig_layer_bench_allocate(size_t bytes) {
     void *memory = malloc(bytes);
     if (memory == NULL) fail_msg("%zu bytes", bytes);

@@ -30,6 +30,9 @@ typedef struct fig_layer_bench {
     int32_t only_reads;       /* 1: layers compute attention and append nothing */
 } fig_layer_bench;
 
+/* Returns the N of a leading `--steps N` and removes both words, or returns `usual`. */
+int32_t fig_layer_bench_steps_asked(int *argc, char ***argv, int32_t usual);
+
 /* Runs steps until they are launched. */
 typedef void (*fig_layer_bench_steps)(void *of, int32_t count);
 
