@@ -365,8 +365,8 @@ fig_latent_multiply_load_q(const fig_latent_attention_params &p, const fig_parti
 #pragma unroll
     for (int32_t i = 0; i < LOADS; i++)
         fig_machine_store_chunk((to ^ (uint32_t)(i % 2 * 64)) +
-                                     (uint32_t)(i / 2 * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES),
-                                 loaded[i]);
+                                    (uint32_t)(i / 2 * (int32_t)FIG_LATENT_WIDE_CHUNK_BYTES),
+                                loaded[i]);
     fig_latent_machine_publish();
     fig_ring_meet(FIG_LATENT_RING_ALL, FIG_LATENT_RING_READERS);
 }

@@ -427,7 +427,7 @@ fig_narrow_multiply_load_q(const fig_narrow_multiply_vector &q,
     for (int32_t i = 0; i < packs::LOADS; i++)
         if (share + i * SHARES < packs::COUNT)
             fig_machine_store_chunk(to + (uint32_t)(i * (SHARES / 8) * form::Q_CHUNK_BYTES),
-                                     loaded[i]);
+                                    loaded[i]);
     fig_latent_machine_publish();
     fig_narrow_multiply_meet();
 }

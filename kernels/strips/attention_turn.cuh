@@ -146,16 +146,16 @@ static __device__ __forceinline__ void fig_turn_store(const fig_attention_params
 /* Computes cosines and sines for every query of the row. */
 template <class form>
 static __device__ __forceinline__ void fig_turn_make(const fig_attention_params &p,
-                                                     fig_turn<form> *t) {
+                                                     const fig_turn<form> &t) {
     const int32_t PAIRS = fig_turn_words<form>::PAIRS;
     const float factor = (float)p.turn.angles.table.factor;
 #pragma unroll 1
     for (int32_t query = 0; query < p.split.row_tokens; query++) {
-        const int32_t position = max(t->position - (p.split.row_tokens - 1 - query), 0);
-        float *angles = fig_turn_angles<form>(p, *t, query);
+        const int32_t position = max(t.position - (p.split.row_tokens - 1 - query), 0);
+        float *angles = fig_turn_angles<form>(p, t, query);
 #pragma unroll
         for (int32_t i = 0; i < fig_turn_words<form>::OWN; i++) {
-            const int32_t pair = t->thread + i * fig_turn_words<form>::THREADS;
+            const int32_t pair = t.thread + i * fig_turn_words<form>::THREADS;
             float cosine, sine;
             fig_heads_turn_of(position * p.turn.angles.table.frequencies[min(pair, PAIRS - 1)],
                               &cosine, &sine);
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void fig_turn_make(const fig_attention_params 
             angles[PAIRS + pair] = sine * factor;
         }
     }
-    fig_turn_meet<form>(*t);
+    fig_turn_meet<form>(t);
 }
 
 /* ---- Rows */
@@ -397,7 +397,7 @@ static __device__ __forceinline__ fig_warps_scales fig_turn_begin(const fig_atte
         const int32_t is_first = first == t->share;
         fig_turn_aim<form>(p, *t, row, kv_head, first, &batch);
         if (has_waited) fig_turn_load<form>(&batch);
-        if (is_first && !fig_turn_is_plain(p)) fig_turn_make<form>(p, t);
+        if (is_first && !fig_turn_is_plain(p)) fig_turn_make<form>(p, *t);
         if (!has_waited) {
             fig_block_wait();
             fig_turn_load<form>(&batch);
