@@ -131,6 +131,12 @@ static __device__ __forceinline__ uint4 fig_vector_fetch(const void *from) {
     return vector;
 }
 
+static __device__ __forceinline__ uint32_t fig_vector_fetch_word(const uint32_t *from) {
+    uint32_t word;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(from));
+    return word;
+}
+
 /* Starts the load of a number here. The load itself is volatile too, because the assembler also
  * moves short loads past branches. */
 static __device__ __forceinline__ int32_t fig_vector_fetch_number(const int32_t *from) {

@@ -199,9 +199,7 @@ static __device__ __forceinline__ fig_turn_words<form> fig_turn_fetch(const uint
 #pragma unroll
     for (int32_t i = 0; i < 2 * fig_turn_words<form>::WORDS; i++) {
         const int32_t word = min(lane + i / 2 * FIG_BLOCK_WARP, PAIRS / 2 - 1);
-        asm volatile("ld.global.u32 %0, [%1];"
-                     : "=r"(words.of[i / 2][i % 2])
-                     : "l"(row + word + i % 2 * (PAIRS / 2)));
+        words.of[i / 2][i % 2] = fig_vector_fetch_word(row + word + i % 2 * (PAIRS / 2));
     }
     return words;
 }

@@ -1,15 +1,22 @@
-/* packed_step.hpp: draws random steps of a packed program, for packed_block.cpp.
+/* strips_step.hpp: draws random steps for strips_block.cpp: of a packed program or, with
+ * FIG_TESTS_TURNS, of one whose attention applies RoPE and appends.
  *
  * Owns the params of the launch, the plan, the contents of the cache, and what a launch for strips
- * leaves in slots for rows with tails. Tokens that no query of this launch sees are NaN, those in
+ * leaves in slots for rows with tails. If the launch appends, the newest tokens are NaN in the
+ * cache. Tokens that no query of this launch sees are NaN, those in
  * front of a tail too. V of some tokens that only the last query sees is NaN, infinite or the
  * greatest number. Invariant: a seed always gives the same step. */
-#ifndef FIG_TESTS_PACKED_STEP_HPP
-#define FIG_TESTS_PACKED_STEP_HPP
+#ifndef FIG_TESTS_STRIPS_STEP_HPP
+#define FIG_TESTS_STRIPS_STEP_HPP
 
 #include <algorithm>
 
 enum { ROW_LIMIT = 40, PLAN_BYTES = 1 << 16, SLOT_LIMIT = 12 };
+#ifdef FIG_TESTS_TURNS
+enum { TURNS = 1 };
+#else
+enum { TURNS = 0 };
+#endif
 
 /* When a prefix leaves its result in a slot. */
 enum { BEFORE, DURING, NEVER };
@@ -19,7 +26,7 @@ struct arrival {
     int32_t row, q_head, slot, when;
 };
 
-struct packed_step {
+struct strips_step {
     fig_random random;
     fig_plan_shape shape;
     fig_attention_params params;
@@ -34,31 +41,36 @@ struct packed_step {
     int32_t before[ROW_LIMIT], hidden[ROW_LIMIT]; /* as in fig_plan_held */
     fig_plan_tail tails[ROW_LIMIT];
     int32_t has_tails, slot_vectors, slot_counters;
+    int32_t is_padded; /* 1: the plan says how many query tokens are no padding */
+    int32_t lost;      /* a row whose newest token has a page outside the cache; -1: none */
     std::vector<arrival> arrivals;
     std::vector<float> results, result_sums; /* of prefixes: [slot_vectors][head_dim], [..][2] */
     std::vector<uint8_t> plan;
     steps_array<uint8_t> q, k, v;
+    steps_array<uint8_t> new_k, new_v; /* of the tokens that the launch appends */
+    std::vector<uint8_t> norm;         /* of q, then of k */
+    int32_t fresh[ROW_LIMIT];          /* tokens of each row that it appends */
     steps_array<int32_t> table;
     std::vector<float> sinks, slopes, k_scales, v_scales;
 };
 
-static int32_t draw(packed_step *c, int32_t low, int32_t high) {
+static int32_t draw(strips_step *c, int32_t low, int32_t high) {
     return fig_random_range(&c->random, low, high);
 }
 
 /* Returns 1 in `percent` of all draws. */
-static int32_t draws(packed_step *c, int32_t percent) {
+static int32_t draws(strips_step *c, int32_t percent) {
     return draw(c, 0, 99) < percent;
 }
 
-static std::vector<float> draw_floats(packed_step *c, int32_t count, float low) {
+static std::vector<float> draw_floats(strips_step *c, int32_t count, float low) {
     std::vector<float> floats;
     for (int32_t i = 0; i < count; i++)
         floats.push_back(low + std::fabs(fig_random_float(&c->random)));
     return floats;
 }
 
-static int32_t value_bytes(const packed_step *c) {
+static int32_t value_bytes(const strips_step *c) {
     return fig_numeric_bytes(c->params.kv_dtype);
 }
 
@@ -66,15 +78,20 @@ static int32_t value_bytes(const packed_step *c) {
 
 /* Most steps have a few rows. Some have more rows than a warp has lanes, and some a row of more
  * blocks of 16 tokens. */
-static void draw_size(packed_step *c) {
+static void draw_size(strips_step *c) {
     const int32_t kind = draw(c, 0, 99);
     c->rows = kind < 3 ? 0 : kind < 15 ? draw(c, 33, ROW_LIMIT) : kind < 22 ? 1 : draw(c, 1, 5);
     c->length_limit = kind < 15 ? 60 : kind < 22 ? 1200 : 300;
 }
 
+static const char *refusal_of(const strips_step *c) {
+    return TURNS ? fig_attention_family_turn_refuses(&c->params, &c->traits)
+                 : fig_attention_family_packed_refuses(&c->params, &c->traits);
+}
+
 /* Draws a form until the family serves it. Its fixed split is one that the family refuses, but the
  * kernel has code for it. */
-static void draw_form(packed_step *c) {
+static void draw_form(strips_step *c) {
     static const int32_t pages[] = {16, 48, 64}, room[] = {40, 70, 110, 227};
     fig_attention_params *p = &c->params;
     c->traits = {sizeof c->traits, "", 90, 132, 0};
@@ -85,6 +102,7 @@ static void draw_form(packed_step *c) {
                (draws(c, 20) ? FIG_ATTENTION_IN_ORDER : 0);
     c->is_single = draws(c, 55);
     p->is_packed = c->is_single ? FIG_ATTENTION_SINGLES : FIG_ATTENTION_PACKED;
+    if (TURNS) p->is_packed = 0;
     do {
         p->head_dim = draws(c, 50) ? 64 : 128;
         p->dtype = p->kv_dtype = draws(c, 50) ? FIG_BF16 : FIG_F16;
@@ -94,9 +112,9 @@ static void draw_form(packed_step *c) {
         p->q_heads = p->kv_heads * draw(c, 1, 16);
         c->shape.row_tokens = c->is_single ? 1 : draw(c, 1, 16);
         p->split.row_tokens = c->shape.row_tokens;
+        p->turn.rope.rotary_dim = TURNS ? p->head_dim : 0;
         c->traits.shared_bytes = room[draw(c, 0, 3)] << 10;
-    } while (fig_attention_family_packed_refuses(p, &c->traits) != NULL ||
-             (p->kv_dtype == FIG_E4M3 && p->head_dim != 128));
+    } while (refusal_of(c) != NULL || (p->kv_dtype == FIG_E4M3 && p->head_dim != 128));
     p->soft_cap = draws(c, 20) ? 5.0f : 0.0f;
     /* Of some steps, logits are so far apart that references grow. */
     p->sm_scale = draws(c, 50) ? 0.1f : 2.0f;
@@ -106,8 +124,24 @@ static void draw_form(packed_step *c) {
     c->is_near = p->sm_scale < 1 && p->alibi == NULL && c->apart < 100;
 }
 
-static void draw_rows(packed_step *c) {
+/* Draws rows that all have as many query tokens. A row may be shorter than that, and the first of
+ * its query tokens may be padding. */
+static void draw_equal_rows(strips_step *c) {
+    const int32_t tokens = c->shape.row_tokens, is_padded = draws(c, 30);
+    for (int32_t row = 0; row < c->rows; row++) {
+        c->lengths[row] = draws(c, c->rows <= 5 ? 10 : 70) ? 0 : draw(c, 1, c->length_limit);
+        c->queries[row] = tokens;
+        c->narrow[row] = c->lengths[row] == 0 ? 0 : tokens;
+        c->fresh[row] = std::min(is_padded ? draw(c, 0, tokens) : tokens, c->lengths[row]);
+        c->starts[row + 1] = c->starts[row] + tokens;
+    }
+    c->params.turn.tokens_offset = is_padded || draws(c, 20) ? c->shape.layout.tokens : 0;
+    c->is_padded = is_padded && c->params.turn.tokens_offset != 0;
+}
+
+static void draw_rows(strips_step *c) {
     const int32_t tokens = c->shape.row_tokens, is_long = c->rows <= 5;
+    if (TURNS) return draw_equal_rows(c);
     for (int32_t row = 0; row < c->rows; row++) {
         /* A row with more query tokens than the launch serves is a chunk, which others read. */
         const int32_t count = draws(c, 8) ? tokens + draw(c, 1, 4) : draw(c, 0, tokens);
@@ -120,12 +154,12 @@ static void draw_rows(packed_step *c) {
 }
 
 /* Gives some rows of single query tokens tails. */
-static void draw_tails(packed_step *c) {
+static void draw_tails(strips_step *c) {
     const fig_attention_params *p = &c->params;
     const int is_alone = p->kv_dtype != p->dtype || p->split.window > 0 ||
                          (p->flags & FIG_ATTENTION_DENSE) != 0 || draws(c, 20);
     int32_t vector = draw(c, 0, 9), counter = draw(c, 0, 9);
-    for (int32_t row = 0; row < c->rows && !is_alone; row++) {
+    for (int32_t row = 0; row < c->rows && !is_alone && !TURNS; row++) {
         const int32_t pages = (c->lengths[row] - 1) / p->page_size;
         if (c->narrow[row] != 1 || c->lengths[row] <= p->page_size || draws(c, 20)) continue;
         c->before[row] = p->page_size * draw(c, 1, pages);
@@ -141,11 +175,13 @@ static void draw_tails(packed_step *c) {
 
 /* Makes the plan as the host does. If some workers leave rows to others, the line counts as cut by
  * units; it may also count as such because of another class. */
-static void make_plan(packed_step *c) {
+static void make_plan(strips_step *c) {
     fig_attention_params *p = &c->params;
     const fig_plan_layout *layout = &c->shape.layout;
-    const fig_plan_step step = {.rows = c->rows, .lengths = c->lengths, .queries = c->queries};
-    const fig_split_rows rows = {c->lengths, c->rows, 0, c->narrow, c->hidden};
+    const fig_plan_step step = {
+        .rows = c->rows, .lengths = c->lengths, .queries = TURNS ? NULL : c->queries};
+    const fig_split_rows rows = {c->lengths, c->rows, 0, TURNS ? NULL : c->narrow,
+                                 TURNS ? NULL : c->hidden};
     fig_split_shape split = c->shape.splits[0];
     c->plan.assign(PLAN_BYTES, 0x7f);
     uint8_t *plan = c->plan.data();
@@ -171,16 +207,21 @@ static void make_plan(packed_step *c) {
     /* Rows may have tails in another launch of the step. */
     const int has_tails = c->has_tails || (p->slots.tails_offset == 0 && draws(c, 50));
     head->sections = (by_units ? FIG_PLAN_BY_UNITS : 0) | (has_tails ? FIG_PLAN_BY_TAILS : 0);
+    if (!TURNS) return;
+    head->sections &= ~(uint32_t)FIG_PLAN_BY_TAILS;
+    if (!c->is_padded) return;
+    head->sections |= FIG_PLAN_HAS_TOKENS;
+    memcpy(plan + layout->tokens, c->fresh, (size_t)c->rows * sizeof *c->fresh);
 }
 
-static void draw_plan(packed_step *c) {
+static void draw_plan(strips_step *c) {
     fig_attention_params *p = &c->params;
     static const int32_t tiles[] = {16, 64, 256};
     fig_split_shape *split = &c->shape.splits[0];
     c->shape.row_limit = ROW_LIMIT;
     c->shape.class_count = 1;
     c->shape.once[0] = 20;
-    c->shape.query_limit = ROW_LIMIT * (c->shape.row_tokens + 4);
+    c->shape.query_limit = TURNS ? 0 : ROW_LIMIT * (c->shape.row_tokens + 4);
     split->row_limit = ROW_LIMIT;
     split->groups = p->kv_heads / p->heads_per_worker;
     split->tile_tokens = tiles[draw(c, 0, 2)];
@@ -201,18 +242,19 @@ static void draw_plan(packed_step *c) {
     p->sequences_offset = c->shape.layout.sequences;
     p->prefix_offset = c->shape.layout.prefix[0];
     p->starts_offset = c->shape.layout.starts[0];
-    p->queries_offset = c->shape.layout.queries;
+    p->queries_offset = TURNS ? 0 : c->shape.layout.queries;
+    p->turn.positions_offset = c->shape.layout.positions;
 }
 
 /* ---- Contents -------------------------------------------------------------------------------- */
 
-static void fill(packed_step *c, void *to, int32_t dtype, int64_t first, int64_t count) {
+static void fill(strips_step *c, void *to, int32_t dtype, int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; i++)
         fig_numeric_store(to, dtype, i, fig_random_float(&c->random));
 }
 
 /* Returns the index of a token's first value in the cache. */
-static int64_t token_at(const packed_step *c, int32_t row, int32_t token) {
+static int64_t token_at(const strips_step *c, int32_t row, int32_t token) {
     const fig_attention_params *p = &c->params;
     const int32_t sequence = c->rows - 1 - row, page = token / p->page_size;
     const int32_t number =
@@ -222,7 +264,7 @@ static int64_t token_at(const packed_step *c, int32_t row, int32_t token) {
 
 /* Replaces a number of V by a special one. Not by an infinite one where a weight may be too small
  * for the type: 0 times infinity is NaN. */
-static void spoil(packed_step *c, int64_t at, int32_t is_unseen_by_others) {
+static void spoil(strips_step *c, int64_t at, int32_t is_unseen_by_others) {
     const fig_attention_params *p = &c->params;
     const uint16_t infinite = p->dtype == FIG_BF16 ? 0x7f80 : 0x7c00;
     const uint16_t special[] = {0x7fff /* NaN */, (uint16_t)(infinite - 1), infinite};
@@ -233,13 +275,13 @@ static void spoil(packed_step *c, int64_t at, int32_t is_unseen_by_others) {
 }
 
 /* Fills the tokens of a row that some query sees in this launch. */
-static void fill_row(packed_step *c, int32_t row) {
+static void fill_row(strips_step *c, int32_t row) {
     const fig_attention_params *p = &c->params;
     const int32_t queries = c->narrow[row], length = c->lengths[row], window = p->split.window;
     int32_t first = window > 0 ? std::max(length - queries + 1 - window, 0) : 0;
     first = std::max(first, c->before[row]);
     if (queries == 0 || queries > p->split.row_tokens) first = length;
-    for (int32_t token = first; token < length; token++) {
+    for (int32_t token = first; token < length - c->fresh[row]; token++) {
         const int64_t at = token_at(c, row, token);
         fill(c, c->k.data(), p->kv_dtype, at, p->k_cache_strides.token);
         fill(c, c->v.data(), p->kv_dtype, at, p->k_cache_strides.token);
@@ -247,7 +289,7 @@ static void fill_row(packed_step *c, int32_t row) {
     }
 }
 
-static void draw_cache(packed_step *c) {
+static void draw_cache(strips_step *c) {
     fig_attention_params *p = &c->params;
     const int is_dense = (p->flags & FIG_ATTENTION_DENSE) != 0;
     const int32_t row_pages = is_dense ? 1 : (c->length_limit - 1) / p->page_size + 1;
@@ -277,7 +319,7 @@ static void draw_cache(packed_step *c) {
 }
 
 /* Returns how often the results of a vector come. Most rows have one kind of vectors. */
-static int32_t draw_when(packed_step *c, int32_t kind) {
+static int32_t draw_when(strips_step *c, int32_t kind) {
     const int32_t any = draw(c, 0, 99);
     if (kind == 0) return BEFORE;
     if (kind == 1) return any < 50 ? DURING : BEFORE;
@@ -285,7 +327,7 @@ static int32_t draw_when(packed_step *c, int32_t kind) {
 }
 
 /* Draws what prefixes leave in slots. */
-static void draw_results(packed_step *c) {
+static void draw_results(strips_step *c) {
     const fig_attention_params *p = &c->params;
     const float middle = p->sm_scale < 1 ? 0 : 20.0f;
     c->results.assign((size_t)(c->slot_vectors * p->head_dim), NAN);
@@ -305,7 +347,45 @@ static void draw_results(packed_step *c) {
     }
 }
 
-static void draw_step(packed_step *c) {
+/* Draws what the launch appends, and how it turns q and k: not at all in some steps. */
+static void draw_turn(strips_step *c) {
+    fig_attention_turn *turn = &c->params.turn;
+    const int32_t dims = c->params.head_dim, heads = c->params.kv_heads;
+    const int32_t tokens = c->starts[c->rows];
+    turn->k_strides.head = dims + 2 * draw(c, 0, 1);
+    turn->k_strides.row = heads * turn->k_strides.head + 2 * draw(c, 0, 1);
+    turn->v_strides.head = dims;
+    turn->v_strides.row = heads * dims;
+    c->new_k.resize((size_t)(tokens * turn->k_strides.row) * 2);
+    c->new_v.resize((size_t)(tokens * turn->v_strides.row) * 2);
+    fill(c, c->new_k.data(), c->params.dtype, 0, tokens * turn->k_strides.row);
+    fill(c, c->new_v.data(), c->params.dtype, 0, tokens * turn->v_strides.row);
+    turn->k = c->new_k.data();
+    turn->v = c->new_v.data();
+    turn->rope.rotary_dim = dims;
+    turn->angles.table.factor = 1;
+    for (int32_t i = 0; i < dims / 2 && draws(c, i > 0 ? 100 : 60); i++)
+        turn->angles.table.frequencies[i] = std::pow(500.0, -2.0 * i / dims);
+    c->norm.resize((size_t)dims * 4);
+    fill(c, c->norm.data(), c->params.dtype, 0, 2 * dims);
+    turn->norm_epsilon = 1e-5f;
+    if (draws(c, 75)) return;
+    turn->q_norm = c->norm.data();
+    turn->k_norm = c->norm.data() + dims * 2;
+}
+
+/* Moves the last page of a row out of the cache. Nobody may append there. */
+static void lose_page(strips_step *c) {
+    const fig_attention_params *p = &c->params;
+    const int32_t row = draw(c, 0, std::max(c->rows - 1, 0));
+    if (p->page_table == NULL || c->rows == 0 || c->lengths[row] == 0) return;
+    const int32_t page =
+        (c->rows - 1 - row) * p->table_stride + (c->lengths[row] - 1) / p->page_size;
+    c->table[(size_t)page] = draws(c, 30) ? -1 : (int32_t)p->k_pages + draw(c, 0, 3);
+    c->lost = row;
+}
+
+static void draw_step(strips_step *c) {
     fig_attention_params *p = &c->params;
     draw_size(c);
     draw_form(c);
@@ -321,6 +401,9 @@ static void draw_step(packed_step *c) {
     c->q.resize((size_t)numbers * 2);
     fill(c, c->q.data(), p->dtype, 0, numbers);
     p->q = c->q.data();
+    c->lost = -1;
+    if (TURNS) draw_turn(c);
+    if (TURNS && draws(c, 15)) lose_page(c);
     c->sinks = draw_floats(c, p->q_heads, -0.5f);
     c->k_scales = draw_floats(c, p->kv_heads, 0.5f);
     c->v_scales = draw_floats(c, p->kv_heads, 0.5f);
