@@ -26,8 +26,6 @@ extern "C" {
 #include "kernels/strips/attention_instances.cuh"
 
 FIG_ATTENTION_SHARES(turn, 1, f16, FIG_F16, 64)
-FIG_ATTENTION_SHARES(turn, 1, f16, FIG_F16, 128)
-FIG_ATTENTION_SHARES(turn, 1, bf16, FIG_BF16, 64)
 FIG_ATTENTION_SHARES(turn, 1, bf16, FIG_BF16, 128)
 FIG_ATTENTION_SHARES(turn, 1, e4m3, FIG_E4M3, 128)
 #else
@@ -195,10 +193,8 @@ static kernel_of *kernel_for(int32_t type, int32_t is_128, int32_t shares) {
         fig_kernel_attention_turn_##form##_1, fig_kernel_attention_turn_##form##_2,                \
             fig_kernel_attention_turn_##form##_4                                                   \
     }
-    static kernel_of *const kernels[3][2][3] = {{KERNELS(f16_64), KERNELS(f16_128)},
-                                                {KERNELS(bf16_64), KERNELS(bf16_128)},
-                                                {{NULL, NULL, NULL}, KERNELS(e4m3_128)}};
-    return kernels[type][is_128][shares / 2];
+    static kernel_of *const kernels[3][3] = {KERNELS(f16_64), KERNELS(bf16_128), KERNELS(e4m3_128)};
+    return kernels[type][shares / 2];
 #else
     static kernel_of *const kernels[3][2][2] = {
         {{fig_kernel_attention_packed_f16_64_1, fig_kernel_attention_packed_f16_64_4},

@@ -84,9 +84,14 @@ static void draw_size(strips_step *c) {
     c->length_limit = kind < 15 ? 60 : kind < 22 ? 1200 : 300;
 }
 
+/* Returns why there is no instance for a form, or NULL if there is one. Few instances of family turn
+ * are compiled, because each takes half a second. */
 static const char *refusal_of(const strips_step *c) {
-    return TURNS ? fig_attention_family_turn_refuses(&c->params, &c->traits)
-                 : fig_attention_family_packed_refuses(&c->params, &c->traits);
+    const fig_attention_params *p = &c->params;
+    if (p->kv_dtype == FIG_E4M3 && p->head_dim != 128) return "codes of 128 dims";
+    if (!TURNS) return fig_attention_family_packed_refuses(p, &c->traits);
+    if ((p->kv_dtype == FIG_F16) != (p->head_dim == 64)) return "f16 of 64 dims, others of 128";
+    return fig_attention_family_turn_refuses(p, &c->traits);
 }
 
 /* Draws a form until the family serves it. Its fixed split is one that the family refuses, but the
@@ -114,7 +119,7 @@ static void draw_form(strips_step *c) {
         p->split.row_tokens = c->shape.row_tokens;
         p->turn.rope.rotary_dim = TURNS ? p->head_dim : 0;
         c->traits.shared_bytes = room[draw(c, 0, 3)] << 10;
-    } while (refusal_of(c) != NULL || (p->kv_dtype == FIG_E4M3 && p->head_dim != 128));
+    } while (refusal_of(c) != NULL);
     p->soft_cap = draws(c, 20) ? 5.0f : 0.0f;
     /* Of some steps, logits are so far apart that references grow. */
     p->sm_scale = draws(c, 50) ? 0.1f : 2.0f;

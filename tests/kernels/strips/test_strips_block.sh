@@ -11,4 +11,4 @@ make_block packed tests/kernels/strips/strips_block.cpp
 "$scratch/packed" 416 1 # sets of warps change, and the number of their turns does not
 "$scratch/packed" 424 1 # eight shares in a join
 make_block turns tests/kernels/strips/strips_block.cpp -DFIG_TESTS_TURNS
-"$scratch/turns" 1 120
+"$scratch/turns" 1 80
