@@ -131,6 +131,7 @@ static __device__ __forceinline__ uint4 fig_vector_fetch(const void *from) {
     return vector;
 }
 
+/* Starts the load of a word here. */
 static __device__ __forceinline__ uint32_t fig_vector_fetch_word(const uint32_t *from) {
     uint32_t word;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(word) : "l"(from));

@@ -60,9 +60,9 @@ template <class form> struct fig_turn {
     int32_t vectors;                          /* vectors of q */
     int32_t position, length, sequence;       /* position: that of the last token */
     int32_t idle;                             /* leading queries that are not tokens */
-    uint4 last[fig_turn_words<form>::STORES]; /* the lane's 16 bytes of the last token */
-    int32_t page;                             /* the last token's */
-    int32_t has_last;                         /* 1: `last` must be written to the page */
+    uint4 last[fig_turn_words<form>::STORES]; /* the lane's 16 bytes of a newest token */
+    int32_t page;                             /* and that token's page */
+    int32_t has_last;                         /* 1: it is the last token, and not yet written */
 };
 
 template <class form>
@@ -123,13 +123,13 @@ template <class form> static __device__ __forceinline__ int32_t fig_turn_is_v(in
     return store == 1 || (int32_t)threadIdx.x % FIG_BLOCK_WARP >= form::CHUNKS;
 }
 
-/* Writes the lane's 16 bytes of a token to the cache. Writes nothing if the token is in no page or
- * the lane has no bytes. */
+/* Writes t.last, the lane's 16 bytes of a token, to page t.page of the cache. Writes nothing if the
+ * token is in no page or the lane has no bytes. */
 template <class form>
 static __device__ __forceinline__ void fig_turn_store(const fig_attention_params &p,
                                                       const fig_turn<form> &t, int32_t kv_head,
-                                                      int32_t token, int32_t page) {
-    const int32_t chunk = (int32_t)threadIdx.x % FIG_BLOCK_WARP;
+                                                      int32_t token) {
+    const int32_t chunk = (int32_t)threadIdx.x % FIG_BLOCK_WARP, page = t.page;
     const int32_t rest = token - fig_geometry_divide(token, p.page_size) * p.page_size;
 #pragma unroll
     for (int32_t i = 0; i < fig_turn_words<form>::STORES; i++) {
@@ -464,7 +464,7 @@ fig_turn_replace(const fig_attention_params &p, const fig_ring_note &note, int32
                 fig_machine_store_chunk((is_v ? part.v : part.k) + place, t->last[i]);
         }
         t->has_last = query == row_tokens - 1;
-        if (!t->has_last) fig_turn_store<form>(p, *t, kv_head, token, t->page);
+        if (!t->has_last) fig_turn_store<form>(p, *t, kv_head, token);
     }
     __syncwarp();
 }
@@ -473,7 +473,7 @@ fig_turn_replace(const fig_attention_params &p, const fig_ring_note &note, int32
 template <class form>
 static __device__ __forceinline__ void fig_turn_end(const fig_attention_params &p, int32_t kv_head,
                                                     fig_turn<form> *t) {
-    if (t->has_last) fig_turn_store<form>(p, *t, kv_head, t->length - 1, t->page);
+    if (t->has_last) fig_turn_store<form>(p, *t, kv_head, t->length - 1);
     t->has_last = 0;
 }
 

@@ -72,10 +72,14 @@ has same '1 1 1'
 [ "$(column of_parts | cut -d ' ' -f 1-2)" = '0.000 0.000' ] &&
     column of_parts | awk '{ exit !($3 > 0) }'
 verdict $? 'only the mixed step must have parts'
-run share_bench --steps 2
+run share_bench
 lines 1
 has tokens_read 512
 has tokens_saved 1536
+run share_bench --steps 2 9 3 256
+lines 1
+has rows 3
+has tokens_read 256
 run stage_bench 20
 lines 5
 run stage_bench 20 5 4096 100

@@ -28,7 +28,8 @@ COLD_BYTES, REPLAYS, LIMIT = 300e6, 9, 1 / 64
 
 
 def rows_of(cell):
-    """Returns the (query tokens, tokens) of each row of a CELL. Raises ValueError if it is none."""
+    """Returns a pair for each row of a CELL: its query tokens, and all its tokens. Raises
+    ValueError if the text is not a CELL."""
     rows = []
     for form in cell.split("+"):
         count, _, rest = form.partition("x")

@@ -253,9 +253,7 @@ static void bind(strips_step *c, strips_side *side) {
     p->slots.partials = side->slots.data();
     p->slots.sums = side->slot_sums.data();
     p->slots.counters = side->slot_counters.data();
-    if (!TURNS) return;
-    p->k_cache = side->k.data();
-    p->v_cache = side->v.data();
+    if (TURNS) p->k_cache = side->k.data(), p->v_cache = side->v.data();
     fill_maps(c);
 }
 
@@ -403,7 +401,6 @@ static int try_case(uint64_t seed) {
     char what[160];
     c.random = fig_random_seed(seed);
     draw_step(&c);
-    fill_maps(&c);
     step = &c;
     saved_k = TURNS ? c.new_k : c.k, saved_v = TURNS ? c.new_v : c.v, saved_q = c.q;
     if (TURNS) fig_attention_family_turn_finish(&c.params);

@@ -2,10 +2,10 @@
  * FIG_TESTS_TURNS, of one whose attention applies RoPE and appends.
  *
  * Owns the params of the launch, the plan, the contents of the cache, and what a launch for strips
- * leaves in slots for rows with tails. If the launch appends, the newest tokens are NaN in the
- * cache. Tokens that no query of this launch sees are NaN, those in
- * front of a tail too. V of some tokens that only the last query sees is NaN, infinite or the
- * greatest number. Invariant: a seed always gives the same step. */
+ * leaves in slots for rows with tails. In the cache, tokens are NaN if no query of this launch sees
+ * them, as those in front of a tail, or if the launch appends them. V of some tokens that only the
+ * last query sees is NaN, infinite or the greatest number. Invariant: a seed always gives the same
+ * step. */
 #ifndef FIG_TESTS_STRIPS_STEP_HPP
 #define FIG_TESTS_STRIPS_STEP_HPP
 
@@ -49,7 +49,7 @@ struct strips_step {
     steps_array<uint8_t> q, k, v;
     steps_array<uint8_t> new_k, new_v; /* of the tokens that the launch appends */
     std::vector<uint8_t> norm;         /* of q, then of k */
-    int32_t fresh[ROW_LIMIT];          /* tokens of each row that it appends */
+    int32_t fresh[ROW_LIMIT];          /* tokens of each row that the launch appends */
     steps_array<int32_t> table;
     std::vector<float> sinks, slopes, k_scales, v_scales;
 };
@@ -129,19 +129,19 @@ static void draw_form(strips_step *c) {
     c->is_near = p->sm_scale < 1 && p->alibi == NULL && c->apart < 100;
 }
 
-/* Draws rows that all have as many query tokens. A row may be shorter than that, and the first of
- * its query tokens may be padding. */
+/* Draws rows that all have the same number of query tokens. A row may have fewer tokens than that.
+ * If there are several query tokens, the first ones may be padding. */
 static void draw_equal_rows(strips_step *c) {
-    const int32_t tokens = c->shape.row_tokens, is_padded = draws(c, 30);
+    const int32_t tokens = c->shape.row_tokens;
+    c->params.turn.tokens_offset = c->shape.layout.tokens;
+    c->is_padded = c->shape.layout.tokens != 0 && draws(c, 40);
     for (int32_t row = 0; row < c->rows; row++) {
         c->lengths[row] = draws(c, c->rows <= 5 ? 10 : 70) ? 0 : draw(c, 1, c->length_limit);
         c->queries[row] = tokens;
         c->narrow[row] = c->lengths[row] == 0 ? 0 : tokens;
-        c->fresh[row] = std::min(is_padded ? draw(c, 0, tokens) : tokens, c->lengths[row]);
+        c->fresh[row] = std::min(c->is_padded ? draw(c, 0, tokens) : tokens, c->lengths[row]);
         c->starts[row + 1] = c->starts[row] + tokens;
     }
-    c->params.turn.tokens_offset = is_padded || draws(c, 20) ? c->shape.layout.tokens : 0;
-    c->is_padded = is_padded && c->params.turn.tokens_offset != 0;
 }
 
 static void draw_rows(strips_step *c) {

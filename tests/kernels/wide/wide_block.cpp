@@ -88,9 +88,10 @@ static void draw_group(wide_case *c, int32_t first, int32_t rows, int32_t page) 
     }
 }
 
-/* Draws rows of one query token. A long step has three rows: all share a prefix of 36 tiles, and two
- * of them a second one. If its seed is odd, the third row has so many tokens of its own that its
- * strip is cut. A crowded step has many rows, which share a prefix of one tile. */
+/* Draws rows of one query token. A long step has three rows. All of them share a prefix of 36 tiles,
+ * and two share another prefix behind it. In steps with odd seeds, the planner cuts the strip of the
+ * third row, because the row has many tokens of its own. A crowded step has many rows, which share a
+ * prefix of one tile. */
 static void draw_singles(wide_case *c) {
     const int32_t tile = c->params.tile_tokens, tiles = c->is_long ? 36 : 1;
     c->rows = c->is_long ? 3 : ROW_LIMIT;

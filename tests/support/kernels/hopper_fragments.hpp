@@ -2,9 +2,8 @@
  * of one warp.
  *
  * A program includes this file before the kernel's .cu file. It takes the place of the rest of
- * fragment.cuh. Without FIG_TESTS_TURNS, it also takes that of attention_turn.cuh, because then no
- * kernel applies RoPE. Blocks that wait for others
- * run twice, see passing. Invariant: that of hopper.hpp. */
+ * fragment.cuh; hopper_turns.hpp, which it includes, serves RoPE and append. Blocks that wait for
+ * others run twice, see passing. Invariant: that of hopper.hpp. */
 #ifndef FIG_TESTS_SUPPORT_HOPPER_FRAGMENTS_HPP
 #define FIG_TESTS_SUPPORT_HOPPER_FRAGMENTS_HPP
 
@@ -174,25 +173,6 @@ static uint32_t fig_machine_look(const uint32_t *counter) {
     return *counter;
 }
 
-/* ---- RoPE ------------------------------------------------------------------------------------ */
-
-#ifdef FIG_TESTS_TURNS
 #include "tests/support/kernels/hopper_turns.hpp"
-#else
-#define FIG_KERNELS_ATTENTION_TURN_CUH
-template <class form> struct fig_turn {};
-struct fig_turn_part {
-    int32_t first;
-    uint32_t k, v, apart;
-};
-template <class form, class... operands> static void fig_turn_init(const operands &...) {
-}
-template <class form, class... operands> static void fig_turn_begin(const operands &...) {
-}
-template <class form, class... operands> static void fig_turn_replace(const operands &...) {
-}
-template <class form, class... operands> static void fig_turn_end(const operands &...) {
-}
-#endif
 
 #endif
